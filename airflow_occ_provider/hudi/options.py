@@ -1,0 +1,141 @@
+"""Hudi's write options for a safe concurrent writer, and what contradicts them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_occ_provider.hudi.properties import fold
+
+CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+LOCK_PROVIDER = "hoodie.write.lock.provider"
+EARLY_DETECTION = "hoodie.write.concurrency.early.conflict.detection.enable"
+COMMIT_KEY_PREFIX = "hoodie.datasource.write.commitmeta.key.prefix"
+SIGNATURE_PREFIX = "_airflow_"
+
+# The alias is understood by 0.15 and 1.x alike; only 1.x knows the second name.
+FAILED_WRITES_POLICY = "hoodie.cleaner.policy.failed.writes"
+FAILED_WRITES_POLICIES = (FAILED_WRITES_POLICY, "hoodie.clean.failed.writes.policy")
+
+OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
+LAZY = "LAZY"
+ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+_ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
+
+_SECRET = re.compile(
+    r"password|passwd|passphrase|secret|token|credential|(?:access|account|private)[._]?key",
+    re.IGNORECASE,
+)
+
+HEARTBEAT_INTERVAL_MS = 60_000
+HEARTBEAT_TOLERABLE_MISSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """One option that would take the protection away.
+
+    :param source: where it was given, such as ``hudi_options`` or a file's path.
+    :param key: the option as it was written there.
+    :param value: its value.
+    :param remedy: what to do about it.
+    """
+
+    source: str
+    key: str
+    value: str
+    remedy: str
+
+
+def zookeeper_lock_options(
+    hosts: str,
+    base_path: str,
+    *,
+    session_timeout_ms: int,
+    connection_timeout_ms: int,
+    wait_time_ms: int,
+    num_retries: int,
+) -> dict[str, str]:
+    """Return the options of Hudi's ZooKeeper lock provider.
+
+    Ports stand in ``hosts``: the provider ignores ``hoodie.write.lock.zookeeper.port``. The lock
+    key is left to Hudi, which takes each table's name.
+
+    :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
+    :param base_path: the node under which Hudi makes its locks.
+    :param session_timeout_ms: milliseconds after which ZooKeeper drops a dead holder's lock.
+    :param connection_timeout_ms: milliseconds to wait for a connection.
+    :param wait_time_ms: milliseconds to wait for the lock in one attempt.
+    :param num_retries: further attempts before Hudi gives up.
+    """
+    return {
+        LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER,
+        "hoodie.write.lock.zookeeper.url": hosts,
+        "hoodie.write.lock.zookeeper.base_path": base_path,
+        "hoodie.write.lock.zookeeper.session_timeout_ms": str(session_timeout_ms),
+        "hoodie.write.lock.zookeeper.connection_timeout_ms": str(connection_timeout_ms),
+        "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
+        "hoodie.write.lock.client.num_retries": str(num_retries),
+    }
+
+
+def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) -> dict[str, str]:
+    """Return what every protected writer is given.
+
+    ``auto.upgrade`` is off because a newer writer would roll all others back to upgrade the
+    table; ``avoid.duplicate.plan`` keeps two lazy cleaners from rolling one instant back twice.
+
+    :param lock: options of the lock provider.
+    :param early_detection: options of early conflict detection.
+    """
+    return {
+        CONCURRENCY_MODE: OPTIMISTIC,
+        FAILED_WRITES_POLICY: LAZY,
+        **lock,
+        "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_INTERVAL_MS),
+        "hoodie.client.heartbeat.tolerable.misses": str(HEARTBEAT_TOLERABLE_MISSES),
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.rollback.avoid.duplicate.plan": "true",
+        **early_detection,
+    }
+
+
+def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterator[Contradiction]:
+    """Yield every option that contradicts safe concurrent writing.
+
+    Spark's own settings are looked through too: ``spark.hoodie.*`` reaches SQL writers.
+
+    :param options: keys and values as they were given.
+    :param source: where they were given, for the message.
+    """
+    for key, given in options:
+        name = str(key).strip().removeprefix("spark.")
+        value = fold(str(given))
+        remedy = _objection(name, value)
+        if remedy:
+            yield Contradiction(source, str(key), value, remedy)
+
+
+def early_detection_given(options: Mapping[str, object]) -> bool:
+    """Whether the options switch early conflict detection, which has a parameter of its own."""
+    return EARLY_DETECTION in options
+
+
+def _objection(name: str, value: str) -> str | None:
+    if name == CONCURRENCY_MODE and value.upper() != OPTIMISTIC:
+        return f"remove the line, or set it to {OPTIMISTIC}: only then does Hudi check for conflicts"
+    if name in FAILED_WRITES_POLICIES and value.upper() != LAZY:
+        return "remove the line, or set it to LAZY: any other policy rolls live neighbours back"
+    if name == LOCK_PROVIDER and value.endswith(_ONE_PROCESS_LOCKS):
+        return "remove the line: that provider excludes nobody outside its own process"
+    if name == COMMIT_KEY_PREFIX and not SIGNATURE_PREFIX.startswith(value):
+        return "remove the line: commits could not be signed, and so not be found again"
+    if name.startswith(SIGNATURE_PREFIX):
+        return f"choose another key: those that start with {SIGNATURE_PREFIX} sign the commit"
+    return None
+
+
+def is_secret(key: str) -> bool:
+    """Whether an option's value must not be shown."""
+    return _SECRET.search(key) is not None

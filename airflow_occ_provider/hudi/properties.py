@@ -1,0 +1,82 @@
+"""The two property formats of Hudi: ``hoodie.properties`` and ``hudi-defaults.conf``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"(?:\\.|[^\\\s:=])*")
+
+
+def parse_table_properties(text: str) -> dict[str, str]:
+    """Read ``hoodie.properties``, a Java properties file.
+
+    :param text: the whole file.
+    """
+    result: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key = _KEY.match(line)
+        end = key.end() if key else 0
+        value = re.sub(r"^\s*[:=]?\s*", "", line[end:], count=1)
+        result[_unescape(line[:end])] = _unescape(value)
+    return result
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+            continue
+        yield line
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _NAMED.get(code, code)
+
+    return _ESCAPE.sub(one, text)
+
+
+def parse_defaults(text: str) -> list[tuple[str, str]]:
+    """Read the lines of a ``hudi-defaults.conf`` in order, the way Hudi splits them.
+
+    White space is folded, a line is split at its first ``=``, or at its first blank where it
+    has none (Hudi 1.2.0, ``DFSPropertiesConfiguration``). An ``include`` line comes back as it
+    stands, with the key ``include``.
+
+    :param text: the whole file.
+    """
+    result = []
+    for raw in text.splitlines():
+        line = fold(raw)
+        delimiter = "=" if "=" in line else " "
+        if raw.startswith("#") or delimiter not in line:
+            continue
+        key, _, value = line.partition(delimiter)
+        result.append((key.strip(), value.strip()))
+    return result
+
+
+def format_defaults(options: Mapping[str, str]) -> str:
+    """Write a ``hudi-defaults.conf``, one ``key=value`` line an option, in order.
+
+    :param options: a value may hold anything but a line break, which the format cannot carry.
+    :raises ValueError: for a value with a line break.
+    """
+    for key, value in options.items():
+        if len(f"{key}={value}".splitlines()) > 1:
+            raise ValueError(f"{key} holds a line break, which hudi-defaults.conf cannot carry")
+    return "".join(f"{key}={value}\n" for key, value in options.items())
+
+
+def fold(text: str) -> str:
+    """Fold white space as Hudi does when it reads a line of ``hudi-defaults.conf``."""
+    return re.sub(r"\s+", " ", text).strip()
