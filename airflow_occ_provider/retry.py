@@ -1,0 +1,104 @@
+"""Pure: whether a failed attempt is run again, and when.
+
+A conflict is nobody's error: the job is right and the data are there, it only came second. So
+each cause that time can heal has a budget of its own, apart from the user's ``retries``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+
+from airflow_occ_provider.errors import (
+    DriverKilledError,
+    HeartbeatExpiredError,
+    JobError,
+    LockTimeoutError,
+    LockUnreachableError,
+    OccError,
+    TableUnreadableError,
+    WriteConflictError,
+)
+
+DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
+    {"conflict": 5, "lock": 3, "heartbeat": 2, "killed": 2, "storage": 2}
+)
+_CAUSES: tuple[tuple[type[OccError], str], ...] = (
+    (WriteConflictError, "conflict"),
+    (LockTimeoutError, "lock"),
+    (LockUnreachableError, "lock"),
+    (HeartbeatExpiredError, "heartbeat"),
+    (DriverKilledError, "killed"),
+    (TableUnreadableError, "storage"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a failed try.
+
+    :param retry: run it again (``True``), fail it for good (``False``), or leave it to Airflow's
+        own rules (``None``).
+    :param reason: why, for the log.
+    :param delay: how long to wait first.
+    :param cause: the budget that this try is counted against, if any.
+    """
+
+    retry: bool | None
+    reason: str
+    delay: timedelta | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictRetry:
+    """The rules: budgets per cause, and full jitter between bounds.
+
+    :param budgets: retries allowed per cause: conflict, lock, heartbeat, killed, storage.
+    :param base_delay: upper bound of the first wait; it doubles with every retry of that cause.
+    :param max_delay: upper bound of every wait.
+    """
+
+    budgets: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_BUDGETS))
+    base_delay: timedelta = timedelta(seconds=15)
+    max_delay: timedelta = timedelta(minutes=5)
+
+    def judge(
+        self, error: BaseException, spent: Mapping[str, int], own_retries: int, jitter: float
+    ) -> Verdict:
+        """Decide on one failed try.
+
+        :param error: what the try failed with.
+        :param spent: retries already granted, per cause.
+        :param own_retries: how often the user lets his job's own errors be retried.
+        :param jitter: a random number from 0 to 1.
+        """
+        if not isinstance(error, OccError):
+            return Verdict(None, "")
+        cause = next((name for kind, name in _CAUSES if isinstance(error, kind)), None)
+        if cause is None:
+            return self._job_error(error, spent.get("job", 0), own_retries)
+        used, budget = spent.get(cause, 0), self.budgets.get(cause, 0)
+        if used >= budget:
+            return Verdict(False, f"[{cause}, all {budget} retries are spent] {error.message}")
+        return Verdict(
+            True,
+            f"[{cause}, retry {used + 1} of {budget}] {error.message}",
+            self._delay(used, jitter),
+            cause,
+        )
+
+    def _job_error(self, error: OccError, used: int, own_retries: int) -> Verdict:
+        if not isinstance(error, JobError):
+            return Verdict(False, f"[running again does not help] {error.message}")
+        if used >= own_retries:
+            return Verdict(
+                False, f"[the job's own error, {own_retries} retries are spent] {error.message}"
+            )
+        return Verdict(None, f"[the job's own error, retry {used + 1} of {own_retries}]", cause="job")
+
+    def _delay(self, used: int, jitter: float) -> timedelta:
+        doubled = self.base_delay * float(2 ** min(used, 16))
+        return min(self.max_delay, doubled) * jitter
