@@ -1,0 +1,3 @@
+"""Airflow hooks: connections of this provider."""
+
+from __future__ import annotations

@@ -1,0 +1,34 @@
+"""Finds the hook of a lock connection by the connection's type."""
+
+from __future__ import annotations
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+
+_HOOKS = {HudiZookeeperLockHook.conn_type: HudiZookeeperLockHook}
+
+
+def lock_hook(lock_conn_id: str) -> HudiZookeeperLockHook:
+    """Return the hook of a lock connection.
+
+    :param lock_conn_id: id of the connection.
+    :raises ConfigurationError: if there is none, or it is not a lock.
+    """
+    try:
+        conn_type = BaseHook.get_connection(lock_conn_id).conn_type
+    except AirflowNotFoundException as error:
+        raise ConfigurationError(
+            "lock_conn_id",
+            f"there is no connection {lock_conn_id!r}",
+            remedy=f"create it in Airflow with the type {HudiZookeeperLockHook.hook_name!r}",
+        ) from error
+    if conn_type not in _HOOKS:
+        raise ConfigurationError(
+            "lock_conn_id",
+            f"connection {lock_conn_id!r} has the type {conn_type!r}, which is not a lock",
+            remedy=f"use a connection of the type {' or '.join(map(repr, _HOOKS))}",
+        )
+    return _HOOKS[conn_type](lock_conn_id)

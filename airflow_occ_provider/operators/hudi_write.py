@@ -1,0 +1,332 @@
+"""``HudiWriteOperator``: a Spark job as a safe concurrent writer of one Hudi table."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseHook, RetryPolicy
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_occ_provider.errors import CommitStateUnknownError, ConfigurationError, JobError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.hudi import early_detection
+from airflow_occ_provider.hudi.options import is_secret, writer_options
+from airflow_occ_provider.jobs.attempt import (
+    SparkJob,
+    Submission,
+    effective_options,
+    prepared,
+    refuse_unproven,
+)
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
+from airflow_occ_provider.jobs.settle import NO_COMMIT, Commit, Settlement, find_commit, settle
+from airflow_occ_provider.jobs.site import Site, read_site
+from airflow_occ_provider.operators.driver import end_process_group
+from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.storage.table import HudiTable, parse_table_path
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+
+class HudiWriteOperator(SparkSubmitOperator):
+    """Run a PySpark job as a safe concurrent writer of one Hudi table.
+
+    It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and everything that
+    operator takes still works. Optimistic concurrency control, the lock, early conflict detection
+    and lazy cleaning reach the job through Hudi's own global configuration. A driver that does not
+    read it never runs the job. What came of the attempt is read from the table, a conflict is
+    retried, and a commit of this task run that is already in the table is never made twice.
+
+    :param table: base path of the table that the job writes, absolute or a URL. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
+        commits.
+    :param hudi_options: further Hudi options for the job. (templated)
+    :param require_commit: whether a job that ends well but writes nothing fails the task.
+    :param job_retries: how often the job's own errors are retried; by default ``retries`` where it
+        was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own.
+    :param retries: upper bound of all retries of the task, whatever their cause.
+    :param retry_policy: what is retried, how often and when.
+
+    The result is a dictionary: ``instant``, ``action``, ``operation``, ``partitions``,
+    ``file_groups``, ``records``, ``seconds``; ``instant`` is ``None`` where nothing was written.
+    Every outlet's asset event carries the same facts.
+    """
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "table",
+        "lock_conn_id",
+        "hudi_options",
+        "hudi_defaults",
+        "submission",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("conf", "env_vars", "hudi_options", "hudi_defaults", "submission"), "json"
+    )
+    overwrite_rtif_after_execution = True
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        early_conflict_detection: bool = True,
+        hudi_options: Mapping[str, Any] | None = None,
+        require_commit: bool = False,
+        job_retries: int | None = None,
+        retries: int | None = DEFAULT_RETRIES,
+        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
+        self.table = table
+        self.lock_conn_id = lock_conn_id
+        self.early_conflict_detection = early_conflict_detection
+        self.hudi_options = hudi_options
+        self.require_commit = require_commit
+        self.job_retries = job_retries
+        self.hudi_defaults: dict[str, str] = {}
+        self.submission: dict[str, Any] = {}
+        self._site: Site | None = None
+        self._signature: Signature | None = None
+        self._killed = threading.Event()
+
+    def render_template_fields(
+        self, context: Context, jinja_env: jinja2.Environment | None = None
+    ) -> None:
+        """Render the fields, then add what the job will be given, so that the UI shows it."""
+        super().render_template_fields(context, jinja_env)
+        self._signature = self._sign(context)
+        self._site = self._read_site()
+        self.hudi_defaults = self._effective_options(self._site, self._signature)
+        for key, value in self.hudi_defaults.items():
+            if is_secret(key):
+                mask_secret(value)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Run the job once, ask the table what came of it, and return that or raise."""
+        if self._signature is None or self._site is None:
+            self.render_template_fields(context)
+        assert self._signature is not None  # noqa: S101 - rendered above
+        assert self._site is not None  # noqa: S101 - rendered above
+        self._warn_of_few_retries()
+        started = time.monotonic()
+        commit = self._earlier_commit(self._signature)
+        if commit is None:
+            self._refuse_before_start(self._site)
+            commit = self._attempt(self._signature, self._site).commit
+        else:
+            self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
+        result = {
+            **(commit.facts() if commit else NO_COMMIT),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        self._tell_outlets(context, result)
+        TaskRun(context).succeed()
+        return result
+
+    def on_kill(self) -> None:
+        """End the driver and everything that it started, within Airflow's five seconds."""
+        self._killed.set()
+        self._end_driver()
+
+    @cached_property
+    def _table(self) -> HudiTable:
+        return HudiTable(self.table)
+
+    def _sign(self, context: Context) -> Signature:
+        ti = context["ti"]
+        run = TaskRun(context)
+        return Signature(
+            identity=run.identity,
+            dag_id=ti.dag_id,
+            run_id=ti.run_id,
+            task_id=ti.task_id,
+            map_index=-1 if ti.map_index is None else ti.map_index,
+            try_number=ti.try_number,
+            latest_instant=run.since(self._table),
+        )
+
+    def _read_site(self) -> Site:
+        environment = {**os.environ, **{k: str(v) for k, v in (self.env_vars or {}).items()}}
+        return read_site(
+            self._spark_hook.spark_binary or "spark-submit",
+            environment,
+            properties_file=self.properties_file,
+            class_path=(self.driver_class_path or "").split(os.pathsep),
+        )
+
+    def _effective_options(self, site: Site, signature: Signature) -> dict[str, str]:
+        scheme, _ = parse_table_path(self.table)
+        choice = early_detection.choose(
+            self.early_conflict_detection, scheme, _known_paths(self._table, scheme)
+        )
+        self.log.info("Early conflict detection is %s.", choice.reason)
+        writer = writer_options(lock_hook(self.lock_conn_id).options(), choice.options)
+        return effective_options(
+            {**writer, **signature.options()}, self.hudi_options or {}, self._job, site
+        )
+
+    def _earlier_commit(self, signature: Signature) -> Commit | None:
+        """Find what an earlier try of this task run committed, before anything is run again."""
+        timeline = self._table.timeline()
+        commit = find_commit(self._table, signature.identity, signature.latest_instant, timeline)
+        since = signature.latest_instant
+        if commit is None and since and timeline.find(since) is None and self._table.has_history():
+            raise CommitStateUnknownError(
+                f"commit state unknown: instant {since}, before which this task run cannot have "
+                "committed, was archived, and the archive is not searched",
+                remedy=f"look in the table's history for _airflow_identity={signature.identity}; "
+                "if it is not there, clear the task",
+            )
+        return commit
+
+    def _refuse_before_start(self, site: Site) -> None:
+        refuse_unproven(self._job, site)
+        self.log.info(lock_hook(self.lock_conn_id).check())
+
+    @property
+    def _job(self) -> SparkJob:
+        return SparkJob(
+            application=self.application,
+            arguments=tuple(self.application_args or ()),
+            conf=self.conf or {},
+            driver_class_path=self.driver_class_path,
+            deploy_mode=self._spark_hook._connection["deploy_mode"],
+        )
+
+    @cached_property
+    def _spark_hook(self) -> SparkSubmitHook:
+        """The hook as the user's arguments make it, to ask it for the connection's settings."""
+        try:
+            BaseHook.get_connection(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                "conn_id",
+                f"there is no Spark connection {self._conn_id!r}",
+                remedy="create it in Airflow, or name another",
+            ) from error
+        return self._get_hook()
+
+    def _attempt(self, signature: Signature, site: Site) -> Settlement:
+        log = DriverLog()
+        with prepared(self._job, self.hudi_defaults, site) as submission:
+            exit_code = self._run(submission, log)
+        settlement = settle(self._table, signature, log, exit_code)
+        self._report(settlement)
+        error = settlement.error()
+        if error is None and self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
+            error = JobError(
+                "the job ended well but wrote nothing",
+                outcome=settlement.outcome,
+                remedy="correct the job, or allow it with require_commit=False",
+            )
+        if error:
+            raise error
+        return settlement
+
+    def _run(self, submission: Submission, log: DriverLog) -> int:
+        """Submit the attempt, follow its log, and return the exit code of the ended driver."""
+        hook: Any = self._submitting_hook(submission)
+        follow = hook._process_spark_submit_log
+        hook._process_spark_submit_log = lambda lines: follow(self._watch(lines, log))
+        environment = {**os.environ, **(self.env_vars or {}), **submission.environment}
+        self._hook = hook
+        try:
+            hook.submit(submission.application, env=environment, process_group=0)
+        except AirflowException:
+            if self._exit_code is None:
+                raise
+        finally:
+            self._end_driver()
+        return self._exit_code or 0
+
+    def _submitting_hook(self, submission: Submission) -> SparkSubmitHook:
+        """Build the hook with the attempt's values in place of the user's."""
+        changed = {
+            "application_args": list(submission.arguments),
+            "driver_class_path": submission.driver_class_path,
+            "env_vars": {**(self.env_vars or {}), **submission.environment},
+        }
+        given = {name: getattr(self, name) for name in changed}
+        try:
+            for name, value in changed.items():
+                setattr(self, name, value)
+            self.submission = {"application": submission.application, **changed}
+            return self._get_hook()
+        finally:
+            for name, value in given.items():
+                setattr(self, name, value)
+
+    def _watch(self, lines: Iterator[str], log: DriverLog) -> Iterator[str]:
+        known = 0
+        for line in lines:
+            log.feed(line)
+            yield line
+            if len(log.own_instants) > known:
+                known = len(log.own_instants)
+                self.log.info("Hudi instant %s was requested by this driver.", log.own_instants[-1])
+
+    @property
+    def _exit_code(self) -> int | None:
+        process = getattr(self._hook, "_submit_sp", None)
+        return process.returncode if process else None
+
+    def _end_driver(self) -> None:
+        process = getattr(self._hook, "_submit_sp", None)
+        if process is not None and end_process_group(process):
+            self.log.info("The Spark driver was ended.")
+
+    def _report(self, settlement: Settlement) -> None:
+        self.log.info(
+            "Outcome: %s (instant %s, exit code %s).",
+            settlement.outcome,
+            settlement.instant or "-",
+            settlement.exit_code,
+        )
+        for line in settlement.lines:
+            self.log.info("Decided by: %s", line)
+        for time_ in settlement.retired:
+            self.log.info(
+                "The driver left instant %s unfinished; its heartbeat was removed, so that nobody "
+                "waits for it and the next lazy clean rolls it back.",
+                time_,
+            )
+
+    def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra = dict(result)
+
+    def _warn_of_few_retries(self) -> None:
+        policy = self.retry_policy
+        if isinstance(policy, HudiConflictRetryPolicy) and (self.retries or 0) < policy.conflict_budget:
+            self.log.warning(
+                "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
+                self.retries,
+                policy.conflict_budget,
+            )
+
+
+def _known_paths(table: HudiTable, scheme: str) -> tuple[str, ...] | None:
+    """Return the partition paths of the youngest write, where the storage makes them matter."""
+    if scheme == "file":
+        return None
+    writes = table.timeline().completed_writes()
+    metadata = table.commit(writes[-1]) if writes else None
+    return metadata.partitions if metadata else None

@@ -1,0 +1,108 @@
+"""The conflict rules of ``retry`` as an Airflow retry policy."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import RetryDecision, RetryPolicy, conf
+
+from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_log = logging.getLogger(__name__)
+# Airflow's UI folds what follows a failed execute; the reason should be seen without a click.
+_LEAVE_FOLDED_GROUP = "::endgroup::"
+_SPENT_KEY = "hudi_retries"
+
+
+DEFAULT_RETRIES = sum(DEFAULT_BUDGETS.values())
+"""Retries of an operator whose user set none: room for every budget, and for nothing else."""
+
+
+class HudiConflictRetryPolicy(RetryPolicy):
+    """Retry what a rival or the infrastructure did to a Hudi write; leave the job's own errors alone.
+
+    :param budgets: retries allowed per cause, ``conflict``, ``lock``, ``heartbeat``, ``killed``
+        and ``storage``; a cause that is left out keeps its default.
+    :param base_delay: upper bound of the random wait before the first retry; it doubles after.
+    :param max_delay: upper bound of every wait.
+    """
+
+    def __init__(
+        self,
+        *,
+        budgets: Mapping[str, int] | None = None,
+        base_delay: timedelta = timedelta(seconds=15),
+        max_delay: timedelta = timedelta(minutes=5),
+    ) -> None:
+        unknown = set(budgets or ()) - set(DEFAULT_BUDGETS)
+        if unknown:
+            raise ValueError(f"unknown causes {sorted(unknown)}; known are {sorted(DEFAULT_BUDGETS)}")
+        self.rules = ConflictRetry({**DEFAULT_BUDGETS, **(budgets or {})}, base_delay, max_delay)
+
+    @property
+    def conflict_budget(self) -> int:
+        """How many retries a conflict is granted."""
+        return self.rules.budgets["conflict"]
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,
+        max_tries: int,
+        context: Context | None = None,
+    ) -> RetryDecision:
+        """Decide on a failed try, and count it where the next try will find it."""
+        spent = _Spent(context, max_tries)
+        verdict = self.rules.judge(
+            exception,
+            spent.counts,
+            _own_retries(context, max_tries),
+            random.random(),  # noqa: S311 - jitter
+        )
+        if verdict.cause:
+            spent.add(verdict.cause)
+        if verdict.retry is None:
+            return RetryDecision.default()
+        _log.info(_LEAVE_FOLDED_GROUP)
+        if not verdict.retry or try_number > max_tries:
+            ending = "; the task's retries are used up" if verdict.retry else ""
+            _log.info("No retry: %s%s", verdict.reason, ending)
+            return RetryDecision.fail(verdict.reason)
+        wait = verdict.delay or timedelta()
+        _log.info("Retry in %.0f s: %s", wait.total_seconds(), verdict.reason)
+        return RetryDecision.retry(wait, verdict.reason)
+
+
+class _Spent:
+    """Retries granted so far, in the task state store; a clear by the user starts them anew."""
+
+    def __init__(self, context: Context | None, max_tries: int) -> None:
+        self._store: Any = cast("Any", context).get("task_state_store") if context else None
+        self._max_tries = max_tries
+        kept: Any = self._store.get(_SPENT_KEY) if self._store else None
+        same = isinstance(kept, dict) and kept.get("max_tries") == max_tries
+        self.counts: dict[str, int] = dict(kept["counts"]) if same else {}
+
+    def add(self, cause: str) -> None:
+        self.counts[cause] = self.counts.get(cause, 0) + 1
+        if self._store:
+            self._store.set(_SPENT_KEY, {"max_tries": self._max_tries, "counts": self.counts})
+
+
+def _own_retries(context: Context | None, max_tries: int) -> int:
+    """Return how often the user lets the job's own errors be retried."""
+    task = context["task"] if context else None
+    given = getattr(task, "job_retries", None)
+    if given is not None:
+        return int(given)
+    retries = getattr(task, "retries", None)
+    if retries == DEFAULT_RETRIES:
+        return conf.getint("core", "default_task_retries", fallback=0)
+    return max_tries if retries is None else int(retries)
