@@ -1,0 +1,266 @@
+"""``make demo``: two Airflow tasks write one real Hudi table at once; one loses, retries, both land.
+
+Everything is real and on loopback: ZooKeeper, Airflow, Spark, Hudi. The end of it is a proof, read
+from the table, and the exit code says whether it held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.bundle import find_bundle
+from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.outcome import DriverLog, Outcome, Reading
+from airflow_occ_provider.storage.table import HudiTable
+
+DAG_ID = "two_writers"
+WRITERS = ("write_a", "write_b")
+EXPECTED_TRIPS = {"a": 150, "b": 150}
+_DAG_TIMEOUT_S = 120
+_RUN_TIMEOUT_S = 900
+_READ_TIMEOUT_S = 300
+_POLL_S = 1.0
+_TAIL_LINES = 30
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try of one task, as its log tells it."""
+
+    lines: list[str]
+    task: str
+    number: int
+    state: str
+    seconds: float
+    reading: Reading
+    retry_reason: str | None
+
+
+def main() -> int:
+    """Run the demo; 0 if everything that it claims was seen."""
+    parser = argparse.ArgumentParser(prog="python -m airflow_occ_provider.demo", description=__doc__)
+    parser.add_argument("--dags", type=Path, default=Path("dags"), help="folder with two_writers.py")
+    parser.add_argument("--keep", action="store_true", help="leave the UI up until Ctrl-C")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
+    try:
+        return _demo(args.dags.resolve(), folder, keep=args.keep)
+    except EmbeddedError as error:
+        console.print(str(error), style="red", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _demo(dags: Path, folder: Path, *, keep: bool) -> int:
+    with _step("Hudi's bundle"):
+        find_bundle()
+    with _step("ZooKeeper"):
+        stack = EmbeddedStack(folder / "stack").__enter__()
+    with stack:
+        airflow = EmbeddedAirflow(folder / "airflow", dags, stack.environment)
+        with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
+            airflow.start()
+        with airflow:
+            table = folder / "lake" / "trips"
+            _connect(airflow, stack)
+            run_id = _run(airflow, table, folder / "latch")
+            tries = _tries(airflow, run_id)
+            _show(tries)
+            problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
+            for problem in problems:
+                console.print(f"NOT PROVEN: {problem}", style="red", markup=False)
+            if not problems:
+                console.print(
+                    "[green]Proven: one conflict, one retry, every row of both exactly once.[/green]"
+                )
+            if keep:
+                _keep(airflow)
+            return 1 if problems else 0
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    started = time.monotonic()
+    console.print(f"starting {what} ...")
+    yield
+    console.print(f"  ready after {time.monotonic() - started:.1f} s")
+
+
+def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack) -> None:
+    airflow.add_connection(
+        "hudi_lock_default",
+        conn_type="hudi_zookeeper_lock",
+        host=stack.zookeeper.hosts,
+        extra={"base_path": "/hudi/locks"},
+    )
+    airflow.add_connection("spark_default", conn_type="spark", host="local[2]")
+    deadline = time.monotonic() + _DAG_TIMEOUT_S
+    while not airflow.has_dag(DAG_ID):
+        if time.monotonic() > deadline:
+            raise EmbeddedError(
+                f"the DAG {DAG_ID} was not read from {airflow.dags} in {_DAG_TIMEOUT_S} s"
+            )
+        time.sleep(_POLL_S)
+
+
+def _run(airflow: EmbeddedAirflow, table: Path, latch: Path) -> str:
+    started = time.monotonic()
+    run_id = airflow.trigger(DAG_ID, {"table": str(table), "latch": str(latch)})
+    console.print(f"run {run_id} of the DAG {DAG_ID}: {airflow.url}/dags/{DAG_ID}/runs/{run_id}")
+    seen: dict[str, tuple[str, int]] = {}
+    path = f"/dags/{DAG_ID}/dagRuns/{run_id}"
+    while True:
+        state = airflow.call("GET", path)["state"]
+        for task in airflow.call("GET", f"{path}/taskInstances")["task_instances"]:
+            now = (task["state"] or "waiting", task["try_number"])
+            if seen.get(task["task_id"]) != now:
+                seen[task["task_id"]] = now
+                elapsed = time.monotonic() - started
+                console.print(f"  {elapsed:6.1f} s  {task['task_id']:<8} try {now[1]}  {now[0]}")
+        if state in ("success", "failed"):
+            return run_id
+        if time.monotonic() - started > _RUN_TIMEOUT_S:
+            raise EmbeddedError(f"the run has not ended in {_RUN_TIMEOUT_S} s")
+        time.sleep(_POLL_S)
+
+
+def _tries(airflow: EmbeddedAirflow, run_id: str) -> list[Try]:
+    result = []
+    for task in ("create", *WRITERS):
+        path = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}/tries"
+        for one in airflow.call("GET", path)["task_instances"]:
+            lines = airflow.log_lines(DAG_ID, run_id, task, one["try_number"])
+            result.append(_read_try(one, lines))
+    return sorted(result, key=lambda t: (t.task != "create", t.task, t.number))
+
+
+def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
+    log = DriverLog()
+    for line in lines:
+        log.feed(line)
+    reason = next((line for line in reversed(lines) if line.startswith("Retry in ")), None)
+    return Try(
+        lines=lines,
+        task=one["task_id"],
+        number=one["try_number"],
+        state=str(one["state"]),
+        seconds=_seconds(one["start_date"], one["end_date"]),
+        reading=log.read(),
+        retry_reason=reason,
+    )
+
+
+def _seconds(start: str | None, end: str | None) -> float:
+    if not start or not end:
+        return 0.0
+    moments = [datetime.fromisoformat(text) for text in (start, end)]
+    return (moments[1] - moments[0]).total_seconds()
+
+
+def _show(tries: list[Try]) -> None:
+    table = Table("writer", "try", Column("outcome", no_wrap=True), Column("instant", no_wrap=True))
+    table.add_column("seconds", justify="right")
+    table.add_column("wasted", justify="right")
+    for one in tries:
+        wasted = "" if one.state == "success" else f"{one.seconds:.1f}"
+        outcome = str(one.reading.outcome)
+        table.add_row(
+            one.task, str(one.number), outcome, one.reading.instant or "-", f"{one.seconds:.1f}", wasted
+        )
+    console.print(table)
+    for one in tries:
+        if one.reading.outcome is Outcome.COMMIT_CONFLICT:
+            console.print(f"What Hudi told {one.task}:")
+            for line in one.reading.lines:
+                console.print(f"  {line}", markup=False)
+            console.print(f"Why it was retried: {one.retry_reason}", markup=False)
+
+
+def _check_tries(tries: list[Try]) -> Iterator[str]:
+    lost = [one for one in tries if one.reading.outcome is Outcome.COMMIT_CONFLICT]
+    if len(lost) != 1:
+        yield f"{len(lost)} tries lost a conflict, not one"
+    for one in lost:
+        text = " ".join(one.reading.lines)
+        if "HoodieWriteConflictException" not in text or not one.reading.rival:
+            yield f"{one.task} does not show the conflict's class and both instants"
+        if not one.retry_reason:
+            yield f"{one.task} does not say why it was retried"
+    for task in ("create", *WRITERS):
+        last = [one for one in tries if one.task == task][-1]
+        if last.state != "success":
+            tail = "\n".join(last.lines[-_TAIL_LINES:])
+            yield f"try {last.number} of {task} ended as {last.state}; the end of its log:\n{tail}"
+
+
+def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]:
+    console.print("reading the table ...")
+    reader = HudiTable(str(table))
+    signed: dict[str, list[str]] = {}
+    for instant in reader.timeline().completed_writes():
+        metadata = reader.commit(instant)
+        signature = Signature.from_extra(metadata.extra) if metadata else None
+        if signature:
+            signed.setdefault(signature.task_id, []).append(instant.time)
+            console.print(
+                f"  {instant} is signed by {signature.task_id}, try {signature.try_number}, "
+                f"identity {signature.identity}"
+            )
+    for task in WRITERS:
+        if len(signed.get(task, ())) != 1:
+            yield f"{task} has {len(signed.get(task, ()))} signed commits, not one"
+    counts = _count_rows(dags, table, stack)
+    console.print(f"  rows by writer: {counts}", markup=False)
+    if counts["counts"] != EXPECTED_TRIPS or counts["distinct"] != sum(EXPECTED_TRIPS.values()):
+        yield f"the rows are {counts}, not {EXPECTED_TRIPS}, each once"
+
+
+def _count_rows(dags: Path, table: Path, stack: EmbeddedStack) -> dict[str, Any]:
+    job = dags / "jobs" / "count_trips.py"
+    done = subprocess.run(
+        ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", str(job), str(table)],
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=_READ_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise EmbeddedError(f"the table cannot be read:\n{done.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def _keep(airflow: EmbeddedAirflow) -> None:
+    console.print(f"Airflow's UI is at {airflow.url} (no password); Ctrl-C stops everything.")
+    signal.sigwait([signal.SIGINT, signal.SIGTERM])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""A real Airflow (scheduler, triggerer, DAG processor, API server) on a free loopback port."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
+
+_START_TIMEOUT_S = 180.0
+_CALL_TIMEOUT_S = 30.0
+_COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+
+
+class EmbeddedAirflow:
+    """``airflow standalone`` for the time of a ``with`` block, with SQLite and a LocalExecutor.
+
+    :param folder: its home; created if missing.
+    :param dags: the folder of its DAGs.
+    :param environment: its environment, for example of ``spark_environment``.
+    :param settings: further settings as environment variables, ``AIRFLOW__SECTION__KEY``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dags: Path,
+        environment: Mapping[str, str],
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.dags = dags
+        self.port = 0
+        self._environment = environment
+        self._settings = settings or {}
+        self._server: Server | None = None
+        self._token = ""
+
+    @property
+    def url(self) -> str:
+        """Address of its UI."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its processes, for ``airflow`` commands beside it."""
+        return {
+            **self._environment,
+            "AIRFLOW_HOME": str(self.folder),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), self._environment["PATH"]]),
+            **self._settings,
+        }
+
+    def start(self) -> None:
+        """Start it and return when every component reports that it is healthy.
+
+        :raises EmbeddedError: if one does not; nothing is left running then.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        server = Server(
+            "Airflow",
+            [sys.executable, "-m", "airflow", "standalone"],
+            {**self.environment, **self._secrets()},
+            self.folder / "standalone.log",
+        )
+        try:
+            server.wait_until(self._healthy, _START_TIMEOUT_S)
+        except BaseException:
+            server.stop()
+            raise
+        self._server = server
+
+    def stop(self) -> None:
+        """Stop it with all its tasks; safe to repeat."""
+        if self._server:
+            self._server.stop()
+            self._server = None
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Call its REST API and return the decoded answer.
+
+        :param method: HTTP method.
+        :param path: below ``/api/v2``.
+        :param body: JSON body.
+        :raises EmbeddedError: with the API's own words, if it refuses or does not answer.
+        """
+        if not self._token:
+            self._token = str(self._request("GET", "/auth/token")["access_token"])
+        try:
+            return self._request(method, f"/api/v2{path}", body)
+        except EmbeddedError as error:
+            if "Invalid JWT token" not in str(error):
+                raise
+        self._token = ""
+        self._token = str(self._request("GET", "/auth/token")["access_token"])
+        return self._request(method, f"/api/v2{path}", body)
+
+    def add_connection(self, connection_id: str, **fields: Any) -> None:
+        """Add a connection, or replace it; ``extra`` may be a mapping."""
+        extra = fields.get("extra")
+        if isinstance(extra, Mapping):
+            fields["extra"] = json.dumps(extra)
+        body = {"connection_id": connection_id, **fields}
+        try:
+            self.call("POST", "/connections", body)
+        except EmbeddedError as error:
+            if " 409" not in str(error):
+                raise
+            self.call("PATCH", f"/connections/{connection_id}", body)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Unpause a DAG, start a run of it, and return the run's id."""
+        self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+        run = self.call("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf or {}})
+        return str(run["dag_run_id"])
+
+    def has_dag(self, dag_id: str) -> bool:
+        """Whether the DAG processor has read the DAG."""
+        try:
+            self.call("GET", f"/dags/{dag_id}")
+        except EmbeddedError as error:
+            if " 404" in str(error):
+                return False
+            raise
+        return True
+
+    def log_lines(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1
+    ) -> list[str]:
+        """Return the log of one try, a line each, as the UI shows it."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        content = self.call("GET", f"{path}?full_content=true&map_index={map_index}")["content"]
+        return [str(line["event"] if isinstance(line, dict) else line) for line in content]
+
+    def _healthy(self) -> bool:
+        try:
+            health = self.call("GET", "/monitor/health")
+        except EmbeddedError:
+            return False
+        return all((health.get(name) or {}).get("status") == "healthy" for name in _COMPONENTS)
+
+    def _secrets(self) -> dict[str, str]:
+        return {
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
+        }
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - our own loopback server
+        request.add_header("Accept", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        content = None
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            content = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, content, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")[:500]
+            raise EmbeddedError(f"{method} {path}: {error.code} {text}") from error
+        except (OSError, ValueError) as error:
+            raise EmbeddedError(f"{method} {path}: {error}") from error

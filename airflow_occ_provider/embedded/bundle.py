@@ -1,0 +1,106 @@
+"""Hudi's bundle for Spark, resolved once by the Ivy that PySpark carries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.process import EmbeddedError
+
+HUDI_VERSION = "1.2.0"
+SPARK_VERSION = "3.5"
+_TIMEOUT_S = 900
+
+
+def cache_folder() -> Path:
+    """Return where downloads are kept: ``AIRFLOW_OCC_CACHE``, else the user's cache folder."""
+    given = os.environ.get("AIRFLOW_OCC_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(given) if given else Path(base) / "airflow_occ_provider"
+
+
+def find_bundle(hudi_version: str = HUDI_VERSION) -> Path:
+    """Return Hudi's Spark bundle, from ``HUDI_BUNDLE_JAR``, the cache, or else from Maven.
+
+    :param hudi_version: the release.
+    :raises EmbeddedError: if it is missing and cannot be resolved.
+    """
+    given = os.environ.get("HUDI_BUNDLE_JAR")
+    if given:
+        if not Path(given).is_file():
+            raise EmbeddedError(f"HUDI_BUNDLE_JAR names {given}, which does not exist")
+        return Path(given)
+    name = f"hudi-spark{SPARK_VERSION}-bundle_2.12"
+    jar = cache_folder() / f"{name}-{hudi_version}.jar"
+    if not jar.is_file():
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=jar.parent, prefix="resolve-") as scratch:
+            _resolve(name, hudi_version, Path(scratch))
+            (Path(scratch) / jar.name).replace(jar)
+    return jar
+
+
+def pyspark_home() -> Path:
+    """Return the folder of the installed PySpark, which is a whole Spark.
+
+    :raises EmbeddedError: if it is not installed.
+    """
+    from importlib.util import find_spec
+
+    spec = find_spec("pyspark")
+    home = Path(spec.origin).parent if spec and spec.origin else None
+    if home is None or not (home / "jars").is_dir():
+        raise EmbeddedError(
+            "PySpark is not installed here. Install the extra: "
+            "pip install 'airflow-occ-provider[embedded]'"
+        )
+    return home
+
+
+def _resolve(name: str, version: str, scratch: Path) -> None:
+    ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise EmbeddedError(f"PySpark at {pyspark_home()} carries no Ivy to resolve {name} with")
+    command = [
+        str(find_java_home() / "bin" / "java"),
+        *_trust_store(scratch),
+        *("-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(scratch / "ivy")),
+        *("-dependency", "org.apache.hudi", name, version, "-confs", "master", "-notransitive"),
+        *("-retrieve", str(scratch / "[artifact]-[revision].[ext]")),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise EmbeddedError(f"{name} {version} was not resolved in {_TIMEOUT_S} s") from error
+    if done.returncode or not (scratch / f"{name}-{version}.jar").is_file():
+        shutil.rmtree(scratch / "ivy", ignore_errors=True)
+        problems = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise EmbeddedError(
+            f"{name} {version} cannot be resolved from Maven. Reach a repository, or name a jar "
+            "by HUDI_BUNDLE_JAR.\n" + "\n".join(problems[-6:])
+        )
+
+
+def _trust_store(scratch: Path) -> list[str]:
+    """Let Java trust the authorities that Python trusts here; the wheel's JRE knows only its own."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ssl.create_default_context().get_ca_certs(binary_form=True)
+        trusted = [pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(c), None) for c in found]
+    if not trusted:
+        return []
+    store = scratch / "trusted.p12"
+    password = "changeit"  # noqa: S105 - the store holds public certificates only
+    store.write_bytes(
+        pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(password.encode()))
+    )
+    return [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={password}"]

@@ -1,0 +1,150 @@
+"""Server processes that cannot outlive whoever started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+_STOP_TIMEOUT_S = 30.0
+_TERM_GRACE_S = 8.0
+_POLL_S = 0.05
+
+
+class EmbeddedError(RuntimeError):
+    """An embedded service cannot be started; the message says what is missing and what to do."""
+
+
+class Server:
+    """One server process in a session of its own, watched by a guard.
+
+    The guard ends the whole session when ``stop`` is called and also when this process dies
+    without a word: it waits at a pipe that only this process holds open.
+
+    :param name: for messages.
+    :param command: the program and its arguments.
+    :param environment: its environment.
+    :param log: file that takes its output.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-m", __name__, *command],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Return when ``ready`` says so.
+
+        :param ready: asked again and again; must not block for long.
+        :param timeout_s: seconds after which it is an error.
+        :raises EmbeddedError: if the server ends or is not ready in time; it is stopped then.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if self._guard.poll() is not None:
+                self.stop()
+                raise EmbeddedError(f"{self.name} ended while starting:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise EmbeddedError(f"{self.name} not ready in {timeout_s:.0f} s:\n{self.tail()}")
+            time.sleep(_POLL_S)
+
+    def tail(self, lines: int = 15) -> str:
+        """Return the last lines of its output."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """End the server and all that it started; safe to repeat."""
+        if self._guard.stdin and not self._guard.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.close()
+        try:
+            self._guard.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            self._guard.wait(_STOP_TIMEOUT_S)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def refuse_busy_port(name: str, port: int) -> None:
+    """Refuse a loopback port that is taken.
+
+    :raises EmbeddedError: naming the port.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise EmbeddedError(
+                f"{name}: port {port} on 127.0.0.1 cannot be used ({error.strerror}); "
+                "free it, or leave the port out to have a free one chosen"
+            ) from error
+
+
+def _guard(command: Sequence[str]) -> int:
+    """Run a command until it ends or our standard input does; leave nothing of its session."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    os.set_blocking(sys.stdin.fileno(), False)
+    while child.poll() is None and not _input_ended():
+        time.sleep(_POLL_S)
+    for number, patience_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _TERM_GRACE_S)):
+        deadline = time.monotonic() + patience_s
+        for process in _session_of(child.pid):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        while time.monotonic() < deadline and (child.poll() is None or _session_of(child.pid)):
+            time.sleep(_POLL_S)
+    return child.returncode or 0
+
+
+def _input_ended() -> bool:
+    try:
+        return os.read(sys.stdin.fileno(), 1) == b""
+    except BlockingIOError:
+        return False
+
+
+def _session_of(leader: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(_guard(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""Pytest fixtures of the embedded services.
+
+Switch them on in a ``conftest.py``::
+
+    pytest_plugins = ["airflow_occ_provider.embedded.pytest_plugin"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+
+
+@pytest.fixture(scope="session")
+def hudi_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """Run a ZooKeeper and offer a ``spark-submit`` environment for the whole test session."""
+    with EmbeddedStack(tmp_path_factory.mktemp("hudi_stack")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def embedded_zookeeper(hudi_stack: EmbeddedStack) -> EmbeddedZookeeper:
+    """Return the session's running ZooKeeper."""
+    return hudi_stack.zookeeper
+
+
+@pytest.fixture
+def spark_submit_environment(hudi_stack: EmbeddedStack) -> dict[str, str]:
+    """Copy the environment in which ``spark-submit`` runs Hudi jobs."""
+    return dict(hudi_stack.environment)

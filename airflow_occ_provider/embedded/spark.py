@@ -1,0 +1,43 @@
+"""An environment in which ``spark-submit`` runs Hudi jobs on this machine alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from airflow_occ_provider.embedded.bundle import HUDI_VERSION, find_bundle, pyspark_home
+from airflow_occ_provider.embedded.java import find_java_home
+
+
+def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[str, str]:
+    """Return this process's environment, made ready for ``spark-submit`` with Hudi.
+
+    :param folder: where Spark's configuration and scratch files go.
+    :param hudi_version: release of Hudi's bundle.
+    :raises EmbeddedError: if Java, PySpark or the bundle is missing.
+    """
+    conf, scratch = folder / "conf", folder / "local"
+    conf.mkdir(parents=True, exist_ok=True)
+    scratch.mkdir(exist_ok=True)
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.jars {find_bundle(hudi_version)}\n"
+        "spark.serializer org.apache.spark.serializer.KryoSerializer\n"
+        "spark.ui.enabled false\n"
+        "spark.driver.host localhost\n"
+        "spark.driver.bindAddress 127.0.0.1\n"
+        "spark.sql.shuffle.partitions 2\n"
+        f"spark.local.dir {scratch}\n"
+        f"spark.sql.warehouse.dir {folder / 'warehouse'}\n"
+    )
+    java, spark = find_java_home(), pyspark_home()
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java),
+        "SPARK_HOME": str(spark),
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PATH": os.pathsep.join([str(spark / "bin"), str(java / "bin"), os.environ.get("PATH", "")]),
+    }

@@ -1,0 +1,48 @@
+"""Two tasks upsert the same files of one Hudi table at once: one loses, is retried, and both land."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, Param
+
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+
+JOB = str(Path(__file__).parent / "jobs" / "upsert_trips.py")
+
+with DAG(
+    "two_writers",
+    description=__doc__,
+    schedule=None,
+    tags=["hudi"],
+    params={
+        "table": Param("/tmp/airflow_occ/trips", type="string"),
+        "latch": Param("/tmp/airflow_occ/latch", type="string"),
+    },
+    default_args={
+        "application": JOB,
+        "table": "{{ params.table }}",
+        "driver_memory": "1g",
+        # So that the conflict is the one that costs most: Hudi's check at commit, in Hudi's own
+        # words, with both instants. By default writers look for each other earlier.
+        "early_conflict_detection": False,
+        "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=4)),
+    },
+) as dag:
+    create = HudiWriteOperator(
+        task_id="create", application_args=["--table", "{{ params.table }}", "--writer", "create"]
+    )
+    writers = [
+        HudiWriteOperator(
+            task_id=f"write_{name}",
+            application_args=[
+                *("--table", "{{ params.table }}", "--writer", name),
+                *("--latch", "{{ params.latch }}", "--writers", "2"),
+            ],
+            outlets=[Asset(f"trips_{name}")],
+        )
+        for name in ("a", "b")
+    ]
+    create >> writers
