@@ -1,0 +1,100 @@
+"""The embedded services are real, ready when they say so, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.leases.zookeeper import check_lock_service
+
+pytestmark = pytest.mark.real
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+with EmbeddedZookeeper(Path(sys.argv[1])) as zookeeper:
+    print(zookeeper.hosts, flush=True)
+    time.sleep(600)
+"""
+
+
+def servers_in(folder):
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or ())
+        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def test_it_answers_as_soon_as_it_is_started_and_is_gone_after(tmp_path):
+    with EmbeddedZookeeper(tmp_path) as zookeeper:
+        client = KazooClient(hosts=zookeeper.hosts)
+        client.start(timeout=5)
+        client.create("/a", b"1")
+        client.stop()
+        client.close()
+        assert servers_in(tmp_path)
+    assert servers_in(tmp_path) == []
+    with EmbeddedZookeeper(tmp_path) as zookeeper:
+        client = KazooClient(hosts=zookeeper.hosts)
+        client.start(timeout=5)
+        assert client.get("/a")[0] == b"1"
+        client.stop()
+        client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_whoever_started_it(tmp_path, number):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline().startswith(b"127.0.0.1:")
+    assert servers_in(tmp_path)
+    os.kill(holder.pid, number)
+    holder.wait(30)
+    holder.stdout.close()
+    deadline = time.monotonic() + 30
+    while servers_in(tmp_path):
+        assert time.monotonic() < deadline, servers_in(tmp_path)
+        time.sleep(0.05)
+
+
+def test_a_failed_start_leaves_nothing(tmp_path):
+    (tmp_path / "data").write_text("a file where the data folder should be")
+    with pytest.raises(EmbeddedError, match="ZooKeeper ended while starting"):
+        EmbeddedZookeeper(tmp_path).start()
+    assert servers_in(tmp_path) == []
+
+
+def test_the_lock_service_is_really_asked(embedded_zookeeper):
+    before = check_lock_service(embedded_zookeeper.hosts, "/never/made", timeout_s=5)
+    assert "will create /never/made" in before
+    client = KazooClient(hosts=embedded_zookeeper.hosts)
+    client.start(timeout=5)
+    client.ensure_path("/made")
+    assert "can be made under /made" in check_lock_service(
+        embedded_zookeeper.hosts, "/made", timeout_s=5
+    )
+    assert client.get_children("/made") == []
+    client.stop()
+    client.close()
+
+
+def test_an_unreachable_lock_service_is_said_within_its_time_out():
+    started = time.monotonic()
+    with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:1 .*Remedy"):
+        check_lock_service("127.0.0.1:1", "/locks", timeout_s=2)
+    assert time.monotonic() - started < 10

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from tests.writers import LOCK_BASE_PATH
+
+DAGS = Path(__file__).parent / "dags"
+_PATIENCE_S = 400
+
+
+class Run:
+    """A DAG run of the test session's Airflow."""
+
+    def __init__(self, airflow, dag_id, conf):
+        self.airflow, self.dag_id = airflow, dag_id
+        self.run_id = airflow.trigger(dag_id, conf)
+        self._path = f"/dags/{dag_id}/dagRuns/{self.run_id}"
+
+    def task(self, task_id, map_index=-1):
+        tasks = self.airflow.call("GET", f"{self._path}/taskInstances?limit=100")["task_instances"]
+        return next(t for t in tasks if t["task_id"] == task_id and t["map_index"] == map_index)
+
+    def wait_for(self, happened, what):
+        deadline = time.monotonic() + _PATIENCE_S
+        while not (answer := happened()):
+            assert time.monotonic() < deadline, f"{what}: not in {_PATIENCE_S} s"
+            time.sleep(0.3)
+        return answer
+
+    def wait(self):
+        ended = ("success", "failed")
+        self.wait_for(lambda: self.airflow.call("GET", self._path)["state"] in ended, "end of the run")
+        return self
+
+    def log(self, task_id, try_number=1, map_index=-1):
+        lines = self.airflow.log_lines(self.dag_id, self.run_id, task_id, try_number, map_index)
+        return "\n".join(lines)
+
+    def get(self, task_id, what, map_index=-1):
+        path = f"{self._path}/taskInstances/{task_id}"
+        if map_index >= 0 and not what.startswith("xcom"):
+            path = f"{path}/{map_index}"
+        return self.airflow.call("GET", f"{path}{'/' if what else ''}{what}")
+
+    def result(self, task_id, map_index=-1):
+        return self.get(task_id, f"xcomEntries/return_value?map_index={map_index}&deserialize=false")[
+            "value"
+        ]
+
+    def patch(self, task_id, body):
+        return self.airflow.call("PATCH", f"{self._path}/taskInstances/{task_id}", body)
+
+
+@pytest.fixture(scope="session")
+def airflow(hudi_stack, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("airflow")
+    with EmbeddedAirflow(folder, DAGS, hudi_stack.environment) as running:
+        extra = {"base_path": LOCK_BASE_PATH, "session_timeout_ms": 10000}
+        running.add_connection(
+            "hudi_lock_default",
+            conn_type="hudi_zookeeper_lock",
+            host=hudi_stack.zookeeper.hosts,
+            extra=extra,
+        )
+        running.add_connection(
+            "hudi_lock_unreachable",
+            conn_type="hudi_zookeeper_lock",
+            host="127.0.0.1:1",
+            extra={"connection_timeout_ms": 2000},
+        )
+        running.add_connection("spark_default", conn_type="spark", host="local[2]")
+        for dag in DAGS.glob("*.py"):
+            deadline = time.monotonic() + 120
+            while not running.has_dag(dag.stem):
+                assert time.monotonic() < deadline, f"{dag} was not read"
+                time.sleep(0.5)
+        yield running
+
+
+@pytest.fixture
+def start(airflow):
+    return lambda dag_id, **conf: Run(airflow, dag_id, {key: str(value) for key, value in conf.items()})

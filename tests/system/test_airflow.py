@@ -1,0 +1,163 @@
+"""The operator in a real Airflow: scheduler, workers, API server, retries and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.storage.table import HudiTable
+from tests.system.dags.refused import CASES
+from tests.writers import JOB, commit_lock_held, has_markers, inflight
+
+pytestmark = pytest.mark.system
+SPARK_STARTED = "Spark-Submit cmd"
+FIELDS = {
+    "missing_connection": "lock_conn_id",
+    "missing_spark_connection": "conn_id",
+    "unreachable_zookeeper": "ZooKeeper at 127.0.0.1:1",
+    "table_not_a_path": "table",
+    "options_single_writer": "hudi_options",
+    "options_eager": "hudi_options",
+    "conf_single_writer": "conf",
+    "conf_eager": "conf",
+    "properties_single_writer": "single_writer.properties",
+    "properties_eager": "eager.properties",
+    "site_single_writer": "single_writer/hudi-defaults.conf",
+    "site_eager": "eager/hudi-defaults.conf",
+    "deploy_mode_cluster": "deploy_mode",
+}
+
+
+def signatures(table):
+    reader = HudiTable(str(table))
+    commits = [reader.commit(instant) for instant in reader.timeline().completed_writes()]
+    return [Signature.from_extra(commit.extra) for commit in commits]
+
+
+def driver_of(table):
+    """The JVM of the driver that writes a table."""
+    for process in psutil.process_iter(["cmdline", "name"]):
+        command = process.info["cmdline"] or ()
+        if process.info["name"] == "java" and str(table) in command:
+            return process
+    return None
+
+
+def error_of(airflow, run, task_id):
+    """What the UI shows of the error that ended a try."""
+    path = f"/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{task_id}/logs/1"
+    return json.dumps(airflow.call("GET", f"{path}?full_content=true")["content"])
+
+
+def test_what_contradicts_is_refused_before_spark_starts(airflow, start, tmp_path):
+    mode = "hoodie.write.concurrency.mode=single_writer\n"
+    eager = "hoodie.cleaner.policy.failed.writes=EAGER\n"
+    for name, line in (("single_writer", mode), ("eager", eager)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "hudi-defaults.conf").write_text(line)
+        (tmp_path / f"{name}.properties").write_text(f"spark.{line}")
+    run = start("refused", job=JOB, folder=tmp_path).wait()
+    for name in CASES:
+        task = run.task(name)
+        log = error_of(airflow, run, name)
+        assert (task["state"], task["try_number"]) == ("failed", 1), (name, log[-3000:])
+        assert SPARK_STARTED not in log, name
+        assert FIELDS[name] in log, (name, log[-3000:])
+        assert "Remedy: " in log, name
+    assert not (tmp_path / "t").exists()
+
+
+def test_jobs_with_habits_of_their_own_end_in_the_right_outcome(airflow, start, tmp_path):
+    run = start("written", job=JOB, folder=tmp_path).wait()
+    states = [run.task("habits", index)["state"] for index in range(4)]
+    logs = [run.log("habits", map_index=index) for index in range(4)]
+    assert states == ["success", "success", "success", "failed"], "\n".join(log[-2500:] for log in logs)
+    for index, outcome in enumerate(("committed", "committed", "nothing_written", "misconfiguration")):
+        assert f"Outcome: {outcome} " in logs[index]
+        assert "do-not-show-me" not in logs[index]
+    for index in (0, 1):
+        (signature,) = signatures(tmp_path / f"t{index}")
+        assert (signature.task_id, signature.map_index, signature.try_number) == ("habits", index, 1)
+        result = run.result("habits", index)
+        assert set(result) == {
+            *("instant", "action", "operation", "partitions", "file_groups", "records", "seconds"),
+        }
+        assert (result["action"], result["operation"]) == ("commit", "UPSERT")
+        assert (result["partitions"], result["file_groups"], result["records"]) == (["0", "1"], 2, 20)
+    assert run.result("habits", 2)["instant"] is None
+    late = run.log("single_writer_without_early_detection")
+    assert "Outcome: misconfiguration " in late
+    assert run.task("single_writer_without_early_detection")["try_number"] == 1
+    check_what_the_ui_shows(airflow, run)
+
+
+def check_what_the_ui_shows(airflow, run):
+    shown = run.get("habits", "", 0)["rendered_fields"]
+    added = shown["hudi_defaults"]
+    added = json.loads(added) if isinstance(added, str) else added
+    assert added["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
+    assert added["_airflow_identity"]
+    assert "do-not-show-me" not in json.dumps(shown)
+    assert "write_job.py" in json.dumps(shown["submission"])
+    events = airflow.call("GET", "/assets/events?limit=50")["asset_events"]
+    instants = {event["extra"].get("instant") for event in events if event["source_task_id"] == "habits"}
+    assert run.result("habits", 0)["instant"] in instants
+
+
+def test_a_killed_driver_is_retried_at_once_and_commits_exactly_once(hudi_stack, start, tmp_path):
+    """SIGKILL of the JVM while its instant is inflight with markers; Hudi's tolerance is kept."""
+    table, gate = tmp_path / "t", tmp_path / "gate"
+    gate.mkdir()
+    (gate / "w.go").touch()
+    start("killed", job=JOB, table=table, gate=gate).wait()
+    run = start("killed", job=JOB, table=table, gate=gate)
+    run.wait_for(lambda: inflight(table), "an inflight instant")
+    with commit_lock_held(hudi_stack.zookeeper.hosts):
+        (instant,) = inflight(table)
+        run.wait_for(lambda: has_markers(table, instant), "markers")
+        driver_of(table).kill()
+        run.wait_for(lambda: run.task("write")["state"] == "up_for_retry", "the retry")
+    run.wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
+    first = run.log("write", 1)
+    assert "Outcome: killed " in first
+    assert f"The driver left instant {instant} unfinished" in first
+    assert "[killed, retry 1 of 2]" in first
+    ours = [s for s in signatures(table) if s.run_id == run.run_id]
+    assert [s.try_number for s in ours] == [2]
+
+
+def test_marking_a_task_failed_ends_its_driver(start, tmp_path):
+    table, gate = tmp_path / "t", tmp_path / "gate"
+    gate.mkdir()
+    run = start("killed", job=JOB, table=table, gate=gate)
+    run.wait_for((gate / "w.begun").exists, "the write's begin")
+    driver = driver_of(table)
+    group = os.getpgid(driver.pid)
+    run.patch("write", {"new_state": "failed"})
+    run.wait_for(lambda: not driver.is_running() or driver.status() == "zombie", "the driver's end")
+    (gate / "w.go").touch()
+    with pytest.raises(ProcessLookupError):
+        run.wait_for(lambda: os.killpg(group, signal.SIGCONT), "the end of the driver's group")
+    run.wait()
+    assert signatures(table) == []
+
+
+def test_a_task_cleared_after_success_writes_again_after_failure_it_does_not(airflow, start, tmp_path):
+    table, gate = tmp_path / "t", tmp_path / "gate"
+    gate.mkdir()
+    (gate / "w.go").touch()
+    run = start("killed", job=JOB, table=table, gate=gate).wait()
+    assert len(signatures(table)) == 1
+    body = {"dry_run": False, "task_ids": ["write"], "dag_run_id": run.run_id, "only_failed": False}
+    airflow.call("POST", "/dags/killed/clearTaskInstances", body)
+    run.wait_for(lambda: run.task("write")["try_number"] == 2, "the second try")
+    run.wait()
+    first, second = signatures(table)
+    assert first.identity != second.identity

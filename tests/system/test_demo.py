@@ -1,0 +1,36 @@
+"""``make demo``, whole: what it prints is what it saw, and its exit code is the proof."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+DAGS = Path(__file__).parents[2] / "dags"
+CONFLICT = re.compile(
+    r"org\.apache\.hudi\.exception\.HoodieWriteConflictException: .*"
+    r"first operation = .*instantTime=(\d{17}).*second operation = .*instantTime=(\d{17})"
+)
+
+
+def test_one_loses_is_retried_and_both_land():
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    shown = done.stdout
+    assert done.returncode == 0, f"{shown}\n{done.stderr}"
+    loser, winner = CONFLICT.search(shown).groups()
+    assert loser != winner
+    assert re.search(r"Why it was retried: Retry in \d+ s: \[conflict, retry 1 of 5\]", shown)
+    signed = re.findall(r"(\d{17}) commit COMPLETED is signed by (write_[ab])", shown)
+    assert sorted(task for _, task in signed) == ["write_a", "write_b"]
+    assert winner in {instant for instant, _ in signed}
+    assert "Proven:" in shown
