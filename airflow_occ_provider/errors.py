@@ -38,7 +38,7 @@ class OccError(Exception):
     def __init__(self, message: str, *, remedy: str = "") -> None:
         self.message = message
         self.remedy = remedy
-        super().__init__(f"{message} Remedy: {remedy}" if remedy else message)
+        super().__init__(f"{message.rstrip('.')}. Remedy: {remedy}" if remedy else message)
 
 
 class ConfigurationError(OccError):

@@ -76,10 +76,12 @@ class ConflictRetry:
         :param jitter: a random number from 0 to 1.
         """
         if not isinstance(error, OccError):
-            return Verdict(None, "")
+            return self._own_error(str(error), spent.get("job", 0), own_retries)
         cause = next((name for kind, name in _CAUSES if isinstance(error, kind)), None)
         if cause is None:
-            return self._job_error(error, spent.get("job", 0), own_retries)
+            if not isinstance(error, JobError):
+                return Verdict(False, f"[running again does not help] {error.message}")
+            return self._own_error(error.message, spent.get("job", 0), own_retries)
         used, budget = spent.get(cause, 0), self.budgets.get(cause, 0)
         if used >= budget:
             return Verdict(False, f"[{cause}, all {budget} retries are spent] {error.message}")
@@ -90,13 +92,9 @@ class ConflictRetry:
             cause,
         )
 
-    def _job_error(self, error: OccError, used: int, own_retries: int) -> Verdict:
-        if not isinstance(error, JobError):
-            return Verdict(False, f"[running again does not help] {error.message}")
+    def _own_error(self, message: str, used: int, own_retries: int) -> Verdict:
         if used >= own_retries:
-            return Verdict(
-                False, f"[the job's own error, {own_retries} retries are spent] {error.message}"
-            )
+            return Verdict(False, f"[the job's own error, {own_retries} retries are spent] {message}")
         return Verdict(None, f"[the job's own error, retry {used + 1} of {own_retries}]", cause="job")
 
     def _delay(self, used: int, jitter: float) -> timedelta:

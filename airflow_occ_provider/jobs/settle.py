@@ -193,7 +193,9 @@ def _judge_uncommitted(
         return reading.outcome, reading.lines
     if own:
         return Outcome.JOB_ERROR, (f"the job ended well but left {own[-1]} unfinished",)
-    return Outcome.NOTHING_WRITTEN, ("the table has no new instant of this attempt",)
+    elsewhere = ", ".join(reading.own_instants)
+    hint = f"; the driver wrote {elsewhere} elsewhere: is this the job's table?" if elsewhere else ""
+    return Outcome.NOTHING_WRITTEN, (f"the table has no new instant of this attempt{hint}",)
 
 
 def _retire_ghosts(table: HudiTable, timeline: Timeline, log: DriverLog) -> tuple[str, ...]:

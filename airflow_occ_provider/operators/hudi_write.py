@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,7 +31,7 @@ from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.settle import NO_COMMIT, Commit, Settlement, find_commit, settle
 from airflow_occ_provider.jobs.site import Site, read_site
-from airflow_occ_provider.operators.driver import end_process_group
+from airflow_occ_provider.operators.driver import ClientDriver
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.table import HudiTable, parse_table_path
@@ -104,6 +105,8 @@ class HudiWriteOperator(SparkSubmitOperator):
         self.submission: dict[str, Any] = {}
         self._site: Site | None = None
         self._signature: Signature | None = None
+        self._driver_log: DriverLog | None = None
+        self._driver: ClientDriver | None = None
         self._killed = threading.Event()
 
     def render_template_fields(
@@ -126,10 +129,11 @@ class HudiWriteOperator(SparkSubmitOperator):
         assert self._site is not None  # noqa: S101 - rendered above
         self._warn_of_few_retries()
         started = time.monotonic()
-        commit = self._earlier_commit(self._signature)
+        run = TaskRun(context)
+        commit = self._earlier_commit(run, self._signature)
         if commit is None:
             self._refuse_before_start(self._site)
-            commit = self._attempt(self._signature, self._site).commit
+            commit = self._attempt(context, self._signature, self._site).commit
         else:
             self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
         result = {
@@ -137,7 +141,7 @@ class HudiWriteOperator(SparkSubmitOperator):
             "seconds": round(time.monotonic() - started, 1),
         }
         self._tell_outlets(context, result)
-        TaskRun(context).succeed()
+        run.succeed()
         return result
 
     def on_kill(self) -> None:
@@ -145,28 +149,30 @@ class HudiWriteOperator(SparkSubmitOperator):
         self._killed.set()
         self._end_driver()
 
+    @property
+    def _env_vars(self) -> dict[str, str]:
+        return {key: str(value) for key, value in (self.env_vars or {}).items()}
+
     @cached_property
     def _table(self) -> HudiTable:
         return HudiTable(self.table)
 
     def _sign(self, context: Context) -> Signature:
         ti = context["ti"]
-        run = TaskRun(context)
         return Signature(
-            identity=run.identity,
+            identity=TaskRun(context).identity,
             dag_id=ti.dag_id,
             run_id=ti.run_id,
             task_id=ti.task_id,
             map_index=-1 if ti.map_index is None else ti.map_index,
             try_number=ti.try_number,
-            latest_instant=run.since(self._table),
+            latest_instant=self._table.timeline().latest_completed_write or "",
         )
 
     def _read_site(self) -> Site:
-        environment = {**os.environ, **{k: str(v) for k, v in (self.env_vars or {}).items()}}
         return read_site(
             self._spark_hook.spark_binary or "spark-submit",
-            environment,
+            {**os.environ, **self._env_vars},
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
@@ -182,11 +188,11 @@ class HudiWriteOperator(SparkSubmitOperator):
             {**writer, **signature.options()}, self.hudi_options or {}, self._job, site
         )
 
-    def _earlier_commit(self, signature: Signature) -> Commit | None:
+    def _earlier_commit(self, run: TaskRun, signature: Signature) -> Commit | None:
         """Find what an earlier try of this task run committed, before anything is run again."""
+        since = run.since(signature.latest_instant)
         timeline = self._table.timeline()
-        commit = find_commit(self._table, signature.identity, signature.latest_instant, timeline)
-        since = signature.latest_instant
+        commit = find_commit(self._table, signature.identity, since, timeline)
         if commit is None and since and timeline.find(since) is None and self._table.has_history():
             raise CommitStateUnknownError(
                 f"commit state unknown: instant {since}, before which this task run cannot have "
@@ -223,10 +229,14 @@ class HudiWriteOperator(SparkSubmitOperator):
             ) from error
         return self._get_hook()
 
-    def _attempt(self, signature: Signature, site: Site) -> Settlement:
-        log = DriverLog()
-        with prepared(self._job, self.hudi_defaults, site) as submission:
-            exit_code = self._run(submission, log)
+    def _attempt(self, context: Context, signature: Signature, site: Site) -> Settlement:
+        log = self._driver_log = DriverLog()
+        with prepared(self._job, self.hudi_defaults, site) as submission, self._submitting(submission):
+            try:
+                exit_code = self._run(context)
+            except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
+                self._settle_interrupted(signature, log)
+                raise
         settlement = settle(self._table, signature, log, exit_code)
         self._report(settlement)
         error = settlement.error()
@@ -240,15 +250,11 @@ class HudiWriteOperator(SparkSubmitOperator):
             raise error
         return settlement
 
-    def _run(self, submission: Submission, log: DriverLog) -> int:
+    def _run(self, context: Context) -> int:
         """Submit the attempt, follow its log, and return the exit code of the ended driver."""
-        hook: Any = self._submitting_hook(submission)
-        follow = hook._process_spark_submit_log
-        hook._process_spark_submit_log = lambda lines: follow(self._watch(lines, log))
-        environment = {**os.environ, **(self.env_vars or {}), **submission.environment}
-        self._hook = hook
+        self._hook = None
         try:
-            hook.submit(submission.application, env=environment, process_group=0)
+            super().execute(context)
         except AirflowException:
             if self._exit_code is None:
                 raise
@@ -256,41 +262,47 @@ class HudiWriteOperator(SparkSubmitOperator):
             self._end_driver()
         return self._exit_code or 0
 
-    def _submitting_hook(self, submission: Submission) -> SparkSubmitHook:
-        """Build the hook with the attempt's values in place of the user's."""
-        changed = {
+    @contextmanager
+    def _submitting(self, submission: Submission) -> Iterator[None]:
+        """Put the attempt's values in the place of the user's while it is submitted."""
+        self.submission = {
+            "application": submission.application,
             "application_args": list(submission.arguments),
             "driver_class_path": submission.driver_class_path,
-            "env_vars": {**(self.env_vars or {}), **submission.environment},
+            "env_vars": {**self._env_vars, **submission.environment},
         }
-        given = {name: getattr(self, name) for name in changed}
+        given = {name: getattr(self, name) for name in self.submission}
+        vars(self).update(self.submission)
         try:
-            for name, value in changed.items():
-                setattr(self, name, value)
-            self.submission = {"application": submission.application, **changed}
-            return self._get_hook()
+            yield
         finally:
-            for name, value in given.items():
-                setattr(self, name, value)
+            vars(self).update(given)
 
-    def _watch(self, lines: Iterator[str], log: DriverLog) -> Iterator[str]:
-        known = 0
-        for line in lines:
-            log.feed(line)
-            yield line
-            if len(log.own_instants) > known:
-                known = len(log.own_instants)
-                self.log.info("Hudi instant %s was requested by this driver.", log.own_instants[-1])
+    def _get_hook(self) -> SparkSubmitHook:
+        """Build the hook; while an attempt is submitted, one that follows and can end its driver."""
+        hook = super()._get_hook()
+        if self._driver_log is not None:
+            environment = {**os.environ, **self._env_vars}
+            self._driver = ClientDriver(
+                hook, self._driver_log, environment, self._killed, self._tell_instant
+            )
+        return hook
 
     @property
     def _exit_code(self) -> int | None:
-        process = getattr(self._hook, "_submit_sp", None)
-        return process.returncode if process else None
+        return self._driver.exit_code if self._driver else None
 
     def _end_driver(self) -> None:
-        process = getattr(self._hook, "_submit_sp", None)
-        if process is not None and end_process_group(process):
+        if self._driver and self._driver.end():
             self.log.info("The Spark driver was ended.")
+
+    def _tell_instant(self, instant: str) -> None:
+        self.log.info("Hudi instant %s was requested by this driver.", instant)
+
+    def _settle_interrupted(self, signature: Signature, log: DriverLog) -> None:
+        exit_code = self._exit_code
+        if exit_code is not None:
+            self._report(settle(self._table, signature, log, exit_code))
 
     def _report(self, settlement: Settlement) -> None:
         self.log.info(

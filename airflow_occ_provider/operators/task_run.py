@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_occ_provider.jobs.identity import new_identity
-from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,10 +34,13 @@ class TaskRun:
             self._keep(identity=new_identity())
         return str(self._kept["identity"])
 
-    def since(self, table: HudiTable) -> str:
-        """Return the table's youngest completed write before the first try, or empty."""
+    def since(self, latest_instant: str) -> str:
+        """Return the table's youngest completed write before the first try, or empty.
+
+        :param latest_instant: what it is now; kept if this is the first try.
+        """
         if "since" not in self._kept:
-            self._keep(since=table.timeline().latest_completed_write or "")
+            self._keep(since=latest_instant)
         return str(self._kept["since"])
 
     def succeed(self) -> None:

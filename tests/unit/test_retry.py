@@ -53,8 +53,9 @@ def test_the_jobs_own_error_follows_the_users_own_retries():
     assert judge(error, {"conflict": 2}, own_retries=2).retry is None
 
 
-def test_other_peoples_errors_are_left_to_airflow():
-    assert judge(ValueError("x")).retry is None
+def test_other_errors_follow_the_users_own_retries_too():
+    assert judge(ValueError("x"), own_retries=1).retry is None
+    assert judge(ValueError("x"), own_retries=0).retry is False
 
 
 def test_waits_double_up_to_a_bound_and_are_jittered():

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.provider_info import get_provider_info
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def snippets(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_dag_is_one_and_short(tmp_path):
+    (code,) = snippets("python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    dag_file = tmp_path / "trips.py"
+    dag_file.write_text(code)
+    bag = DagBag(dag_folder=dag_file)
+    assert bag.import_errors == {}
+    assert list(bag.dags["trips"].task_dict) == ["write_trips"]
+
+
+@pytest.mark.parametrize("command", [c for text in snippets("bash") for c in text.splitlines()])
+def test_every_command_exists(command):
+    program, *arguments = command.split()
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "airflow":
+        assert get_parser().parse_args(arguments).exit_code == 1
+    else:
+        assert command == "pip install airflow-occ-provider"
+
+
+def test_ci_calls_the_test_command():
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
+
+
+def test_every_field_of_the_form_is_explained():
+    (form,) = get_provider_info()["connection-types"]
+    labels = [field["label"] for field in form["conn-fields"].values()]
+    for label in [*labels, *form["ui-field-behaviour"]["relabeling"].values()]:
+        assert f"| {label} |" in README
+
+
+def test_the_table_of_arguments_names_real_ones():
+    section = README.split("| argument |")[1].split("\n\n")[0]
+    arguments = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    task = HudiWriteOperator(task_id="t", application="a", table="/t")
+    assert len(arguments) == 7
+    assert all(hasattr(task, argument) for argument in arguments)
