@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 
 import psutil
 import pytest
@@ -46,6 +46,16 @@ def driver_of(table):
         if process.info["name"] == "java" and str(table) in command:
             return process
     return None
+
+
+def session_of(leader):
+    """The living processes of a session."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(OSError):
+            if os.getsid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def error_of(airflow, run, task_id):
@@ -133,20 +143,31 @@ def test_a_killed_driver_is_retried_at_once_and_commits_exactly_once(hudi_stack,
     assert [s.try_number for s in ours] == [2]
 
 
-def test_marking_a_task_failed_ends_its_driver(start, tmp_path):
+def test_marking_a_task_failed_ends_its_driver_with_all_that_it_started(start, tmp_path):
+    """The gate stays shut, so PySpark's workers would wait for ever: they must go, too."""
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()
     run = start("killed", job=JOB, table=table, gate=gate)
     run.wait_for((gate / "w.begun").exists, "the write's begin")
-    driver = driver_of(table)
-    group = os.getpgid(driver.pid)
+    session = driver_of(table).pid
+    assert len(session_of(session)) > 2
     run.patch("write", {"new_state": "failed"})
-    run.wait_for(lambda: not driver.is_running() or driver.status() == "zombie", "the driver's end")
-    (gate / "w.go").touch()
-    with pytest.raises(ProcessLookupError):
-        run.wait_for(lambda: os.killpg(group, signal.SIGCONT), "the end of the driver's group")
+    run.wait_for(lambda: not session_of(session), "the end of the driver's session")
     run.wait()
     assert signatures(table) == []
+
+
+def test_a_killed_jvm_is_seen_though_its_workers_live_on(start, tmp_path):
+    table, gate = tmp_path / "t", tmp_path / "gate"
+    gate.mkdir()
+    run = start("killed", job=JOB, table=table, gate=gate)
+    run.wait_for((gate / "w.begun").exists, "the write's begin")
+    driver_of(table).kill()
+    run.wait_for(lambda: run.task("write")["state"] == "up_for_retry", "the retry")
+    (gate / "w.go").touch()
+    run.wait()
+    assert run.task("write")["state"] == "success"
+    assert [s.try_number for s in signatures(table)] == [2]
 
 
 def test_a_task_cleared_after_success_writes_again_after_failure_it_does_not(airflow, start, tmp_path):

