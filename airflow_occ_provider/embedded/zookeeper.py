@@ -93,7 +93,8 @@ class EmbeddedZookeeper:
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), _ANSWER_TIMEOUT_S) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+                connection.sendall(b"srvr")
+                answer = b"".join(iter(lambda: connection.recv(4096), b""))
+                return b"Mode: " in answer  # "ruok" is answered before sessions are served
         except OSError:
             return False

@@ -41,7 +41,7 @@ def servers_in(folder):
 def test_it_answers_as_soon_as_it_is_started_and_is_gone_after(tmp_path):
     with EmbeddedZookeeper(tmp_path) as zookeeper:
         client = KazooClient(hosts=zookeeper.hosts)
-        client.start(timeout=5)
+        client.start(timeout=15)
         client.create("/a", b"1")
         client.stop()
         client.close()
@@ -49,7 +49,7 @@ def test_it_answers_as_soon_as_it_is_started_and_is_gone_after(tmp_path):
     assert servers_in(tmp_path) == []
     with EmbeddedZookeeper(tmp_path) as zookeeper:
         client = KazooClient(hosts=zookeeper.hosts)
-        client.start(timeout=5)
+        client.start(timeout=15)
         assert client.get("/a")[0] == b"1"
         client.stop()
         client.close()
@@ -80,10 +80,10 @@ def test_a_failed_start_leaves_nothing(tmp_path):
 
 
 def test_the_lock_service_is_really_asked(embedded_zookeeper):
-    before = check_lock_service(embedded_zookeeper.hosts, "/never/made", timeout_s=5)
+    before = check_lock_service(embedded_zookeeper.hosts, "/never/made", timeout_s=15)
     assert "will create /never/made" in before
     client = KazooClient(hosts=embedded_zookeeper.hosts)
-    client.start(timeout=5)
+    client.start(timeout=15)
     client.ensure_path("/made")
     assert "can be made under /made" in check_lock_service(
         embedded_zookeeper.hosts, "/made", timeout_s=5
