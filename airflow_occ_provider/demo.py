@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -78,30 +78,28 @@ def main() -> int:
 
 
 def _demo(dags: Path, folder: Path, *, keep: bool) -> int:
-    with _step("Hudi's bundle"):
-        find_bundle()
-    with _step("ZooKeeper"):
-        stack = EmbeddedStack(folder / "stack").__enter__()
-    with stack:
+    with ExitStack() as running:
+        with _step("Hudi's bundle"):
+            find_bundle()
+        with _step("ZooKeeper"):
+            stack = running.enter_context(EmbeddedStack(folder / "stack"))
         airflow = EmbeddedAirflow(folder / "airflow", dags, stack.environment)
         with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
-            airflow.start()
-        with airflow:
-            table = folder / "lake" / "trips"
-            _connect(airflow, stack)
-            run_id = _run(airflow, table, folder / "latch")
-            tries = _tries(airflow, run_id)
-            _show(tries)
-            problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
-            for problem in problems:
-                console.print(f"NOT PROVEN: {problem}", style="red", markup=False)
-            if not problems:
-                console.print(
-                    "[green]Proven: one conflict, one retry, every row of both exactly once.[/green]"
-                )
-            if keep:
-                _keep(airflow)
-            return 1 if problems else 0
+            running.enter_context(airflow)
+        _connect(airflow, stack)
+        table = folder / "lake" / "trips"
+        tries = _tries(airflow, _run(airflow, table, folder / "latch"))
+        _show(tries)
+        problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
+        for problem in problems:
+            console.print(f"NOT PROVEN: {problem}", style="red", markup=False)
+        if not problems:
+            console.print(
+                "Proven: one conflict, one retry, every row of both exactly once.", style="green"
+            )
+        if keep:
+            _keep(airflow)
+        return 1 if problems else 0
 
 
 @contextmanager
@@ -259,7 +257,9 @@ def _count_rows(dags: Path, table: Path, stack: EmbeddedStack) -> dict[str, Any]
 
 def _keep(airflow: EmbeddedAirflow) -> None:
     console.print(f"Airflow's UI is at {airflow.url} (no password); Ctrl-C stops everything.")
-    signal.sigwait([signal.SIGINT, signal.SIGTERM])
+    with suppress(KeyboardInterrupt):
+        signal.pause()
+    console.print("stopping ...")
 
 
 if __name__ == "__main__":
