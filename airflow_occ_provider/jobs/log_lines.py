@@ -7,7 +7,8 @@ import re
 
 # 26/11/21 09:25:42 INFO X: ..., 2026-11-21 09:25:42,123 [main] INFO ..., 09:25:42.123 INFO ...
 _LOG4J = re.compile(
-    r"\[?(?:\d{2,4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d\S*\s.{0,80}?\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b"
+    r"\[?(?:\d{2,4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d\S*\s"
+    r".{0,80}?\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b"
 )
 # Airflow's own prefix, as its UI and its files show a line of the driver.
 _AIRFLOW_TEXT = re.compile(
