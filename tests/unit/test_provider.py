@@ -8,7 +8,6 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_occ_provider import operators
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
@@ -143,21 +142,3 @@ def test_a_missing_log_is_said_in_one_line():
     args = get_parser().parse_args(["hudi", "outcome", "/no/such.log"])
     with pytest.raises(SystemExit, match="No such file"):
         args.func(args)
-
-
-def test_public_names():
-    public = [
-        name
-        for name in vars(HudiWriteOperator(task_id="t", application="a", table="/t"))
-        if name[0] != "_"
-    ]
-    ours = {
-        "table",
-        "lock_conn_id",
-        "early_conflict_detection",
-        "hudi_options",
-        "require_commit",
-        "job_retries",
-    }
-    assert ours <= set(public)
-    assert operators.__doc__
