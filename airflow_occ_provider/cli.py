@@ -41,12 +41,13 @@ def get_cli_commands() -> list[GroupCommand]:
 
 def outcome(args: argparse.Namespace) -> None:
     """Print the outcome that a saved log tells."""
+    from airflow_occ_provider.jobs.log_lines import unwrap
     from airflow_occ_provider.jobs.outcome import DriverLog
 
     log = DriverLog()
     try:
         with _open(args.log) as lines:
-            for line in lines:
+            for line in filter(None, map(unwrap, lines)):
                 log.feed(line)
     except OSError as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error.strerror}") from error

@@ -23,6 +23,7 @@ from airflow_occ_provider.jobs.identity import Signature, new_identity
 from airflow_occ_provider.jobs.outcome import DriverLog
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import read_site
+from airflow_occ_provider.operators.driver import end_session
 from airflow_occ_provider.storage.table import HudiTable
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
@@ -71,8 +72,10 @@ class Writer:
         return self.settlement
 
     def kill(self, number: int = signal.SIGKILL) -> None:
+        """Kill the JVM, then what outlives it: that holds the log open."""
         assert self.process is not None
         os.kill(self.process.pid, number)
+        end_session(self.process)
 
     @property
     def log(self) -> str:
@@ -115,7 +118,7 @@ class Writer:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                process_group=0,
+                start_new_session=True,
             )
             assert self.process.stdout is not None
             for line in self.process.stdout:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ class Server:
         :raises EmbeddedError: if the server ends or is not ready in time; it is stopped then.
         """
         deadline = time.monotonic() + timeout_s
-        while not ready():
+        while self._guard.poll() is not None or not ready():
             if self._guard.poll() is not None:
                 self.stop()
                 raise EmbeddedError(f"{self.name} ended while starting:\n{self.tail()}")
@@ -115,17 +116,23 @@ def refuse_busy_port(name: str, port: int) -> None:
 
 def _guard(command: Sequence[str]) -> int:
     """Run a command until it ends or our standard input does; leave nothing of its session."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: asked.set())
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     os.set_blocking(sys.stdin.fileno(), False)
-    while child.poll() is None and not _input_ended():
+    while child.poll() is None and not (asked.is_set() or _input_ended()):
         time.sleep(_POLL_S)
+    # Taken while parents are known: a task's Spark driver leads a session of its own.
+    started = _descendants_of(child.pid)
     for number, patience_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _TERM_GRACE_S)):
         deadline = time.monotonic() + patience_s
-        for process in _session_of(child.pid):
+        for process in {*started, *_session_of(child.pid)}:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
-        while time.monotonic() < deadline and (child.poll() is None or _session_of(child.pid)):
+        while time.monotonic() < deadline and (
+            child.poll() is None or _session_of(child.pid) or any(map(_is_alive, started))
+        ):
             time.sleep(_POLL_S)
     return child.returncode or 0
 
@@ -137,11 +144,25 @@ def _input_ended() -> bool:
         return False
 
 
+def _descendants_of(leader: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(leader).children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
 def _session_of(leader: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+            if os.getsid(process.pid) == leader and _is_alive(process):
                 found.append(process)
     return found
 

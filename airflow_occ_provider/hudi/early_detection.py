@@ -39,9 +39,10 @@ def choose(enabled: bool, scheme: str, known_paths: Iterable[str] | None) -> Ear
         return EarlyDetection("off, as asked")
     if scheme in _LISTS_CHEAPLY:
         return EarlyDetection("on, direct markers", _direct())
-    if known_paths is None:
+    known = tuple(known_paths or ())
+    if not known:
         return EarlyDetection(f"off: nothing is known yet of the partition paths of a {scheme} table")
-    underscored = next((path for path in known_paths if "_" in path), None)
+    underscored = next((path for path in known if "_" in path), None)
     if underscored is not None:
         return EarlyDetection(
             f"off: partition {underscored!r} holds '_', which Hudi's strategy for {scheme} misreads"

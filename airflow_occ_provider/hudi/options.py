@@ -24,7 +24,7 @@ ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBase
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
 _SECRET = re.compile(
-    r"password|passwd|passphrase|secret|token|credential|(?:access|account|private)[._]?key",
+    r"password|passwd|passphrase|secret|token|credential|(?:access|account|private|api)[._]?key|jaas|pwd|\bsas\b",
     re.IGNORECASE,
 )
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.traces import Cause, Trace, TraceReader
 
 
@@ -60,7 +59,9 @@ _REQUESTED = re.compile(rf"Creating a new instant \[==>({_TIME})__(\w+)__REQUEST
 _MENTIONED = re.compile(
     rf"\[(?:==>)?({_TIME})(?:__{_TIME})?__(\w+?)__(?:REQUESTED|INFLIGHT|COMPLETED)\]"
 )
-_FILE_MADE = re.compile(rf"Created? new file for toInstant\W+(\S*/)({_TIME})(?:_{_TIME})?\.(\w+)$")
+_FILE_MADE = re.compile(
+    rf"Created? new file for toInstant\W+(\S*/)({_TIME})(?:_{_TIME})?\.(\w+)(?=\W|$)"
+)
 _OPERATIONS = re.compile(
     r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
 )
@@ -68,7 +69,7 @@ _CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
 # Where the driver's log ends in a task's log: what our operator, and what Airflow, writes next.
 _SETTLED = re.compile(r"Outcome: \w+ \(instant \S+, exit code (-?\d+)\)\.")
-_TASK_FAILED = "Task failed with exception"
+_TASK_FAILED = re.compile(r"Task failed with exception(?:.*Error code is: (-?\d+))?")
 
 # The class or the message that decides, most telling first (HUDI 0.15.0 to 1.2.0).
 _SIGNATURES: tuple[tuple[Outcome, re.Pattern[str]], ...] = (
@@ -104,6 +105,7 @@ class Reading:
     :param rival: requested time of the instant that it conflicted with, where Hudi named it.
     :param lines: the lines that decided, as they were logged.
     :param own_instants: requested times of all writes that the driver asked for, oldest first.
+    :param died: whether the log shows the exception that the program died of.
     :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` where the log
         does not show what Hudi does at all.
     """
@@ -113,6 +115,7 @@ class Reading:
     rival: str | None = None
     lines: tuple[str, ...] = ()
     own_instants: tuple[str, ...] = ()
+    died: bool = False
     conflict_checked: bool | None = None
 
     @property
@@ -137,12 +140,12 @@ class DriverLog:
         self._exit_code: int | None = None
 
     def feed(self, raw: str) -> None:
-        """Take the next line of the log, with or without Airflow's own prefix."""
-        line = unwrap(raw)
-        settled = _SETTLED.fullmatch(line)
-        if settled:
-            self._exit_code = int(settled[1])
-        self._ended = self._ended or settled is not None or line == _TASK_FAILED
+        """Take the next line of the log; a saved one through ``log_lines.unwrap`` first."""
+        line = raw.rstrip("\r\n")
+        ended = _SETTLED.fullmatch(line) or _TASK_FAILED.match(line)
+        if ended and ended[1] and self._exit_code is None:
+            self._exit_code = int(ended[1])
+        self._ended = self._ended or ended is not None
         if self._ended:
             return
         self._traces.feed(line)
@@ -150,7 +153,7 @@ class DriverLog:
             self._note_instants(line)
         if "operation = " in line and "instantTime=" in line:
             self._conflict = line.strip()
-        elif line.endswith(_CHECKED):
+        elif _CHECKED in line:
             self._checked = True
         elif line.startswith("airflow_occ_provider: protected: "):
             self._protected = True
@@ -178,6 +181,7 @@ class DriverLog:
             rival=operations[1] if outcome is Outcome.COMMIT_CONFLICT else None,
             lines=lines,
             own_instants=own,
+            died=self._death(known_code) is not None,
             conflict_checked=self._checked if own else None,
         )
 
@@ -228,6 +232,8 @@ class DriverLog:
         trace = self._traces.last
         if exit_code == 0 or trace is None or not trace.causes:
             return None
+        if self._protected:  # what our runner did not let through, the job has caught
+            return trace if trace.from_runner else None
         return trace if trace.at_top_level and not trace.output_follows else None
 
     def _deciding_lines(self, trace: Trace) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,6 +49,8 @@ class Settlement:
     :param commit: the attempt's commit, if it is in the table.
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
+    :param unfinished: own writes that the driver began and did not complete.
+    :param unreadable: why the table could not be asked.
     """
 
     outcome: Outcome
@@ -57,9 +60,15 @@ class Settlement:
     commit: Commit | None = None
     exit_code: int | None = None
     retired: tuple[str, ...] = ()
+    unreadable: errors.TableUnreadableError | None = None
+    unfinished: tuple[str, ...] = ()
 
     def error(self) -> errors.OccError | None:
         """Return the error that the attempt deserves; ``None`` where it did its work."""
+        if self.unreadable:  # may be tried again: a try asks the table first
+            return errors.TableUnreadableError(
+                f"commit state unknown: {self.unreadable.message}", remedy=self.unreadable.remedy
+            )
         if self.outcome is Outcome.UNKNOWN:
             return errors.CommitStateUnknownError(
                 f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]
@@ -70,7 +79,7 @@ class Settlement:
         if self.outcome is Outcome.COMMITTED:
             return errors.JobError(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant} "
-                "had landed; the next try will find the commit and write nothing",
+                f"had landed{self._later()}; the next try will find the commit and write nothing",
                 outcome=self.outcome,
                 committed=True,
             )
@@ -80,6 +89,9 @@ class Settlement:
             remedy=REMEDIES[self.outcome],
             committed=self.commit is not None,
         )
+
+    def _later(self) -> str:
+        return f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
 
     def _summary(self) -> str:
         who = f" at instant {self.instant}" if self.instant else ""
@@ -127,9 +139,9 @@ def settle(
     try:
         timeline = table.timeline()
         commit = find_commit(table, signature.identity, signature.latest_instant, timeline)
-        retired = _retire_ghosts(table, timeline, log) if retire else ()
     except errors.TableUnreadableError as error:
-        return Settlement(Outcome.UNKNOWN, lines=(error.message,), exit_code=exit_code)
+        return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
+    retired = _retire_ghosts(table, timeline, log) if retire else ()
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
     reading = log.read(exit_code, committed=False)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
@@ -142,6 +154,7 @@ def settle(
         commit=commit,
         exit_code=exit_code,
         retired=retired,
+        unfinished=tuple(one.time for one in own if not one.completed),
     )
 
 
@@ -181,7 +194,7 @@ def _judge(
     if unsigned:
         return Outcome.UNKNOWN, (f"{unsigned} was completed by this driver but is not signed",)
     lost = next((line for instant in own if (line := log.conflict_of(instant.time))), None)
-    if lost and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
+    if lost and not reading.died and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
         return Outcome.COMMIT_CONFLICT, (lost,)
     return _judge_uncommitted(own, reading, exit_code)
 
@@ -200,8 +213,13 @@ def _judge_uncommitted(
 
 def _retire_ghosts(table: HudiTable, timeline: Timeline, log: DriverLog) -> tuple[str, ...]:
     pending = {instant.time for instant in timeline.pending_writes()}
-    ghosts = [time for time in log.own_instants if time in pending]
-    return tuple(time for time in ghosts if table.retire_heartbeat(time))
+    retired = []
+    for time in log.own_instants:
+        # One that stays only makes the next attempt wait for its expiry.
+        with suppress(errors.TableUnreadableError):
+            if time in pending and table.retire_heartbeat(time):
+                retired.append(time)
+    return tuple(retired)
 
 
 def _may_be_younger(time: str, since: str) -> bool:

@@ -17,6 +17,7 @@ _JVM_CAUSE = re.compile(r"(?:: |Caused by: )(?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?
 _LOST_TASK = re.compile(r"executor [^)]*\): (?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?$")
 _PYTHON_ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?")
 _PYTHON_ERROR_NAME = re.compile(r"(?:Error|Exception|Interrupt|Exit|Warning)$")
+_ERROR_LINE = re.compile(r"[\w.$]+(?:Exception|Error)(?::|$)")
 _FRAME = re.compile(r'File ".*", line \d+, in (?P<function>.+)')
 _FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
 _JVM_FRAME = re.compile(r"at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common)")
@@ -49,12 +50,14 @@ class Trace:
 
     :param causes: the chain.
     :param at_top_level: whether it left the program's top level, as an uncaught one does.
+    :param from_runner: whether it left our own runner, which only an uncaught one does.
     :param output_follows: whether the program wrote something after it, so it lived on.
     :param lines: the lines that name the causes, as they were printed.
     """
 
     causes: list[Cause] = field(default_factory=list)
     at_top_level: bool = False
+    from_runner: bool = False
     output_follows: bool = False
     lines: list[str] = field(default_factory=list)
 
@@ -72,7 +75,8 @@ class TraceReader:
         self.last: Trace | None = None
         self._in_frames = False
         self._indented = False
-        self._skip_source = False
+        self._past_first_frame = False
+        self._in_record = False
         self._linked = False
         self._message_open = False
 
@@ -80,19 +84,23 @@ class TraceReader:
         """Take the next line of the log."""
         if is_log_record(line):
             self._message_open = False
+            self._in_record = True
             return
         text = line.strip()
+        if self._in_record and not self._in_frames and _ERROR_LINE.match(text):
+            return  # that record's own stack trace
+        self._in_record = False
         if text == _START:
             self._begin()
         elif self._in_frames:
             self._frame_or_error(line, text)
         elif text:
-            self._after(text)
+            self._after(line, text)
 
     def _begin(self) -> None:
         if not self._linked or self.last is None:
             self.last = Trace()
-        self._in_frames, self._linked, self._skip_source = True, False, False
+        self._in_frames, self._linked, self._past_first_frame = True, False, False
 
     def _frame_or_error(self, line: str, text: str) -> None:
         trace = self.last
@@ -100,9 +108,10 @@ class TraceReader:
         frame = _FRAME.match(text)
         if frame:
             self._indented = line.startswith(" ")
-            if not self._skip_source and not trace.causes:
+            if not self._past_first_frame:
                 trace.at_top_level = frame["function"] == "<module>"
-            self._skip_source = True
+                trace.from_runner = trace.at_top_level and "/write_job.py" in text
+            self._past_first_frame = True
             return
         error = _PYTHON_ERROR.fullmatch(text)
         if error and self._is_error_line(line, error["type"]):
@@ -116,7 +125,7 @@ class TraceReader:
             return not line.startswith(" ")
         return _PYTHON_ERROR_NAME.search(name) is not None
 
-    def _after(self, text: str) -> None:
+    def _after(self, line: str, text: str) -> None:
         main = _JVM_MAIN.match(text)
         if main:
             self.last = Trace(at_top_level=True)
@@ -129,7 +138,8 @@ class TraceReader:
         if text in _LINKS:
             self._linked = True
             return
-        cause = _JVM_CAUSE.match(text) if self._from_jvm(trace) else None
+        suppressed = line != text and line.startswith(("\t", " ")) and text.startswith("Caused by")
+        cause = _JVM_CAUSE.match(text) if self._from_jvm(trace) and not suppressed else None
         if cause:
             self._add_jvm(trace, cause, text)
         elif _JVM_FRAME.match(text):

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
+_WRITES_LOOKED_AT = 10
+
 
 class HudiWriteOperator(SparkSubmitOperator):
     """Run a PySpark job as a safe concurrent writer of one Hudi table.
@@ -197,8 +199,8 @@ class HudiWriteOperator(SparkSubmitOperator):
             raise CommitStateUnknownError(
                 f"commit state unknown: instant {since}, before which this task run cannot have "
                 "committed, was archived, and the archive is not searched",
-                remedy=f"look in the table's history for _airflow_identity={signature.identity}; "
-                "if it is not there, clear the task",
+                remedy=f"look in the table's history for _airflow_identity={signature.identity}; if it "
+                "is not there, delete hudi_write from the task's state store and clear the task",
             )
         return commit
 
@@ -336,9 +338,9 @@ class HudiWriteOperator(SparkSubmitOperator):
 
 
 def _known_paths(table: HudiTable, scheme: str) -> tuple[str, ...] | None:
-    """Return the partition paths of the youngest write, where the storage makes them matter."""
+    """Return the partition paths of the youngest writes, where the storage makes them matter."""
     if scheme == "file":
         return None
-    writes = table.timeline().completed_writes()
-    metadata = table.commit(writes[-1]) if writes else None
-    return metadata.partitions if metadata else None
+    writes = table.timeline().completed_writes()[-_WRITES_LOOKED_AT:]
+    commits = filter(None, map(table.commit, writes))
+    return tuple(path for commit in commits for path in commit.partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import time
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
@@ -15,6 +16,9 @@ from airflow_occ_provider.hudi.timeline import Timeline
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+")
 # Hadoop's names for file systems that fsspec knows by another one.
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "abfs", "viewfs": "hdfs"}
+_WHOLE = frozenset({"hoodie.table.name", "hoodie.timeline.layout.version"})
+_WHOLE_TRIES = 5
+_WHOLE_PAUSE_S = 0.2
 _READ_TIMEOUT_HINT = "check that the worker reaches the storage and may read it"
 
 
@@ -51,13 +55,23 @@ class HudiTable:
     def properties(self) -> dict[str, str] | None:
         """Return ``hoodie.properties``, or ``None`` where there is no table yet.
 
-        :raises TableUnreadableError: if the storage cannot be read.
+        Hudi rewrites the file in place, with a backup beside it: a part of it is no answer.
+
+        :raises TableUnreadableError: if the storage cannot be read, or neither file is whole.
         """
-        for name in ("hoodie.properties", "hoodie.properties.backup"):
-            content = self._read(f".hoodie/{name}")
-            if content is not None:
-                return parse_table_properties(content.decode("utf-8", errors="replace"))
-        return None
+        for _ in range(_WHOLE_TRIES):
+            for name in ("hoodie.properties", "hoodie.properties.backup"):
+                content = self._read(f".hoodie/{name}") or b""
+                found = parse_table_properties(content.decode("utf-8", errors="replace"))
+                if found.keys() >= _WHOLE:
+                    return found
+            if not self._list(".hoodie"):
+                return None
+            time.sleep(_WHOLE_PAUSE_S)
+        raise TableUnreadableError(
+            f"{self.path}/.hoodie/hoodie.properties is missing or cut off",
+            remedy="wait for the writer that updates it; if there is none, restore it from its backup",
+        )
 
     def timeline(self) -> Timeline:
         """List the active timeline; a table that does not exist yet has an empty one.
@@ -92,17 +106,17 @@ class HudiTable:
         folder = f"{self._timeline_folder()}/{history}"
         return any(name.endswith(".parquet") for name in self._list(folder))
 
-    def retire_heartbeat(self, time: str) -> bool:
+    def retire_heartbeat(self, instant_time: str) -> bool:
         """Delete the heartbeat of an instant whose writer is proven dead; ``False`` if it had none.
 
         A missing heartbeat counts as expired at once (Hudi 1.2.0, ``HeartbeatUtils``), so nobody
         waits for the dead writer, and the next lazy clean rolls its instant back.
 
-        :param time: requested time of the instant.
+        :param instant_time: requested time of the instant.
         """
-        existed = self._remove(f".hoodie/.heartbeat/{time}")
+        existed = self._remove(f".hoodie/.heartbeat/{instant_time}")
         if self.scheme == "file":
-            self._remove(f".hoodie/.heartbeat/.{time}.crc")
+            self._remove(f".hoodie/.heartbeat/.{instant_time}.crc")
         return existed
 
     def _timeline_folder(self) -> str | None:

