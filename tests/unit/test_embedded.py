@@ -3,11 +3,17 @@ from __future__ import annotations
 import os
 import socket
 
+import psutil
 import pytest
 
 from airflow_occ_provider.embedded import bundle, java
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+
+
+def is_alive(pid):
+    """Whether it runs; a zombie does not, it only waits for its parent to look."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +77,18 @@ def test_a_server_that_never_gets_ready_is_stopped(tmp_path):
     server = Server("Thing", ["sh", "-c", "echo $$; exec sleep 600"], os.environ, tmp_path / "log")
     with pytest.raises(EmbeddedError, match=r"Thing not ready in 1 s"):
         server.wait_until(lambda: False, 1)
-    pid = int((tmp_path / "log").read_text())
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    assert not is_alive(int((tmp_path / "log").read_text()))
 
 
 def test_free_ports_can_be_bound():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
+
+
+def test_a_server_ends_with_what_opened_a_session_of_its_own(tmp_path):
+    log = tmp_path / "log"
+    server = Server("Thing", ["sh", "-c", "setsid sleep 600 & echo $!; wait"], os.environ, log)
+    server.wait_until(lambda: log.read_text().endswith("\n"), 30)
+    assert is_alive(int(log.read_text()))
+    server.stop()
+    assert not is_alive(int(log.read_text()))
