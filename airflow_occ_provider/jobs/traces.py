@@ -110,7 +110,9 @@ class TraceReader:
             self._indented = line.startswith(" ")
             if not self._past_first_frame:
                 trace.at_top_level = frame["function"] == "<module>"
-                trace.from_runner = trace.at_top_level and "/write_job.py" in text
+                trace.from_runner = (
+                    trace.at_top_level and "/airflow_occ_provider/jobs/write_job.py" in text
+                )
             self._past_first_frame = True
             return
         error = _PYTHON_ERROR.fullmatch(text)
