@@ -64,6 +64,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the UI up until Ctrl-C")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
     try:
         return _demo(args.dags.resolve(), folder, keep=args.keep)
