@@ -315,11 +315,11 @@ class HudiWriteOperator(SparkSubmitOperator):
         )
         for line in settlement.lines:
             self.log.info("Decided by: %s", line)
-        for time_ in settlement.retired:
+        for instant in settlement.retired:
             self.log.info(
                 "The driver left instant %s unfinished; its heartbeat was removed, so that nobody "
                 "waits for it and the next lazy clean rolls it back.",
-                time_,
+                instant,
             )
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:

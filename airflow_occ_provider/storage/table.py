@@ -19,7 +19,7 @@ _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "abfs", "v
 _WHOLE = frozenset({"hoodie.table.name", "hoodie.timeline.layout.version"})
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
-_READ_TIMEOUT_HINT = "check that the worker reaches the storage and may read it"
+_UNREADABLE_REMEDY = "check that the worker reaches the storage and may read it"
 
 
 def parse_table_path(table: object) -> tuple[str, str]:
@@ -157,7 +157,7 @@ class HudiTable:
     def _unreadable(self, name: str, error: Exception) -> TableUnreadableError:
         return TableUnreadableError(
             f"{self.path}/{name} cannot be read: {type(error).__name__}: {error}",
-            remedy=_READ_TIMEOUT_HINT,
+            remedy=_UNREADABLE_REMEDY,
         )
 
 
