@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo test unit lint types format outcomes clean
+.PHONY: help install demo test unit lint types format golden-logs golden-tables differential \
+	bench-timeline bench-import clean
 
 help:  ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(INSTALLED)  ## Make .venv with everything in it
 
@@ -40,6 +41,21 @@ format: $(INSTALLED)  ## Format the code
 
 golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi
 	$(BIN)/python -m tests.golden.record_logs
+
+golden-tables: $(INSTALLED)  ## Record the tables in tests/golden/tables anew from real Hudi
+	for version in 1.2.0 1.0.2 0.15.0; do $(BIN)/python -m tests.golden.record_tables --hudi $$version || exit; done
+
+PAIRS ?= 2000
+SEED ?= 7
+HUDI ?= 1.2.0
+differential: $(INSTALLED)  ## Our verdicts against real Hudi's (PAIRS=2000 SEED=7 HUDI=1.2.0)
+	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
+
+bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
+	$(BIN)/python -m tests.bench.timeline
+
+bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.imports
 
 clean:  ## Remove what was generated here
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

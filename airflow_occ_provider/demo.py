@@ -220,10 +220,10 @@ def _check_tries(tries: list[Try]) -> Iterator[str]:
 
 def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]:
     console.print("reading the table ...")
-    reader = HudiTable(str(table))
+    snapshot = HudiTable(str(table)).snapshot()
     signed: dict[str, list[str]] = {}
-    for instant in reader.timeline().completed_writes():
-        metadata = reader.commit(instant)
+    for instant in snapshot.timeline.completed_writes():
+        metadata = snapshot.commit(instant)
         signature = Signature.from_extra(metadata.extra) if metadata else None
         if signature:
             signed.setdefault(signature.task_id, []).append(instant.time)

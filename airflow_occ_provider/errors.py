@@ -6,6 +6,11 @@
     ├── ConfigurationError        retry no,  committed no       refused before Spark started
     ├── LockUnreachableError      retry yes, committed no       the lock service did not answer
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
+    │   ├── NotHudiTableError         retry no    the path holds no Hudi table
+    │   ├── UnknownTableVersionError  retry no    the table is newer than what we can read
+    │   ├── MetadataCorruptError      retry yes   a metadata file is cut off or not what it should be
+    │   ├── StorageStalledError       retry yes   the storage did not answer in time
+    │   └── HistoryUnreadableError    retry no    archived instants cannot be read here
     ├── CommitStateUnknownError   retry no,  committed unknown  the table cannot tell what happened
     └── AttemptError              one run of the Spark job failed
         ├── WriteConflictError    retry yes, committed no       a rival won the same file groups
@@ -13,6 +18,7 @@
         ├── HeartbeatExpiredError retry yes, committed no       Hudi gave the writer up
         ├── DriverKilledError     retry yes, committed no       the driver died without a word
         ├── RolledBackError       retry no,  committed no       somebody rolled the writer back
+        ├── DataLossError         retry no,  committed yes      the commit landed, its files are gone
         ├── MisconfigurationError retry no                      the write was not protected
         └── JobError              retry is the user's           the job's own failure
 
@@ -65,6 +71,32 @@ class TableUnreadableError(OccError):
     committed = None
 
 
+class NotHudiTableError(TableUnreadableError):
+    """The path holds no Hudi table."""
+
+    retry = False
+
+
+class UnknownTableVersionError(TableUnreadableError):
+    """The table's version or timeline layout is none that this release can read."""
+
+    retry = False
+
+
+class MetadataCorruptError(TableUnreadableError):
+    """A metadata file is cut off, or is not what its name says."""
+
+
+class StorageStalledError(TableUnreadableError):
+    """The storage did not answer within the time-out."""
+
+
+class HistoryUnreadableError(TableUnreadableError):
+    """The table's archived instants cannot be read here."""
+
+    retry = False
+
+
 class CommitStateUnknownError(OccError):
     """Whether the attempt's commit is in the table cannot be known; nothing is run again."""
 
@@ -112,6 +144,10 @@ class DriverKilledError(AttemptError):
 
 class RolledBackError(AttemptError):
     """Somebody rolled the writer's instant back while it was alive."""
+
+
+class DataLossError(AttemptError):
+    """The commit is in the table, but somebody deleted files of it."""
 
 
 class MisconfigurationError(AttemptError):

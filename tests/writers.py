@@ -17,6 +17,7 @@ from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi import early_detection
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
 from airflow_occ_provider.jobs.identity import Signature, new_identity
@@ -93,7 +94,7 @@ class Writer:
         job = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
         site = read_site("spark-submit", environment)
         refuse_unproven(job, site)
-        since = table.timeline().latest_completed_write or ""
+        since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         signature = Signature(self.identity, "dag", "run", "task", latest_instant=since)
         lock = zookeeper_lock_options(
             self.hosts or self.stack.zookeeper.hosts,
@@ -103,7 +104,9 @@ class Writer:
             wait_time_ms=60_000,
             num_retries=3,
         )
-        early = early_detection.choose(self.early, "file", None)
+        early = early_detection.choose(
+            EarlyDetection.ON if self.early else EarlyDetection.OFF, "file", None
+        )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
         with prepared(job, options, site) as submission:

@@ -1,20 +1,50 @@
-"""How early conflict detection is set for a table, by where it is stored."""
+"""How early conflict detection is set for a table: as the user chose, or by where it is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from airflow_occ_provider.hudi.options import EARLY_DETECTION
 
+MARKERS_TYPE = "hoodie.write.markers.type"
+TIMELINE_SERVER = "hoodie.embed.timeline.server"
 # A listing per file is cheap here; Hudi itself falls back to direct markers on HDFS.
 _LISTS_CHEAPLY = frozenset({"file", "hdfs", "viewfs"})
-_STRATEGY = "hoodie.write.concurrency.early.conflict.detection.strategy"
-_MARKERS = "hoodie.write.markers.type"
+_ONLY_DIRECT = frozenset({"hdfs", "viewfs"})
+_PREFIX = "hoodie.write.concurrency."
+_HANDLERS = "org.apache.hudi.timeline.service.handlers.marker"
+_DIRECT = "org.apache.hudi.table.marker"
+
+
+class EarlyDetection(StrEnum):
+    """What to do about rivals while a job still writes.
+
+    The three strategies are Hudi's own (1.2.0, ``hoodie.write.concurrency.early.conflict.detection.
+    strategy``); each sets the marker type that it needs.
+    """
+
+    OFF = "off"
+    ON = "on"
+    """The strategy that is right for the table's storage."""
+    SIMPLE_DIRECT = "simple_direct"
+    """Before each file, list the markers of the others; direct markers."""
+    TRANSACTION_DIRECT = "transaction_direct"
+    """The same under a ZooKeeper lock of each file; direct markers."""
+    TIMELINE_SERVER = "timeline_server"
+    """A thread looks every five seconds; markers kept by the embedded timeline server."""
+
+
+_STRATEGIES = {
+    EarlyDetection.SIMPLE_DIRECT: f"{_DIRECT}.SimpleDirectMarkerBasedDetectionStrategy",
+    EarlyDetection.TRANSACTION_DIRECT: f"{_DIRECT}.SimpleTransactionDirectMarkerBasedDetectionStrategy",
+    EarlyDetection.TIMELINE_SERVER: f"{_HANDLERS}.AsyncTimelineServerBasedDetectionStrategy",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyDetection:
+class Choice:
     """The choice made for one attempt.
 
     :param options: Hudi's options for it.
@@ -25,45 +55,68 @@ class EarlyDetection:
     options: dict[str, str] = field(default_factory=lambda: {EARLY_DETECTION: "false"})
 
 
-def choose(enabled: bool, scheme: str, known_paths: Iterable[str] | None) -> EarlyDetection:
-    """Choose the strategy that is right for the table's storage.
+def objection(
+    wanted: EarlyDetection, scheme: str | None, options: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """Return what contradicts the wanted strategy and what to do about it; ``None`` if nothing does.
+
+    :param scheme: scheme of the table's URL, ``None`` while it is not known.
+    :param options: the user's own Hudi options.
+    """
+    if wanted is not EarlyDetection.TIMELINE_SERVER:
+        markers = str(options.get(MARKERS_TYPE, "DIRECT")).upper()
+        if wanted in _STRATEGIES and markers != "DIRECT":
+            return (
+                f"{wanted} needs direct markers, {MARKERS_TYPE} says {markers}",
+                f"remove {MARKERS_TYPE}",
+            )
+        return None
+    if scheme in _ONLY_DIRECT:
+        return f"Hudi has only direct markers on {scheme}", "use 'simple_direct'"
+    if str(options.get(MARKERS_TYPE, "TIMELINE_SERVER_BASED")).upper() != "TIMELINE_SERVER_BASED":
+        return (
+            f"it needs timeline server markers, {MARKERS_TYPE} says otherwise",
+            f"remove {MARKERS_TYPE}",
+        )
+    if str(options.get(TIMELINE_SERVER, "true")).lower() != "true":
+        return f"it needs the timeline server, {TIMELINE_SERVER} is off", f"remove {TIMELINE_SERVER}"
+    return None
+
+
+def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | None) -> Choice:
+    """Choose the strategy that is right for the table's storage, unless the user named one.
 
     Hudi's timeline-server strategy cuts a marker at its first ``_``, so partitions whose paths
     hold one are mistaken for each other (Hudi 1.2.0, ``MarkerBasedEarlyConflictDetectionRunnable``).
 
-    :param enabled: what the user asked for.
+    :param wanted: what the user asked for.
     :param scheme: scheme of the table's URL, ``file`` for a plain path.
     :param known_paths: partition paths that the table is known to have, ``None`` if it has none yet.
     """
-    if not enabled:
-        return EarlyDetection("off, as asked")
+    if wanted is EarlyDetection.OFF:
+        return Choice("off, as asked")
+    if wanted is not EarlyDetection.ON:
+        return Choice(f"on, {wanted}, as asked", _options(wanted))
     if scheme in _LISTS_CHEAPLY:
-        return EarlyDetection("on, direct markers", _direct())
+        return Choice("on, direct markers", _options(EarlyDetection.SIMPLE_DIRECT))
     known = tuple(known_paths or ())
     if not known:
-        return EarlyDetection(f"off: nothing is known yet of the partition paths of a {scheme} table")
+        return Choice(f"off: nothing is known yet of the partition paths of a {scheme} table")
     underscored = next((path for path in known if "_" in path), None)
     if underscored is not None:
-        return EarlyDetection(
+        return Choice(
             f"off: partition {underscored!r} holds '_', which Hudi's strategy for {scheme} misreads"
         )
-    return EarlyDetection("on, timeline server markers", _timeline_server())
+    return Choice("on, timeline server markers", _options(EarlyDetection.TIMELINE_SERVER))
 
 
-def _direct() -> dict[str, str]:
-    return {
+def _options(strategy: EarlyDetection) -> dict[str, str]:
+    by_server = strategy is EarlyDetection.TIMELINE_SERVER
+    common = {
         EARLY_DETECTION: "true",
-        _MARKERS: "DIRECT",
-        _STRATEGY: "org.apache.hudi.table.marker.SimpleDirectMarkerBasedDetectionStrategy",
-        "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
+        f"{_PREFIX}early.conflict.detection.strategy": _STRATEGIES[strategy],
+        MARKERS_TYPE: "TIMELINE_SERVER_BASED" if by_server else "DIRECT",
     }
-
-
-def _timeline_server() -> dict[str, str]:
-    handlers = "org.apache.hudi.timeline.service.handlers.marker"
-    return {
-        EARLY_DETECTION: "true",
-        _MARKERS: "TIMELINE_SERVER_BASED",
-        _STRATEGY: f"{handlers}.AsyncTimelineServerBasedDetectionStrategy",
-        "hoodie.write.concurrency.async.conflict.detector.period_ms": "5000",
-    }
+    if by_server:
+        return {**common, f"{_PREFIX}async.conflict.detector.period_ms": "5000"}
+    return {**common, f"{_PREFIX}early.conflict.check.commit.conflict": "true"}

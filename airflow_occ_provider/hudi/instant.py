@@ -1,20 +1,12 @@
-"""Instants of a Hudi timeline, as the names of their files tell them."""
+"""Instants of a Hudi timeline, in Hudi's own words."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
-
-# Hudi 1.2.0, InstantFileNameParserV2: a completed file carries its completion time behind "_".
-# The action may miss: the inflight file of a commit is named "<time>.inflight".
-_FILE_NAME = re.compile(
-    r"(?P<time>\d{14,20})(?:_(?P<completion>\d{14,20}))?"
-    r"(?:\.(?P<action>[a-z]+?))??(?:\.(?P<pending>requested|inflight))?"
-)
 
 
 class State(StrEnum):
@@ -25,18 +17,22 @@ class State(StrEnum):
     COMPLETED = "COMPLETED"
 
 
-_ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+_ORDER = {state: number for number, state in enumerate(State)}
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """One action on the table at one state.
+class Instant(NamedTuple):
+    """One action on the table at its highest state. Instants sort by their time.
+
+    A named tuple and not a dataclass, since a timeline makes thousands of them at once.
 
     :param time: requested time, ``yyyyMMddHHmmssSSS`` in the table's time zone.
-    :param action: Hudi's word for it, such as ``commit`` or ``rollback``.
+    :param action: Hudi's word for it, such as ``commit`` or ``rollback``. What was requested as a
+        ``compaction`` is a ``commit`` once it is completed (see ``requested_action``).
     :param state: how far it has come.
-    :param file_name: the timeline file that says so.
-    :param completion_time: same format as ``time``; ``None`` where the file does not carry one.
+    :param file_name: the file that says so: of the timeline, or of the history once archived.
+    :param completion_time: same format as ``time``; ``None`` while pending, and where it is unknown.
+    :param requested_file: name of its requested file (a service's plan), where the timeline has it.
+    :param inflight_file: name of its inflight file (a write's profile), where the timeline has it.
     """
 
     time: str
@@ -44,11 +40,26 @@ class Instant:
     state: State
     file_name: str
     completion_time: str | None = None
+    requested_file: str | None = None
+    inflight_file: str | None = None
 
     @property
     def completed(self) -> bool:
         """Whether the action is done."""
         return self.state is State.COMPLETED
+
+    @property
+    def archived(self) -> bool:
+        """Whether the history told it: its files are parquet."""
+        return self.file_name.endswith(".parquet")
+
+    @property
+    def requested_action(self) -> str:
+        """The action it was requested as, such as ``compaction`` for one that became a ``commit``.
+
+        Without a requested file, as in the history, there is only ``action`` to go by.
+        """
+        return (self.requested_file or f".{self.action}").split(".")[1]
 
     @property
     def is_write(self) -> bool:
@@ -62,20 +73,3 @@ class Instant:
 
     def __str__(self) -> str:
         return f"{self.time} {self.action} {self.state}"
-
-
-def parse_file_name(name: str) -> Instant | None:
-    """Read a timeline file's name, or return ``None`` for anything else in the folder.
-
-    :param name: the bare file name, without folders.
-    """
-    match = _FILE_NAME.fullmatch(name)
-    if match is None:
-        return None
-    pending, action = match["pending"], match["action"]
-    if action is None:
-        if pending != "inflight":
-            return None
-        action = "commit"
-    state = State(pending.upper()) if pending else State.COMPLETED
-    return Instant(match["time"], action, state, name, match["completion"])

@@ -1,12 +1,15 @@
-"""What a completed write says of itself: ``HoodieCommitMetadata``, in Avro or JSON."""
+"""What an instant's files say: commit metadata, the inflight workload profile, plans, rollbacks."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+FileGroup: TypeAlias = tuple[str, str]
+"""(partition path, file id); the partition path of an unpartitioned table is empty."""
 
 AVRO_MAGIC = b"Obj\x01"
 TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
@@ -14,20 +17,31 @@ TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDE
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The part of ``HoodieCommitMetadata`` that tells what a commit wrote.
+    """The part of ``HoodieCommitMetadata`` that tells what a commit wrote, or is about to write.
+
+    An inflight instant's file holds one too, its workload profile: the existing file groups that it
+    will touch, and the partitions that get new ones (Hudi 1.2.0, ``BaseCommitActionExecutor``).
 
     :param operation: Hudi's operation type in upper case, such as ``UPSERT``.
-    :param file_groups: the (partition path, file id) pairs written.
-    :param replaced: the (partition path, file id) pairs that a replacecommit took out.
+    :param file_groups: the file groups written.
+    :param replaced: the file groups that a replacecommit took out.
     :param records: inserted + updated + deleted records.
     :param extra: the extra metadata; our signature is in its keys that start with ``_``.
+    :param written_partitions: partitions with write statistics, also where no file group is named.
+    :param insert_partitions: partitions that get new records whose file group is not named yet.
+    :param bases: the instant that each file group was built on, where the statistics name one.
+    :param paths: the files written, relative to the table's base path.
     """
 
     operation: str
-    file_groups: frozenset[tuple[str, str]]
-    replaced: frozenset[tuple[str, str]]
+    file_groups: frozenset[FileGroup]
+    replaced: frozenset[FileGroup]
     records: int
     extra: Mapping[str, str]
+    written_partitions: frozenset[str] = frozenset()
+    insert_partitions: frozenset[str] = frozenset()
+    bases: Mapping[FileGroup, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -41,7 +55,7 @@ class CommitMetadata:
 
 
 def read_commit(content: bytes) -> CommitMetadata:
-    """Decode the content of a completed commit, deltacommit or replacecommit file.
+    """Decode the content of a commit, deltacommit or replacecommit file, completed or inflight.
 
     Files start with the Avro container's magic since table version 8 and are JSON before
     (Hudi 1.2.0, ``CommitMetadataSerDeV2`` and ``V1``).
@@ -49,40 +63,108 @@ def read_commit(content: bytes) -> CommitMetadata:
     :param content: the whole file.
     :raises ValueError: for content that is neither, or is cut off.
     """
-    record = _read_avro(content) if content[:4] == AVRO_MAGIC else _read_json(content)
+    record = _read_record(content)
     stats = [
-        (partition, stat)
+        ((partition, stat.get("fileId") or ""), stat)
         for partition, written in (record.get("partitionToWriteStats") or {}).items()
         for stat in written or ()
     ]
-    replaced = (record.get("partitionToReplaceFileIds") or {}).items()
     return CommitMetadata(
         operation=record.get("operationType") or "UNKNOWN",
-        file_groups=frozenset((p, s["fileId"]) for p, s in stats if s.get("fileId")),
-        replaced=frozenset((p, file_id) for p, file_ids in replaced for file_id in file_ids or ()),
+        file_groups=frozenset(group for group, _ in stats if group[1]),
+        replaced=frozenset(_replaced(record)),
         records=sum(_changed_records(stat) for _, stat in stats),
         extra=dict(record.get("extraMetadata") or {}),
+        written_partitions=frozenset(record.get("partitionToWriteStats") or {}),
+        insert_partitions=frozenset(g[0] for g, stat in stats if not g[1] and stat.get("numInserts")),
+        bases={g: stat["prevCommit"] for g, stat in stats if g[1] and _is_time(stat.get("prevCommit"))},
+        paths=tuple(sorted(stat["path"] for _, stat in stats if stat.get("path"))),
     )
+
+
+def read_compaction_plan(content: bytes) -> frozenset[FileGroup]:
+    """Return the file groups of a ``HoodieCompactionPlan``, also that of a log compaction.
+
+    :param content: the whole requested file.
+    :raises ValueError: for content that is not one, or is cut off.
+    """
+    operations = _read_record(content).get("operations") or ()
+    return frozenset((op.get("partitionPath") or "", op.get("fileId") or "") for op in operations)
+
+
+def read_clustering_plan(content: bytes) -> frozenset[FileGroup] | None:
+    """Return the file groups that a ``HoodieRequestedReplaceMetadata`` plans to cluster.
+
+    :param content: the whole requested file; empty or without a plan for overwrites.
+    :returns: ``None`` where there is no clustering plan.
+    :raises ValueError: for content that is not one, or is cut off.
+    """
+    plan = _read_record(content).get("clusteringPlan") if content else None
+    if not plan:
+        return None
+    slices = (piece for group in plan.get("inputGroups") or () for piece in group.get("slices") or ())
+    return frozenset((piece.get("partitionPath") or "", piece.get("fileId") or "") for piece in slices)
+
+
+def read_rollback_victims(content: bytes) -> frozenset[str]:
+    """Return the requested times that a rollback's plan or metadata names; a plan may name none yet.
+
+    :param content: the whole file of a requested, inflight or completed rollback.
+    :raises ValueError: for content that is not one, or is cut off.
+    """
+    record = _read_record(content) if content else {}
+    planned = (record.get("instantToRollback") or {}).get("commitTime")
+    named = [info.get("commitTime") for info in record.get("instantsRollback") or ()]
+    return frozenset(filter(None, [planned, *named, *(record.get("commitsRollback") or ())]))
+
+
+def read_deleted_names(content: bytes) -> frozenset[str]:
+    """Return the names of the data files that a clean or rollback deleted, or plans to delete.
+
+    :param content: the whole file: a plan (requested) or what was done (completed).
+    :raises ValueError: for content that is not one, or is cut off.
+    """
+    record = _read_record(content)
+    done = (record.get("partitionMetadata") or {}).values()
+    planned = (record.get("filePathsToBeDeletedPerPartition") or {}).values()
+    paths = [
+        *(path for entry in done for path in entry.get("successDeleteFiles") or ()),
+        *(path for entry in done for path in entry.get("deletePathPatterns") or ()),
+        *(info["filePath"] for infos in planned for info in infos or ()),
+        *(
+            path
+            for request in record.get("RollbackRequests") or ()
+            for path in request["filesToBeDeleted"]
+        ),
+    ]
+    return frozenset(path.rpartition("/")[2] for path in paths)
+
+
+def _replaced(record: Mapping[str, Any]) -> Iterator[FileGroup]:
+    for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
+        for file_id in file_ids or ():
+            yield partition, file_id
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, str) and value.isdigit()
 
 
 def _changed_records(stat: Mapping[str, Any]) -> int:
     return sum(int(stat.get(key) or 0) for key in ("numInserts", "numUpdateWrites", "numDeletes"))
 
 
-def _read_json(content: bytes) -> Mapping[str, Any]:
-    record = json.loads(content)
+def _read_record(content: bytes) -> Mapping[str, Any]:
+    record = _read_avro(content) if content[:4] == AVRO_MAGIC else json.loads(content)
     if not isinstance(record, dict):
-        raise ValueError("commit metadata is not a JSON object")
+        raise ValueError("the metadata is not a record")
     return record
 
 
-def _read_avro(content: bytes) -> Mapping[str, Any]:
+def _read_avro(content: bytes) -> Any:
     import fastavro
 
     try:
-        record = next(fastavro.reader(io.BytesIO(content)))
+        return next(fastavro.reader(io.BytesIO(content)))
     except (EOFError, StopIteration, IndexError) as error:
-        raise ValueError("commit metadata is cut off") from error
-    if not isinstance(record, dict):
-        raise ValueError("commit metadata is not an Avro record")
-    return record
+        raise ValueError("the metadata is cut off") from error

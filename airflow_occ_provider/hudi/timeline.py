@@ -2,34 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, filterfalse
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from airflow_occ_provider.hudi.instant import Instant, parse_file_name
+from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.instant_time import from_epoch_ms
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+Modified = Callable[[str], int | None]
+"""Gives the epoch milliseconds at which a file was last written; ``None`` if it has gone."""
+
+# Each action, and the service that completes as it (Hudi 1.2.0, InstantComparatorV1 and V2).
+_ACTIONS = {
+    "commit": ("compaction",),
+    "deltacommit": ("logcompaction",),
+    "replacecommit": ("clustering",),
+    "clean": (),
+    "rollback": (),
+    "restore": (),
+    "savepoint": (),
+    "indexing": (),
+    "schemacommit": (),
+}
+_Files = dict[str, str]
+_Written = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Each instant of the active timeline once, at its highest state, oldest first."""
+    """Each instant of the active timeline once, at its highest state, oldest first.
+
+    :param instants: sorted by time; a savepoint has the time of the commit that it saves.
+    :param names: the listing that told them.
+    """
 
     instants: tuple[Instant, ...] = ()
+    names: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def from_file_names(cls, names: Iterable[str]) -> Timeline:
-        """Build the timeline from the file names of its folder; foreign names are passed over."""
-        highest: dict[str, Instant] = {}
-        for instant in filter(None, map(parse_file_name, names)):
-            known = highest.get(instant.time)
-            if known is None or instant.progress > known.progress:
-                highest[instant.time] = instant
-        return cls(tuple(highest[time] for time in sorted(highest)))
+    def from_file_names(
+        cls, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
+    ) -> Timeline:
+        """Build the timeline from the file names of its folder; foreign names are passed over.
+
+        Before table version 8 the name of a completed file carries no completion time. When it
+        was last written stands for it, in the zone of the JVM even where the table's is UTC
+        (Hudi 0.15.0, 1.0.2 and 1.2.0, ``HoodieInstantTimeGenerator.formatDate``).
+
+        :param names: the bare names of one listing, in any order.
+        :param modified: asked for such files alone; without it their completion time is ``None``.
+        :param zone: zone of the writers' JVM; by default the local zone of this process.
+        """
+        listed = tuple(names)
+        return cls(tuple(sorted(_instants(listed, _written(modified, zone)))), listed)
+
+    def refreshed(
+        self, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
+    ) -> Timeline:
+        """Return the timeline that a newer listing tells, reading anew only what has changed.
+
+        :param names: the bare names of the newer listing.
+        :param modified: as for ``from_file_names``.
+        :param zone: as for ``from_file_names``.
+        """
+        listed = tuple(names)
+        changed = {_time(name) for name in frozenset(listed) ^ frozenset(self.names)}
+        if not changed:
+            return self
+        again = _instants((name for name in listed if _time(name) in changed), _written(modified, zone))
+        kept = (instant for instant in self.instants if instant.time not in changed)
+        return Timeline(tuple(sorted([*kept, *again])), listed)
 
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
 
     def find(self, time: str) -> Instant | None:
-        """Return the instant of that requested time, if the active timeline holds it."""
-        return next((instant for instant in self.instants if instant.time == time), None)
+        """Return the instant of that requested time, if the active timeline holds it.
+
+        Of a commit and its savepoint, which share their time, it is the commit.
+
+        :param time: as the instant has it.
+        """
+        place = bisect_left(self.instants, time, key=attrgetter("time"))
+        found = self.instants[place : place + 1]
+        return found[0] if found and found[0].time == time else None
 
     def completed_writes(self) -> tuple[Instant, ...]:
         """Return completed commits, deltacommits and replacecommits, oldest request first."""
@@ -44,3 +106,87 @@ class Timeline:
         """Requested time of the youngest completed write."""
         writes = self.completed_writes()
         return writes[-1].time if writes else None
+
+
+def _by_ending(names: Iterable[str]) -> dict[str, _Files]:
+    """Sort names by what follows their first dot, then by what stands in front of it.
+
+    An ending that Hudi does not know (1.2.0, ``ActiveTimelineV1`` and ``V2``) is foreign; those of
+    checksums and of temporary files are.
+    """
+    files: dict[str, _Files] = {
+        ending: {}
+        for action, services in _ACTIONS.items()
+        for word in (action, *services)
+        for ending in (_requested(word), _inflight(word), action)
+    }
+    for name in names:
+        stem, _, ending = name.partition(".")
+        found = files.get(ending)
+        if found is not None:
+            found[stem] = name
+    return files
+
+
+def _requested(action: str) -> str:
+    return f"{action}.requested"
+
+
+def _inflight(action: str) -> str:
+    return "inflight" if action == "commit" else f"{action}.inflight"
+
+
+def _instants(names: Iterable[str], written: _Written) -> Iterator[Instant]:
+    files = _by_ending(names)
+    for action, services in _ACTIONS.items():
+        requested, inflight = files[_requested(action)], files[_inflight(action)]
+        for service in services:
+            requested = files[_requested(service)] | requested
+            inflight = files[_inflight(service)] | inflight
+        done = _completed(action, files[action], requested, inflight, written)
+        yield from done.values()
+        yield from _pending(requested, inflight, done)
+
+
+def _completed(
+    action: str, files: _Files, requested: _Files, inflight: _Files, written: _Written
+) -> dict[str, Instant]:
+    completed = {}
+    # Sorted, so that of two completions of one instant the later one counts.
+    for stem in sorted(files):
+        time, stamped, completion = stem.partition("_")
+        if time.isdecimal() and (completion.isdecimal() or not stamped):
+            name = files[stem]
+            completed[time] = Instant(
+                time,
+                action,
+                State.COMPLETED,
+                name,
+                completion or written(name),
+                requested.get(time),
+                inflight.get(time),
+            )
+    return completed
+
+
+def _pending(requested: _Files, inflight: _Files, done: dict[str, Instant]) -> Iterator[Instant]:
+    undone = set(filterfalse(done.__contains__, chain(requested, inflight)))
+    for time in filter(str.isdecimal, undone):
+        started = inflight.get(time)
+        name = started or requested[time]
+        word = name.split(".")[1]
+        action = "commit" if word == "inflight" else word
+        state = State.INFLIGHT if started else State.REQUESTED
+        yield Instant(time, action, state, name, None, requested.get(time), started)
+
+
+def _time(name: str) -> str:
+    return name.partition(".")[0].partition("_")[0]
+
+
+def _written(modified: Modified | None, zone: tzinfo | None) -> _Written:
+    def written(name: str) -> str | None:
+        moment_ms = modified(name) if modified else None
+        return None if moment_ms is None else from_epoch_ms(moment_ms, zone)
+
+    return written

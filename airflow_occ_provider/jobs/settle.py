@@ -5,37 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
 
 from airflow_occ_provider import errors
 from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata
 from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.jobs.audit import Loss, audit, rollback_of
+from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import REMEDIES, UNCHECKED, DriverLog, Outcome, Reading
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-
-_ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may sit in different zones
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A signed commit, found in the table."""
-
-    instant: Instant
-    metadata: CommitMetadata
-
-    def facts(self) -> dict[str, Any]:
-        """Return what it did, for XCom and asset events."""
-        return {
-            "instant": self.instant.time,
-            "action": self.instant.action,
-            "operation": self.metadata.operation,
-            "partitions": list(self.metadata.partitions),
-            "file_groups": len(self.metadata.file_groups | self.metadata.replaced),
-            "records": self.metadata.records,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +29,7 @@ class Settlement:
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
     :param unfinished: own writes that the driver began and did not complete.
+    :param loss: data of the commit that is gone.
     :param unreadable: why the table could not be asked.
     """
 
@@ -62,6 +42,7 @@ class Settlement:
     retired: tuple[str, ...] = ()
     unreadable: errors.TableUnreadableError | None = None
     unfinished: tuple[str, ...] = ()
+    loss: Loss | None = None
 
     def error(self) -> errors.OccError | None:
         """Return the error that the attempt deserves; ``None`` where it did its work."""
@@ -73,6 +54,8 @@ class Settlement:
             return errors.CommitStateUnknownError(
                 f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]
             )
+        if self.loss:
+            return self.loss.error()
         clean = self.exit_code in (0, None)
         if self.outcome is Outcome.NOTHING_WRITTEN or (self.outcome is Outcome.COMMITTED and clean):
             return None
@@ -114,17 +97,6 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
 }
 
 
-NO_COMMIT: dict[str, Any] = {
-    "instant": None,
-    "action": None,
-    "operation": None,
-    "partitions": [],
-    "file_groups": 0,
-    "records": 0,
-}
-"""The facts of an attempt that wrote nothing."""
-
-
 def settle(
     table: HudiTable, signature: Signature, log: DriverLog, exit_code: int, *, retire: bool = True
 ) -> Settlement:
@@ -137,14 +109,21 @@ def settle(
         unfinished, so that nobody has to wait for them. Only for a driver that has ended.
     """
     try:
-        timeline = table.timeline()
-        commit = find_commit(table, signature.identity, signature.latest_instant, timeline)
+        snapshot = table.snapshot(missing_ok=True)
+        commit = find_commit(snapshot, signature.identity, signature.latest_instant)
+        loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
+        taken = _taken_back(snapshot, log) if commit is None else ()
     except errors.TableUnreadableError as error:
         return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
+    timeline = snapshot.timeline
     retired = _retire_ghosts(table, timeline, log) if retire else ()
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
     reading = log.read(exit_code, committed=False)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
+    if loss:
+        outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
+    elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR):
+        outcome, lines = Outcome.ROLLED_BACK, taken
     instant = commit.instant.time if commit else (own[-1].time if own else reading.instant)
     return Settlement(
         outcome,
@@ -155,32 +134,8 @@ def settle(
         exit_code=exit_code,
         retired=retired,
         unfinished=tuple(one.time for one in own if not one.completed),
+        loss=loss,
     )
-
-
-def find_commit(
-    table: HudiTable, identity: str, since: str = "", timeline: Timeline | None = None
-) -> Commit | None:
-    """Find the write commit that carries an identity in the active timeline, youngest first.
-
-    Commits of table services copy the labels of the write that ran them, and do not count.
-
-    :param identity: uuid of the task run.
-    :param since: requested time of a completed write that is older than the commit, or empty.
-    :param timeline: the table's timeline, if it was just read.
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
-    listed = timeline if timeline is not None else table.timeline()
-    for instant in reversed(listed.completed_writes()):
-        if since and not _may_be_younger(instant.time, since):
-            return None
-        metadata = table.commit(instant)
-        if metadata is None or metadata.is_table_service:
-            continue
-        signature = Signature.from_extra(metadata.extra)
-        if signature and signature.identity == identity:
-            return Commit(instant, metadata)
-    return None
 
 
 def _judge(
@@ -211,6 +166,11 @@ def _judge_uncommitted(
     return Outcome.NOTHING_WRITTEN, (f"the table has no new instant of this attempt{hint}",)
 
 
+def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
+    pairs = ((time, rollback_of(snapshot, time)) for time in log.own_instants)
+    return tuple(f"rollback {rollback.time} took back {time}" for time, rollback in pairs if rollback)
+
+
 def _retire_ghosts(table: HudiTable, timeline: Timeline, log: DriverLog) -> tuple[str, ...]:
     pending = {instant.time for instant in timeline.pending_writes()}
     retired = []
@@ -220,11 +180,3 @@ def _retire_ghosts(table: HudiTable, timeline: Timeline, log: DriverLog) -> tupl
             if time in pending and table.retire_heartbeat(time):
                 retired.append(time)
     return tuple(retired)
-
-
-def _may_be_younger(time: str, since: str) -> bool:
-    try:
-        own, other = (datetime.fromisoformat(f"{text[:8]}T{text[8:14]}") for text in (time, since))
-    except ValueError:
-        return True
-    return own >= other - _ZONE_SLACK

@@ -15,33 +15,31 @@ from airflow.sdk import Asset, BaseHook, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from airflow_occ_provider.errors import CommitStateUnknownError, ConfigurationError, JobError
+from airflow_occ_provider.errors import ConfigurationError, JobError
+from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.hudi import early_detection
-from airflow_occ_provider.hudi.options import is_secret, writer_options
-from airflow_occ_provider.jobs.attempt import (
-    SparkJob,
-    Submission,
-    effective_options,
-    prepared,
-    refuse_unproven,
-)
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.options import is_secret
+from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.jobs.attempt import SparkJob, Submission, prepared, refuse_unproven
+from airflow_occ_provider.jobs.commit import NO_COMMIT, earlier_commit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
-from airflow_occ_provider.jobs.settle import NO_COMMIT, Commit, Settlement, find_commit, settle
+from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import Site, read_site
+from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
 from airflow_occ_provider.operators.driver import ClientDriver
+from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.storage.table import HudiTable, parse_table_path
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
-
-_WRITES_LOOKED_AT = 10
 
 
 class HudiWriteOperator(SparkSubmitOperator):
@@ -55,8 +53,14 @@ class HudiWriteOperator(SparkSubmitOperator):
 
     :param table: base path of the table that the job writes, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
+        default the credentials that the worker itself has. (templated)
     :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
-        commits.
+        commits: ``"off"``, ``"on"`` (the strategy that suits the storage), or one of Hudi's own:
+        ``"simple_direct"``, ``"transaction_direct"``, ``"timeline_server"``.
+    :param conflict_resolution: Hudi's conflict resolution strategy: ``"simple"``,
+        ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
+        must share; by default the one that Hudi infers from the index.
     :param hudi_options: further Hudi options for the job. (templated)
     :param require_commit: whether a job that ends well but writes nothing fails the task.
     :param job_retries: how often the job's own errors are retried; by default ``retries`` where it
@@ -73,6 +77,7 @@ class HudiWriteOperator(SparkSubmitOperator):
         *SparkSubmitOperator.template_fields,
         "table",
         "lock_conn_id",
+        "storage_conn_id",
         "hudi_options",
         "hudi_defaults",
         "submission",
@@ -88,7 +93,9 @@ class HudiWriteOperator(SparkSubmitOperator):
         *,
         table: str,
         lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
-        early_conflict_detection: bool = True,
+        storage_conn_id: str | None = None,
+        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
+        conflict_resolution: Strategy | str | None = None,
         hudi_options: Mapping[str, Any] | None = None,
         require_commit: bool = False,
         job_retries: int | None = None,
@@ -99,14 +106,18 @@ class HudiWriteOperator(SparkSubmitOperator):
         super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
         self.table = table
         self.lock_conn_id = lock_conn_id
-        self.early_conflict_detection = early_conflict_detection
+        self.storage_conn_id = storage_conn_id
+        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.conflict_resolution = resolution_choice(conflict_resolution)
+        refuse_wrong_pairs(
+            table, self.early_conflict_detection, self.conflict_resolution, hudi_options or {}
+        )
         self.hudi_options = hudi_options
         self.require_commit = require_commit
         self.job_retries = job_retries
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
-        self._site: Site | None = None
-        self._signature: Signature | None = None
+        self._prepared: Preparation | None = None
         self._driver_log: DriverLog | None = None
         self._driver: ClientDriver | None = None
         self._killed = threading.Event()
@@ -116,26 +127,28 @@ class HudiWriteOperator(SparkSubmitOperator):
     ) -> None:
         """Render the fields, then add what the job will be given, so that the UI shows it."""
         super().render_template_fields(context, jinja_env)
-        self._signature = self._sign(context)
-        self._site = self._read_site()
-        self.hudi_defaults = self._effective_options(self._site, self._signature)
+        self._prepared = self._prepare(context)
+        self.hudi_defaults = dict(self._prepared.options)
+        self.log.info("Early conflict detection is %s.", self._prepared.early_detection)
         for key, value in self.hudi_defaults.items():
             if is_secret(key):
                 mask_secret(value)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Run the job once, ask the table what came of it, and return that or raise."""
-        if self._signature is None or self._site is None:
+        if self._prepared is None:
             self.render_template_fields(context)
-        assert self._signature is not None  # noqa: S101 - rendered above
-        assert self._site is not None  # noqa: S101 - rendered above
+        prepared_ = self._prepared
+        assert prepared_ is not None  # noqa: S101 - rendered above
         self._warn_of_few_retries()
         started = time.monotonic()
         run = TaskRun(context)
-        commit = self._earlier_commit(run, self._signature)
+        signature = prepared_.signature
+        since = run.since(signature.latest_instant)
+        commit = earlier_commit(self._table, signature.identity, since)
         if commit is None:
-            self._refuse_before_start(self._site)
-            commit = self._attempt(context, self._signature, self._site).commit
+            self._refuse_before_start(prepared_.site)
+            commit = self._attempt(context, prepared_).commit
         else:
             self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
         result = {
@@ -157,52 +170,27 @@ class HudiWriteOperator(SparkSubmitOperator):
 
     @cached_property
     def _table(self) -> HudiTable:
-        return HudiTable(self.table)
+        return open_table(self.table, self.storage_conn_id)
 
-    def _sign(self, context: Context) -> Signature:
-        ti = context["ti"]
-        return Signature(
-            identity=TaskRun(context).identity,
-            dag_id=ti.dag_id,
-            run_id=ti.run_id,
-            task_id=ti.task_id,
-            map_index=-1 if ti.map_index is None else ti.map_index,
-            try_number=ti.try_number,
-            latest_instant=self._table.timeline().latest_completed_write or "",
+    def _snapshot(self) -> Snapshot:
+        return self._table.snapshot(missing_ok=True)
+
+    def _prepare(self, context: Context) -> Preparation:
+        snapshot = self._snapshot()
+        protection = Protection(
+            self.lock_conn_id,
+            self.early_conflict_detection,
+            self.conflict_resolution,
+            self.hudi_options or {},
         )
-
-    def _read_site(self) -> Site:
-        return read_site(
+        site = read_site(
             self._spark_hook.spark_binary or "spark-submit",
             {**os.environ, **self._env_vars},
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
-
-    def _effective_options(self, site: Site, signature: Signature) -> dict[str, str]:
-        scheme, _ = parse_table_path(self.table)
-        choice = early_detection.choose(
-            self.early_conflict_detection, scheme, _known_paths(self._table, scheme)
-        )
-        self.log.info("Early conflict detection is %s.", choice.reason)
-        writer = writer_options(lock_hook(self.lock_conn_id).options(), choice.options)
-        return effective_options(
-            {**writer, **signature.options()}, self.hudi_options or {}, self._job, site
-        )
-
-    def _earlier_commit(self, run: TaskRun, signature: Signature) -> Commit | None:
-        """Find what an earlier try of this task run committed, before anything is run again."""
-        since = run.since(signature.latest_instant)
-        timeline = self._table.timeline()
-        commit = find_commit(self._table, signature.identity, since, timeline)
-        if commit is None and since and timeline.find(since) is None and self._table.has_history():
-            raise CommitStateUnknownError(
-                f"commit state unknown: instant {since}, before which this task run cannot have "
-                "committed, was archived, and the archive is not searched",
-                remedy=f"look in the table's history for _airflow_identity={signature.identity}; if it "
-                "is not there, delete hudi_write from the task's state store and clear the task",
-            )
-        return commit
+        signature = sign(context, TaskRun(context).identity, snapshot)
+        return prepare(protection, self._job, site, signature, snapshot)
 
     def _refuse_before_start(self, site: Site) -> None:
         refuse_unproven(self._job, site)
@@ -231,9 +219,11 @@ class HudiWriteOperator(SparkSubmitOperator):
             ) from error
         return self._get_hook()
 
-    def _attempt(self, context: Context, signature: Signature, site: Site) -> Settlement:
-        log = self._driver_log = DriverLog()
-        with prepared(self._job, self.hudi_defaults, site) as submission, self._submitting(submission):
+    def _attempt(self, context: Context, preparation: Preparation) -> Settlement:
+        log, signature = DriverLog(), preparation.signature
+        self._driver_log = log
+        prepared_files = prepared(self._job, preparation.options, preparation.site)
+        with prepared_files as submission, self._submitting(submission):
             try:
                 exit_code = self._run(context)
             except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
@@ -335,12 +325,3 @@ class HudiWriteOperator(SparkSubmitOperator):
                 self.retries,
                 policy.conflict_budget,
             )
-
-
-def _known_paths(table: HudiTable, scheme: str) -> tuple[str, ...] | None:
-    """Return the partition paths of the youngest writes, where the storage makes them matter."""
-    if scheme == "file":
-        return None
-    writes = table.timeline().completed_writes()[-_WRITES_LOOKED_AT:]
-    commits = filter(None, map(table.commit, writes))
-    return tuple(path for commit in commits for path in commit.partitions)

@@ -1,56 +1,44 @@
-"""One Hudi table's metadata folder, read through fsspec."""
+"""One Hudi table, read through fsspec; each call looks at the storage anew."""
 
 from __future__ import annotations
 
-import posixpath
-import re
 import time
 from typing import Any
 
-from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata, read_commit
+from airflow_occ_provider.errors import (
+    NotHudiTableError,
+    TableUnreadableError,
+    UnknownTableVersionError,
+)
 from airflow_occ_provider.hudi.properties import parse_table_properties
-from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.storage.address import open_file_system, parse_table_path
+from airflow_occ_provider.storage.folder import NOTHING, TableFolder
+from airflow_occ_provider.storage.snapshot import Snapshot, timeline_folder
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+")
-# Hadoop's names for file systems that fsspec knows by another one.
-_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "abfs", "viewfs": "hdfs"}
+DEFAULT_TIMEOUT_S = 60.0
 _WHOLE = frozenset({"hoodie.table.name", "hoodie.timeline.layout.version"})
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
-_UNREADABLE_REMEDY = "check that the worker reaches the storage and may read it"
-
-
-def parse_table_path(table: object) -> tuple[str, str]:
-    """Return the scheme and the canonical form of a table's base path.
-
-    :param table: an absolute path or a URL; trailing slashes do not matter.
-    :raises ConfigurationError: for anything else, such as a table's name.
-    """
-    text = table.rstrip("/") if isinstance(table, str) else ""
-    match = _URL.fullmatch(text)
-    if match:
-        return match["scheme"], text
-    if text.startswith("/"):
-        return "file", posixpath.normpath(text)
-    raise ConfigurationError(
-        "table",
-        f"{table!r} is not a path",
-        remedy="give the table's base path, such as s3a://lake/trips or /lake/trips, not its name",
-    )
+_LAYOUTS = {"1", "2"}
+_NEWEST_VERSION = 9
 
 
 class HudiTable:
-    """Reads one table's metadata; each call looks at the storage anew.
+    """Reads one table's metadata.
 
     :param path: the table's base path, absolute or a URL.
+    :param file_system: an fsspec file system that serves it; by default one with the credentials of
+        this process.
+    :param timeout_s: seconds that one request to the storage may take.
     :raises ConfigurationError: if ``path`` is not one, or no fsspec file system knows its scheme.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, file_system: Any = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> None:
         self.scheme, self.path = parse_table_path(path)
-        self._fs, self._root = _open_file_system(self.scheme, self.path)
+        served = file_system or open_file_system(self.scheme, self.path)
+        self._folder = TableFolder(self.scheme, self.path, served, timeout_s)
 
     def properties(self) -> dict[str, str] | None:
         """Return ``hoodie.properties``, or ``None`` where there is no table yet.
@@ -61,11 +49,11 @@ class HudiTable:
         """
         for _ in range(_WHOLE_TRIES):
             for name in ("hoodie.properties", "hoodie.properties.backup"):
-                content = self._read(f".hoodie/{name}") or b""
+                content = self._folder.read(f".hoodie/{name}") or b""
                 found = parse_table_properties(content.decode("utf-8", errors="replace"))
                 if found.keys() >= _WHOLE:
-                    return found
-            if not self._list(".hoodie"):
+                    return self._known_version(found)
+            if not self._folder.listing(".hoodie").names:
                 return None
             time.sleep(_WHOLE_PAUSE_S)
         raise TableUnreadableError(
@@ -73,38 +61,27 @@ class HudiTable:
             remedy="wait for the writer that updates it; if there is none, restore it from its backup",
         )
 
-    def timeline(self) -> Timeline:
-        """List the active timeline; a table that does not exist yet has an empty one.
+    def snapshot(self, previous: Snapshot | None = None, *, missing_ok: bool = False) -> Snapshot:
+        """Look at the table once.
 
+        :param previous: an earlier snapshot of it: then one listing is all that it costs.
+        :param missing_ok: whether a table that the first write has not made yet is an empty one.
+        :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        folder = self._timeline_folder()
-        if folder is None:
-            return Timeline()
-        return Timeline.from_file_names(self._list(folder))
-
-    def commit(self, instant: Instant) -> CommitMetadata | None:
-        """Read what a completed write did; ``None`` if its file has gone (archived) meanwhile.
-
-        :raises TableUnreadableError: if the file cannot be read or decoded.
-        """
-        folder = self._timeline_folder()
-        content = self._read(f"{folder}/{instant.file_name}") if folder else None
-        if content is None:
-            return None
-        try:
-            return read_commit(content)
-        except Exception as error:
-            raise self._unreadable(f"{folder}/{instant.file_name}", error) from error
-
-    def has_history(self) -> bool:
-        """Whether instants were archived (table version 8 and later keep them beside the timeline).
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
-        history = (self.properties() or {}).get("hoodie.timeline.history.path", "history")
-        folder = f"{self._timeline_folder()}/{history}"
-        return any(name.endswith(".parquet") for name in self._list(folder))
+        if previous is not None:
+            listing = self._folder.listing(previous.timeline_folder)
+            if listing.names:
+                return previous.refreshed(listing)
+        properties = self.properties()
+        if properties is None and missing_ok:
+            return Snapshot(self._folder, {}, NOTHING)
+        if properties is None:
+            raise NotHudiTableError(
+                f"{self.path} holds no Hudi table: there is no .hoodie/hoodie.properties",
+                remedy="give the table's base path, the folder that holds .hoodie",
+            )
+        return Snapshot(self._folder, properties, self._folder.listing(timeline_folder(properties)))
 
     def retire_heartbeat(self, instant_time: str) -> bool:
         """Delete the heartbeat of an instant whose writer is proven dead; ``False`` if it had none.
@@ -114,61 +91,19 @@ class HudiTable:
 
         :param instant_time: requested time of the instant.
         """
-        existed = self._remove(f".hoodie/.heartbeat/{instant_time}")
+        existed = self._folder.remove(f".hoodie/.heartbeat/{instant_time}")
         if self.scheme == "file":
-            self._remove(f".hoodie/.heartbeat/.{instant_time}.crc")
+            self._folder.remove(f".hoodie/.heartbeat/.{instant_time}.crc")
         return existed
 
-    def _timeline_folder(self) -> str | None:
-        properties = self.properties()
-        if properties is None:
-            return None
-        if properties.get("hoodie.timeline.layout.version", "1") == "1":
-            return ".hoodie"
-        return f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            content: bytes = self._fs.cat_file(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._unreadable(name, error) from error
-        return content
-
-    def _list(self, folder: str) -> list[str]:
-        try:
-            paths = self._fs.ls(f"{self._root}/{folder}", detail=False)
-        except FileNotFoundError:
-            return []
-        except Exception as error:
-            raise self._unreadable(folder, error) from error
-        return [posixpath.basename(path) for path in paths]
-
-    def _remove(self, name: str) -> bool:
-        try:
-            self._fs.rm_file(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return False
-        except Exception as error:
-            raise self._unreadable(name, error) from error
-        return True
-
-    def _unreadable(self, name: str, error: Exception) -> TableUnreadableError:
-        return TableUnreadableError(
-            f"{self.path}/{name} cannot be read: {type(error).__name__}: {error}",
-            remedy=_UNREADABLE_REMEDY,
-        )
-
-
-def _open_file_system(scheme: str, path: str) -> tuple[Any, str]:
-    import fsspec
-
-    url = path if scheme == "file" else _FSSPEC_SCHEME.get(scheme, scheme) + path[len(scheme) :]
-    try:
-        file_system, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    except (ValueError, ImportError) as error:
-        raise ConfigurationError(
-            "table", f"{path}: {error}", remedy="install the fsspec package for this storage"
-        ) from error
-    return file_system, root.rstrip("/")
+    def _known_version(self, properties: dict[str, str]) -> dict[str, str]:
+        version = properties.get("hoodie.table.version", "")
+        layout = properties["hoodie.timeline.layout.version"]
+        newer = version.isdigit() and int(version) > _NEWEST_VERSION
+        if newer or (version and not version.isdigit()) or layout not in _LAYOUTS:
+            raise UnknownTableVersionError(
+                f"{self.path} has table version {version} and timeline layout {layout}; known are "
+                f"versions up to {_NEWEST_VERSION} and layouts 1 and 2",
+                remedy="update airflow-occ-provider, or pin hoodie.write.table.version",
+            )
+        return properties

@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--writer", default="w")
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--partition", default=None, help="one partition for all rows")
+    parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
     parser.add_argument("--gate")
     parser.add_argument("--log-level")
     parser.add_argument("--option", action="append", default=[])
@@ -58,12 +59,12 @@ def main() -> None:
 
 
 def write(spark: SparkSession, args: argparse.Namespace) -> None:
-    gate, writer, partition = args.gate, args.writer, args.partition
+    gate, writer, partition, count = args.gate, args.writer, args.partition, args.partitions
 
     def row(number: int) -> tuple[str, str, str, int]:
         if gate:
             pass_gate(gate, writer)
-        return str(number), writer, partition or str(number % 2), 1
+        return str(number), writer, partition or str(number % count), 1
 
     rows = spark.sparkContext.parallelize(range(args.rows), 2).map(row)
     options = {

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
+from airflow_occ_provider.jobs.commit import find_commit
 from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.settle import find_commit
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import Writer, commit_lock_held, has_markers, inflight, wait_for
 
@@ -96,5 +96,5 @@ def test_a_retry_does_not_collide_with_its_own_ghost(hudi_stack, tmp_path, retir
     again = Writer(hudi_stack, table, early=True, identity=ghost.identity)
     expected = Outcome.COMMITTED if retire else Outcome.EARLY_CONFLICT
     assert again.run().outcome is expected, again.log[-3000:]
-    found = find_commit(HudiTable(str(table)), ghost.identity)
+    found = find_commit(HudiTable(str(table)).snapshot(), ghost.identity)
     assert (found is not None) is retire

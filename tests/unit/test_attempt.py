@@ -11,7 +11,7 @@ from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
 from airflow_occ_provider.jobs.site import Site, Source, read_site
-from airflow_occ_provider.storage.table import parse_table_path
+from airflow_occ_provider.storage.address import parse_table_path
 
 MODE = "hoodie.write.concurrency.mode"
 OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.hudi import early_detection
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.options import contradictions, is_secret, writer_options
 
 MODE = "hoodie.write.concurrency.mode"
@@ -55,18 +56,21 @@ def test_every_protected_writer_is_optimistic_and_lazy():
 
 
 @pytest.mark.parametrize(
-    ("enabled", "scheme", "paths", "strategy"),
+    ("wanted", "scheme", "paths", "strategy"),
     [
-        (True, "file", None, "SimpleDirectMarkerBasedDetectionStrategy"),
-        (True, "hdfs", ("dt_x=1",), "SimpleDirectMarkerBasedDetectionStrategy"),
-        (True, "s3a", ("dt=1",), "AsyncTimelineServerBasedDetectionStrategy"),
-        (True, "s3a", ("event_date=1",), None),
-        (True, "s3a", None, None),
-        (False, "file", None, None),
+        ("on", "file", None, "SimpleDirectMarkerBasedDetectionStrategy"),
+        ("on", "hdfs", ("dt_x=1",), "SimpleDirectMarkerBasedDetectionStrategy"),
+        ("on", "s3a", ("dt=1",), "AsyncTimelineServerBasedDetectionStrategy"),
+        ("on", "s3a", ("event_date=1",), None),
+        ("on", "s3a", None, None),
+        ("off", "file", None, None),
+        ("simple_direct", "s3a", ("event_date=1",), "SimpleDirectMarkerBasedDetectionStrategy"),
+        ("transaction_direct", "file", None, "SimpleTransactionDirectMarkerBasedDetectionStrategy"),
+        ("timeline_server", "file", None, "AsyncTimelineServerBasedDetectionStrategy"),
     ],
 )
-def test_early_detection_follows_the_storage(enabled, scheme, paths, strategy):
-    choice = early_detection.choose(enabled, scheme, paths)
+def test_early_detection_follows_the_storage(wanted, scheme, paths, strategy):
+    choice = early_detection.choose(EarlyDetection(wanted), scheme, paths)
     on = choice.options["hoodie.write.concurrency.early.conflict.detection.enable"] == "true"
     assert on is (strategy is not None)
     assert strategy is None or any(value.endswith(strategy) for value in choice.options.values())
@@ -78,3 +82,20 @@ def test_secret_keys():
     assert is_secret("hoodie.datasource.hive_sync.password")
     assert is_secret("fs.s3a.access.key")
     assert not is_secret("hoodie.write.lock.zookeeper.lock_key")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "scheme", "options"),
+    [
+        ("timeline_server", "hdfs", {}),
+        ("timeline_server", "file", {"hoodie.write.markers.type": "DIRECT"}),
+        ("timeline_server", None, {"hoodie.embed.timeline.server": False}),
+        ("simple_direct", None, {"hoodie.write.markers.type": "timeline_server_based"}),
+        ("transaction_direct", None, {"hoodie.write.markers.type": "TIMELINE_SERVER_BASED"}),
+    ],
+)
+def test_a_strategy_with_the_wrong_markers_is_objected_to(wanted, scheme, options):
+    what, remedy = early_detection.objection(EarlyDetection(wanted), scheme, options)
+    assert what
+    assert remedy
+    assert early_detection.objection(EarlyDetection(wanted), "s3a", {}) is None

@@ -14,8 +14,10 @@ PUBLIC = {
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
-        *("MisconfigurationError", "JobError"),
+        *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
+        *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
+    "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
     "hooks.zookeeper_lock": {"HudiZookeeperLockHook"},
     "operators.hudi_write": {"HudiWriteOperator"},
@@ -46,6 +48,7 @@ def test_public_names(name):
 def test_the_operators_own_arguments():
     parameters = inspect.signature(HudiWriteOperator.__init__).parameters
     assert list(parameters)[1:-1] == [
-        *("table", "lock_conn_id", "early_conflict_detection", "hudi_options", "require_commit"),
+        *("table", "lock_conn_id", "storage_conn_id", "early_conflict_detection"),
+        *("conflict_resolution", "hudi_options", "require_commit"),
         *("job_retries", "retries", "retry_policy"),
     ]

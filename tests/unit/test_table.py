@@ -4,9 +4,10 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.jobs.commit import find_commit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
-from airflow_occ_provider.jobs.settle import find_commit, settle
+from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.table import HudiTable
 from tests.unit.test_metadata import RECORD, avro
 
@@ -54,8 +55,8 @@ def log_of(*times):
 def test_a_table_that_does_not_exist_yet(tmp_path):
     table = HudiTable(str(tmp_path / "none"))
     assert table.properties() is None
-    assert list(table.timeline()) == []
-    assert find_commit(table, "me") is None
+    assert list(table.snapshot(missing_ok=True).timeline) == []
+    assert find_commit(table.snapshot(missing_ok=True), "me") is None
 
 
 def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, table):
@@ -69,7 +70,7 @@ def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     )
     (folder / f"{T1}.commit").write_text("{}")
     add(folder, f"{T2}_{C}.commit")
-    assert [instant.time for instant in table.timeline()] == [T1]
+    assert [instant.time for instant in table.snapshot().timeline] == [T1]
 
 
 def test_a_storage_nobody_knows_is_refused():
@@ -80,15 +81,15 @@ def test_a_storage_nobody_knows_is_refused():
 def test_an_unreadable_commit_is_its_own_error_never_no_commit(folder, table):
     (folder / "timeline" / f"{T1}_{C}.commit").write_bytes(b"Obj\x01cut")
     with pytest.raises(TableUnreadableError, match=rf"{T1}_{C}.commit"):
-        find_commit(table, "me")
+        find_commit(table.snapshot(), "me")
     assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
 
 
 def test_only_write_commits_count(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me")
     add(folder, f"{T2}_{C}.commit", identity="me", operation="COMPACT")
-    assert find_commit(table, "me").instant.time == T1
-    assert find_commit(table, "somebody else") is None
+    assert find_commit(table.snapshot(), "me").instant.time == T1
+    assert find_commit(table.snapshot(), "somebody else") is None
 
 
 def test_a_committed_attempt(folder, table):
@@ -161,8 +162,8 @@ def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
     old = "20261101000000000"
     add(folder, f"{old}_{C}.commit", identity="me")
     add(folder, f"{T1}_{C}.commit", identity="neighbour")
-    assert find_commit(table, "me", since=T0) is None
-    assert find_commit(table, "me").instant.time == old
+    assert find_commit(table.snapshot(), "me", since=T0) is None
+    assert find_commit(table.snapshot(), "me").instant.time == old
 
 
 @pytest.mark.parametrize("content", ["", "hoodie.table.name=t\n", None])
@@ -173,9 +174,9 @@ def test_half_written_properties_are_an_error_never_no_table(folder, table, cont
     else:
         (folder / "hoodie.properties").write_text(content)
     with pytest.raises(TableUnreadableError, match="cut off"):
-        table.timeline()
+        table.snapshot()
     (folder / "hoodie.properties.backup").write_text(PROPERTIES)
-    assert find_commit(table, "me").instant.time == T1
+    assert find_commit(table.snapshot(), "me").instant.time == T1
 
 
 def test_a_table_that_cannot_be_read_after_the_attempt_is_asked_again(folder, table):

@@ -1,29 +1,44 @@
 from __future__ import annotations
 
-import pytest
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
-from airflow_occ_provider.hudi.instant import Instant, State, parse_file_name
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import airflow_occ_provider.hudi as pure
+from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.instant_time import from_epoch_ms, to_datetime, to_epoch_ms
 from airflow_occ_provider.hudi.timeline import Timeline
 
 T1, T2, T3, C = "20261121092507982", "20261121092529777", "20261121092543328", "20261121092541810"
+SIMPLE = ("commit", "deltacommit", "replacecommit", "clean", "rollback", "restore", "savepoint")
+SERVICES = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (f"{T1}.commit.requested", (T1, "commit", State.REQUESTED, None)),
-        (f"{T1}.inflight", (T1, "commit", State.INFLIGHT, None)),
-        (f"{T1}_{C}.commit", (T1, "commit", State.COMPLETED, C)),
-        (f"{T1}.commit", (T1, "commit", State.COMPLETED, None)),
-        (f"{T1}.deltacommit.inflight", (T1, "deltacommit", State.INFLIGHT, None)),
-        (f"{T1}.clustering.requested", (T1, "clustering", State.REQUESTED, None)),
-        (f"{T1}_{C}.rollback", (T1, "rollback", State.COMPLETED, C)),
-        ("20261121092507.commit", ("20261121092507", "commit", State.COMPLETED, None)),
-    ],
-)
-def test_file_names(name, expected):
-    instant = parse_file_name(name)
-    assert instant == Instant(expected[0], expected[1], expected[2], name, expected[3])
+def only(*names, **how):
+    (instant,) = Timeline.from_file_names(names, **how)
+    return instant
+
+
+@pytest.mark.parametrize("action", [*SIMPLE, "indexing", "schemacommit", *SERVICES])
+def test_every_action_in_every_state_of_both_layouts(action):
+    requested = f"{T1}.{action}.requested"
+    inflight = f"{T1}.inflight" if action == "commit" else f"{T1}.{action}.inflight"
+    done = SERVICES.get(action, action)
+    assert only(requested) == Instant(T1, action, State.REQUESTED, requested, None, requested)
+    assert only(inflight, requested) == Instant(
+        T1, action, State.INFLIGHT, inflight, None, requested, inflight
+    )
+    for name, completion in ((f"{T1}.{done}", None), (f"{T1}_{C}.{done}", C)):
+        instant = only(requested, inflight, name)
+        assert instant == Instant(T1, done, State.COMPLETED, name, completion, requested, inflight)
+        assert instant.requested_action == action
+        assert only(name).requested_action == done
 
 
 @pytest.mark.parametrize(
@@ -31,8 +46,18 @@ def test_file_names(name, expected):
     [
         f".{T1}.commit.requested.crc",
         f"{T1}_{C}.commit.7d1c3b1e-2c53-4c6f-9a3b-000000000000",
+        f"{T1}_{C}.commit.crc",
+        f"{T1}_{C}.commit.requested",
+        f"{T1}_.commit",
+        f"_{C}.commit",
+        f"{T1}_x.commit",
         f"{T1}.requested",
+        f"{T1}.compaction",
+        f"{T1}.commit.inflight",
+        "x.commit",
+        "x.inflight",
         "hoodie.properties",
+        ".heartbeat",
         "history",
         "metadata",
         T1,
@@ -40,7 +65,7 @@ def test_file_names(name, expected):
     ],
 )
 def test_foreign_names_are_passed_over(name):
-    assert parse_file_name(name) is None
+    assert list(Timeline.from_file_names([name])) == []
 
 
 def test_each_instant_counts_once_at_its_highest_state():
@@ -67,5 +92,139 @@ def test_each_instant_counts_once_at_its_highest_state():
     assert timeline.find("x") is None
 
 
+def test_a_savepoint_does_not_hide_the_commit_whose_time_it_has():
+    names = [f"{T1}_{C}.savepoint", f"{T1}.savepoint.inflight", f"{T1}_{C}.commit"]
+    assert [i.action for i in Timeline.from_file_names(names)] == ["commit", "savepoint"]
+    assert Timeline.from_file_names(names).find(T1).action == "commit"
+
+
+def test_of_two_completions_of_one_instant_the_later_counts():
+    assert only(f"{T1}_{T2}.commit", f"{T1}_{T3}.commit").completion_time == T3
+
+
 def test_an_empty_timeline_has_no_latest_write():
     assert Timeline().latest_completed_write is None
+
+
+def test_where_the_name_has_no_completion_time_the_files_own_stands_for_it():
+    asked = []
+
+    def modified(name):
+        asked.append(name)
+        return 1795264667127
+
+    names = [f"{T1}.commit", f"{T1}.commit.requested", f"{T1}.inflight", f"{T2}_{C}.commit"]
+    legacy, newer = Timeline.from_file_names(names, modified, ZoneInfo("America/New_York"))
+    # What Hudi 0.15.0 said of such a file, in a JVM of that zone.
+    assert legacy.completion_time == "20261121073747127"
+    assert newer.completion_time == C
+    assert asked == [f"{T1}.commit"]
+    assert only(f"{T1}.commit", modified=lambda _: None).completion_time is None
+
+
+@pytest.mark.parametrize(
+    ("time", "moment"),
+    [
+        ("20261121092507982", datetime(2026, 11, 21, 9, 25, 7, 982000, UTC)),
+        ("20261121092507", datetime(2026, 11, 21, 9, 25, 7, 999000, UTC)),
+        ("20261121092507982001", datetime(2026, 11, 21, 9, 25, 7, 982000, UTC)),
+        ("00000000000000", None),
+        ("00000000000002", None),
+        ("20261321092507982", None),
+        ("2026112109250798x", None),
+        ("001", None),
+        ("", None),
+    ],
+)
+def test_instant_times_are_moments(time, moment):
+    assert to_datetime(time, UTC) == moment
+    assert to_epoch_ms(time, UTC) == (moment and round(moment.timestamp() * 1000))
+
+
+@given(
+    st.integers(min_value=0, max_value=4_102_444_800_000),
+    st.sampled_from([UTC, ZoneInfo("Asia/Kolkata"), ZoneInfo("America/Lima")]),
+)
+def test_a_moment_survives_being_written(moment_ms, zone):
+    assert to_epoch_ms(from_epoch_ms(moment_ms, zone), zone) == moment_ms
+
+
+def test_without_a_zone_it_is_that_of_the_process():
+    here = datetime(2026, 7, 1, 12, 30, 15, 250000).astimezone()
+    assert to_datetime("20260701123015250") == here
+    assert from_epoch_ms(round(here.timestamp() * 1000)) == "20260701123015250"
+
+
+# One action an instant, as in Hudi; times of which one begins as the other does.
+ACTIONS = st.sampled_from([*SIMPLE, *SERVICES])
+TIMES = st.sampled_from([T1, T2, T3, T1[:14], T1 + "001", "00000000000001"])
+FOREIGN = st.sampled_from(
+    [f".{T1}.commit.crc", "history", f"{T1}_{C}.commit.tmp", "hoodie.properties", ""]
+)
+
+NO_INSTANT = st.text(max_size=12).filter(lambda name: not name[:1].isdecimal())
+
+
+def files_of(time, action, state, completion):
+    done = SERVICES.get(action, action)
+    inflight = "inflight" if action == "commit" else f"{action}.inflight"
+    names = (f"{time}.{action}.requested", f"{time}.{inflight}", f"{time}{completion}.{done}")
+    return names[: state + 1]
+
+
+INSTANTS = st.dictionaries(
+    TIMES,
+    st.tuples(ACTIONS, st.integers(0, 2), st.sampled_from(["", f"_{C}", f"_{T3}"])),
+    max_size=6,
+)
+
+
+@st.composite
+def folders(draw):
+    found = [name for time, rest in draw(INSTANTS).items() for name in files_of(time, *rest)]
+    lost = draw(st.sets(st.sampled_from(found))) if found else set()
+    return [*(name for name in found if name not in lost), *draw(st.lists(FOREIGN, max_size=3))]
+
+
+@given(folders(), st.randoms(use_true_random=False))
+def test_the_order_of_the_listing_does_not_matter(names, random):
+    shuffled = random.sample(names, len(names))
+    assert Timeline.from_file_names(shuffled) == Timeline.from_file_names(names)
+
+
+@given(folders(), st.lists(FOREIGN | NO_INSTANT, max_size=5))
+def test_foreign_files_change_nothing(names, foreign):
+    assert Timeline.from_file_names([*names, *foreign]) == Timeline.from_file_names(names)
+
+
+@given(folders(), folders())
+def test_a_refresh_tells_what_a_cold_read_tells(before, after):
+    timeline = Timeline.from_file_names(before).refreshed(after)
+    assert timeline == Timeline.from_file_names(after)
+    assert timeline.refreshed(after) is timeline
+
+
+@given(folders())
+def test_instants_are_in_order_and_each_there_once(names):
+    timeline = Timeline.from_file_names(names)
+    keys = [(instant.time, SERVICES.get(instant.action, instant.action)) for instant in timeline]
+    assert len(set(keys)) == len(keys)
+    assert [time for time, _ in keys] == sorted(time for time, _ in keys)
+    for instant in timeline:
+        assert timeline.find(instant.time).time == instant.time
+
+
+def test_a_refresh_keeps_completion_times_that_it_knows():
+    known = Timeline.from_file_names([f"{T1}.commit"], lambda _: 0, UTC)
+    asked = []
+    known.refreshed([f"{T1}.commit", f"{T2}.commit"], asked.append, UTC)
+    assert asked == [f"{T2}.commit"]
+
+
+def test_the_pure_core_imports_nothing_heavy():
+    modules = sorted(path.stem for path in Path(pure.__file__).parent.glob("*.py"))
+    imports = ", ".join(f"airflow_occ_provider.hudi.{name}" for name in modules if name != "__init__")
+    heavy = {"airflow", "fsspec", "pyspark", "pyarrow", "fastavro", "kazoo"}
+    code = f"import sys, {imports}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

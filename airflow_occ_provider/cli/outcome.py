@@ -1,4 +1,4 @@
-"""``airflow hudi ...``: imported at every ``airflow`` call, so each command loads what it needs."""
+"""``airflow hudi outcome``: what a saved driver's log tells."""
 
 from __future__ import annotations
 
@@ -7,43 +7,14 @@ import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
-
-if TYPE_CHECKING:
-    from airflow_occ_provider.jobs.outcome import Reading
-
-_LOG = Arg(("log",), help="A driver's log, as saved by Spark or Airflow; - for standard input")
-_EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
-_OUTPUT = Arg(("-o", "--output"), choices=("table", "json"), default="table", help="Output format")
-
-
-def get_cli_commands() -> list[GroupCommand]:
-    """Return the ``airflow hudi`` commands."""
-    return [
-        GroupCommand(
-            name="hudi",
-            help="Look into concurrent writes of Hudi tables",
-            subcommands=[
-                ActionCommand(
-                    name="outcome",
-                    help="Tell what a Spark job that wrote a Hudi table came to, from its log",
-                    description="Tell from a saved driver's log what the attempt came to, which lines "
-                    "decided, and what to do. Whether it committed only the table can tell for sure.",
-                    func=outcome,
-                    args=(_LOG, _EXIT_CODE, _OUTPUT),
-                )
-            ],
-        )
-    ]
+from airflow_occ_provider.jobs.log_lines import unwrap
+from airflow_occ_provider.jobs.outcome import DriverLog, Reading
 
 
 def outcome(args: argparse.Namespace) -> None:
     """Print the outcome that a saved log tells."""
-    from airflow_occ_provider.jobs.log_lines import unwrap
-    from airflow_occ_provider.jobs.outcome import DriverLog
-
     log = DriverLog()
     try:
         with _open(args.log) as lines:

@@ -1,0 +1,81 @@
+"""``airflow hudi ...``: imported at every ``airflow`` call, so each command loads what it needs."""
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+
+_LOG = Arg(("log",), help="A driver's log, as saved by Spark or Airflow; - for standard input")
+_EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
+_OUTPUT = Arg(("-o", "--output"), choices=("table", "json"), default="table", help="Output format")
+_TABLE = Arg(("table",), help="Base path of the table, absolute or a URL such as s3a://lake/trips")
+_CONN_ID = Arg(("--conn-id",), default=None, help="Airflow connection of the storage")
+_TIMEOUT = Arg(
+    ("--timeout",), type=float, default=60.0, help="Seconds that one request to the storage may take"
+)
+_ARCHIVED = Arg(("--archived",), action="store_true", help="Read the archived instants too")
+_FILES = Arg(("--files",), action="store_true", help="Name the file groups of each instant")
+_INSTANT = Arg(("--instant",), default=None, help="Requested time of one pending write; default: all")
+_STRATEGY = Arg(
+    ("--strategy",),
+    choices=("simple", "bucket_index", "prefer_writer"),
+    default="simple",
+    help="Hudi's conflict resolution strategy that the writers run with",
+)
+_HUDI_VERSION = Arg(
+    ("--hudi-version",), default=None, help="The writers' Hudi, such as 1.2; default: by the table"
+)
+_READS = "airflow_occ_provider.cli.table"
+
+
+def get_cli_commands() -> list[GroupCommand]:
+    """Return the ``airflow hudi`` commands."""
+    return [
+        GroupCommand(
+            name="hudi",
+            help="Look into concurrent writes of Hudi tables",
+            subcommands=[_outcome(), _timeline(), _writers(), _conflicts()],
+        )
+    ]
+
+
+def _outcome() -> ActionCommand:
+    return ActionCommand(
+        name="outcome",
+        help="Tell what a Spark job that wrote a Hudi table came to, from its log",
+        description="Tell from a saved driver's log what the attempt came to, which lines "
+        "decided, and what to do. Whether it committed only the table can tell for sure.",
+        func=lazy_load_command("airflow_occ_provider.cli.outcome.outcome"),
+        args=(_LOG, _EXIT_CODE, _OUTPUT),
+    )
+
+
+def _timeline() -> ActionCommand:
+    return ActionCommand(
+        name="timeline",
+        help="Show the instants of a Hudi table",
+        description="Show the instants of a Hudi table, oldest first, in Hudi's own words.",
+        func=lazy_load_command(f"{_READS}.timeline"),
+        args=(_TABLE, _CONN_ID, _TIMEOUT, _ARCHIVED, _FILES, _OUTPUT),
+    )
+
+
+def _writers() -> ActionCommand:
+    return ActionCommand(
+        name="writers",
+        help="Show who is writing a Hudi table, and whether they live",
+        description="Show the pending writes and table services of a Hudi table with their "
+        "heartbeats, by Hudi's defaults of 60 seconds and 2 tolerable misses.",
+        func=lazy_load_command(f"{_READS}.writers"),
+        args=(_TABLE, _CONN_ID, _TIMEOUT, _OUTPUT),
+    )
+
+
+def _conflicts() -> ActionCommand:
+    return ActionCommand(
+        name="conflicts",
+        help="Tell which pending writes of a Hudi table will be refused, and because of whom",
+        description="Tell for each pending write whether Hudi's commit check will refuse it: "
+        "certain, possible or none, with the rival and the file groups that both touch.",
+        func=lazy_load_command(f"{_READS}.conflicts"),
+        args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT),
+    )

@@ -1,0 +1,181 @@
+"""``airflow hudi timeline | writers | conflicts``: what a table's metadata tells."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hudi.conflict import Conflict, Verdict
+from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.storage.description import describe
+from airflow_occ_provider.storage.writers import PendingInstant
+
+_Command = Callable[[argparse.Namespace], None]
+
+
+def _told_plainly(command: _Command) -> _Command:
+    @wraps(command)
+    def run(args: argparse.Namespace) -> None:
+        try:
+            command(args)
+        except OccError as error:
+            raise SystemExit(f"airflow hudi {command.__name__}: {error}") from error
+
+    return run
+
+
+@_told_plainly
+def timeline(args: argparse.Namespace) -> None:
+    """Print the instants, oldest first."""
+    snapshot = _hook(args).snapshot()
+    heartbeats = snapshot.heartbeats()
+    archived = snapshot.history() if args.archived else ()
+    instants = [*archived, *snapshot.timeline]
+    described = [describe(snapshot, one, heartbeats, files=args.files) for one in instants]
+    _print(described, [_timeline_row(one) for one in described], args.output)
+
+
+@_told_plainly
+def writers(args: argparse.Namespace) -> None:
+    """Print the pending writes and table services with the liveness of their writers."""
+    hook = _hook(args)
+    pending = [*hook.pending_writers(), *hook.pending_table_services()]
+    described = list(map(_writer, pending))
+    _print(described, [_writer_row(one) for one in described], args.output)
+
+
+@_told_plainly
+def conflicts(args: argparse.Namespace) -> None:
+    """Print the verdict on each pending write, or on one."""
+    hook = _hook(args)
+    times = [args.instant] if args.instant else [i.time for i in hook.timeline().pending_writes()]
+    version = _version(args.hudi_version)
+    judged = [(time, hook.conflicts(time, Strategy(args.strategy), version)) for time in times]
+    if args.instant and judged[0][1] is None:
+        raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
+    described = [_verdict(time, verdict) for time, verdict in judged if verdict]
+    _print(described, [row for one in described for row in _verdict_rows(one)], args.output)
+
+
+def _hook(args: argparse.Namespace) -> HudiTableHook:
+    return HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout)
+
+
+def _version(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    major, _, rest = text.partition(".")
+    minor = rest.partition(".")[0]
+    if not (major.isdigit() and minor.isdigit()):
+        raise SystemExit(f"--hudi-version: {text!r} is not a version such as 1.2")
+    return int(major), int(minor)
+
+
+def _print(described: Sequence[dict[str, Any]], rows: Sequence[dict[str, str]], output: str) -> None:
+    if output == "json":
+        print(json.dumps(described, indent=2))
+    else:
+        AirflowConsole().print_as_table(list(rows))
+
+
+def _timeline_row(described: dict[str, Any]) -> dict[str, str]:
+    row = {key: described[key] or "-" for key in ("time", "action", "state", "completion_time")}
+    row["operation"] = described["operation"] or "-"
+    if "written" in described:
+        for key in ("written", "replaced", "planned", "markers"):
+            row[key] = _groups(described[key] or ())
+    row["signed by"] = _signer(described["extra"])
+    row["archived"] = "yes" if described["archived"] else ""
+    return row
+
+
+def _signer(extra: dict[str, str]) -> str:
+    parts = (extra.get(f"_airflow_{key}") for key in ("dag_id", "task_id", "run_id"))
+    return " ".join(filter(None, parts)) or "-"
+
+
+def _groups(groups: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"{partition}/{file_id}".lstrip("/") for partition, file_id in groups) or "-"
+
+
+def _writer(pending: PendingInstant) -> dict[str, Any]:
+    operation, heartbeat = pending.operation, pending.heartbeat
+    return {
+        "time": operation.instant.time,
+        "action": operation.instant.action,
+        "state": operation.instant.state.value,
+        "operation": operation.kind,
+        "heartbeat": heartbeat.liveness.value,
+        "last_tick_ms": heartbeat.last_ms,
+        "margin_ms": heartbeat.margin_ms,
+        "partitions": sorted({p for p, _ in operation.file_groups} | operation.adds_to),
+        "file_groups": len(operation.file_groups),
+    }
+
+
+def _writer_row(described: dict[str, Any]) -> dict[str, str]:
+    margin = described["margin_ms"]
+    left = "-" if margin is None else f"{margin / 1000:+.0f} s"
+    row = {key: str(described[key]) for key in ("time", "action", "state", "operation", "heartbeat")}
+    partitions = ", ".join(described["partitions"]) or "-"
+    return {
+        **row,
+        "expires in": left,
+        "file groups": str(described["file_groups"]),
+        "partitions": partitions,
+    }
+
+
+def _verdict(time: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "time": time,
+        "verdict": verdict.certainty.value,
+        "rolled_back_by": verdict.rolled_back_by.time if verdict.rolled_back_by else None,
+        "conflicts": [_conflict(one) for one in verdict.conflicts],
+    }
+
+
+def _conflict(conflict: Conflict) -> dict[str, Any]:
+    rival = conflict.rival
+    return {
+        "rival": rival.instant.time,
+        "action": rival.instant.action,
+        "state": rival.instant.state.value,
+        "operation": rival.kind,
+        "certainty": conflict.certainty.value,
+        "file_groups": sorted(map(list, conflict.file_groups)),
+        "reason": conflict.reason,
+    }
+
+
+def _verdict_rows(described: dict[str, Any]) -> list[dict[str, str]]:
+    if not described["conflicts"]:
+        reason = f"rolled back by {described['rolled_back_by']}" if described["rolled_back_by"] else "-"
+        return [_row(described["time"], described["verdict"], "-", reason, "-")]
+    return [
+        _row(
+            described["time"],
+            one["certainty"],
+            f"{one['rival']} {one['operation']} {one['state']}",
+            one["reason"],
+            _groups(one["file_groups"]),
+        )
+        for one in described["conflicts"]
+    ]
+
+
+def _row(time: str, verdict: str, rival: str, reason: str, groups: str) -> dict[str, str]:
+    return {
+        "write": time,
+        "conflict": verdict,
+        "rival": rival,
+        "reason": reason,
+        "shared file groups": groups,
+    }

@@ -1,0 +1,180 @@
+"""``HudiTableHook``: what a Hudi table's own metadata says, read from wherever it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import Any
+
+from airflow.sdk import BaseHook
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.conflict import Verdict
+from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.jobs.commit import Commit, find_commit
+from airflow_occ_provider.storage.address import fsspec_scheme, parse_table_path
+from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
+from airflow_occ_provider.storage.writers import (
+    PendingInstant,
+    pending_table_services,
+    pending_writers,
+)
+
+
+class HudiTableHook(BaseHook):
+    """Read one Hudi table's metadata: its timeline, its writers, their conflicts.
+
+    Nothing is written, no Spark is started. Every method looks at the table anew; a look costs one
+    listing and the timeline files that are new since the last. The forms that begin with ``a`` are
+    for triggers: the same work in a thread.
+
+    :param table: base path of the table, absolute or a URL.
+    :param storage_conn_id: Airflow connection of the storage (``aws``, ``google_cloud_platform``,
+        ``wasb``, ...); by default the credentials that the worker itself has.
+    :param timeout_s: seconds that one request to the storage may take.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        storage_conn_id: str | None = None,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        super().__init__()
+        self.table = table
+        self.storage_conn_id = storage_conn_id
+        self.timeout_s = timeout_s
+        self._last: Snapshot | None = None
+
+    def get_conn(self) -> HudiTable:
+        """Return the reader of the table; no connection is kept open."""
+        return self._reader
+
+    def snapshot(self) -> Snapshot:
+        """Look at the table.
+
+        :raises NotHudiTableError: if there is no table at the path.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        self._last = self._reader.snapshot(self._last)
+        return self._last
+
+    def timeline(self) -> Timeline:
+        """Return the active timeline, oldest instant first.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return self.snapshot().timeline
+
+    def live_writers(self) -> tuple[PendingInstant, ...]:
+        """Return the pending writes whose heartbeats have not expired, oldest first.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return tuple(one for one in self.pending_writers() if one.live)
+
+    def pending_writers(self) -> tuple[PendingInstant, ...]:
+        """Return all pending writes, also dead ones and those without a heartbeat, oldest first.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return pending_writers(self._reader, self.snapshot())
+
+    def pending_table_services(self) -> tuple[PendingInstant, ...]:
+        """Return the pending compactions and clusterings, oldest first.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return pending_table_services(self.snapshot())
+
+    def conflicts(
+        self,
+        instant: str,
+        strategy: Strategy = Strategy.SIMPLE,
+        writer_version: tuple[int, int] | None = None,
+    ) -> Verdict | None:
+        """Tell whether Hudi will refuse the commit of a pending write, and because of whom.
+
+        :param instant: its requested time.
+        :param strategy: the conflict resolution strategy that it runs with.
+        :param writer_version: major and minor number of its Hudi; by default that which the table's
+            version belongs to.
+        :returns: ``None`` where the active timeline has no such pending instant.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return conflicts(self.snapshot(), instant, strategy, writer_version)
+
+    def find_commit(self, identity: str) -> Commit | None:
+        """Find the write commit that a task run signed with its identity.
+
+        :param identity: the task run's uuid, ``_airflow_identity`` in the commit's extra metadata.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return find_commit(self.snapshot(), identity)
+
+    async def asnapshot(self) -> Snapshot:
+        """Look at the table, in a thread."""
+        return await asyncio.to_thread(self.snapshot)
+
+    async def atimeline(self) -> Timeline:
+        """Return the active timeline, read in a thread."""
+        return await asyncio.to_thread(self.timeline)
+
+    async def alive_writers(self) -> tuple[PendingInstant, ...]:
+        """Return the pending writes that live, read in a thread."""
+        return await asyncio.to_thread(self.live_writers)
+
+    async def apending_table_services(self) -> tuple[PendingInstant, ...]:
+        """Return the pending table services, read in a thread."""
+        return await asyncio.to_thread(self.pending_table_services)
+
+    async def aconflicts(
+        self,
+        instant: str,
+        strategy: Strategy = Strategy.SIMPLE,
+        writer_version: tuple[int, int] | None = None,
+    ) -> Verdict | None:
+        """Tell whether Hudi will refuse a pending write's commit, read in a thread."""
+        return await asyncio.to_thread(self.conflicts, instant, strategy, writer_version)
+
+    async def afind_commit(self, identity: str) -> Commit | None:
+        """Find the write commit of an identity, in a thread."""
+        return await asyncio.to_thread(self.find_commit, identity)
+
+    @cached_property
+    def _reader(self) -> HudiTable:
+        return open_table(self.table, self.storage_conn_id, timeout_s=self.timeout_s)
+
+
+def open_table(
+    table: str, storage_conn_id: str | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> HudiTable:
+    """Return the reader of a table, with the credentials of an Airflow connection.
+
+    :param table: base path of the table, absolute or a URL.
+    :param storage_conn_id: Airflow connection of the storage, or ``None`` for the worker's own
+        credentials.
+    :param timeout_s: seconds that one request to the storage may take.
+    :raises ConfigurationError: if no installed provider has a file system for the storage.
+    """
+    file_system = _file_system(table, storage_conn_id) if storage_conn_id else None
+    return HudiTable(table, file_system, timeout_s=timeout_s)
+
+
+def _file_system(table: str, storage_conn_id: str) -> Any:
+    from airflow.sdk.io.fs import get_fs
+
+    scheme, _ = parse_table_path(table)
+    try:
+        return get_fs(fsspec_scheme(scheme), storage_conn_id, {})
+    except (ValueError, ImportError) as error:
+        raise ConfigurationError(
+            "storage_conn_id",
+            f"{storage_conn_id!r} cannot serve {scheme} tables: {error}",
+            remedy="install Airflow's provider of that storage with its fsspec extra, "
+            "such as apache-airflow-providers-amazon[s3fs]",
+        ) from error

@@ -1,0 +1,236 @@
+"""Whether Hudi's commit check will refuse a pending write, told from the table's metadata alone.
+
+::
+
+    requested ──▶ comparison point ──▶ inflight ──▶ commit lock ──▶ completed
+                  │  what is completed here was seen: never a rival
+                  └─ what completes later is a rival: sharing a file group with it is the conflict
+
+The comparison point leaves no trace in the table. A rival that completed between our requested and
+our inflight file was seen if our workload profile was built on it, and was not if the profile still
+names what it took out; where the profile says neither, the verdict is *possible*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.metadata import FileGroup
+from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.strategy import Rules, Strategy
+
+# Their new records are routed to small files where there are some.
+_ROUTED = frozenset({"INSERT", "UPSERT"})
+_REFUSES_UPDATES = "until it is done, updates of what it plans to cluster are refused"
+_AROUND = "it completed around our comparison point, which leaves no trace"
+_TAKES_ITSELF = "a clustering of layout 1 takes its own plan for a rival's under this strategy"
+_EXPIRED = "its heartbeat has expired: it loses, unless it recovers"
+
+
+class Certainty(StrEnum):
+    """How sure a verdict is."""
+
+    CERTAIN = "certain"
+    POSSIBLE = "possible"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One rival that a pending write collides with, or may collide with.
+
+    :param rival: the other instant.
+    :param certainty: ``CERTAIN`` or ``POSSIBLE``.
+    :param file_groups: the file groups that both touch, where they are known.
+    :param reason: why, in a sentence.
+    """
+
+    rival: Operation
+    certainty: Certainty
+    file_groups: frozenset[FileGroup]
+    reason: str
+
+    @property
+    def decided(self) -> bool:
+        """Whether the rival has already won; else whoever of the two commits second loses."""
+        return self.rival.instant.completed
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the table's metadata says of the fate of one pending write.
+
+    :param certainty: of the strongest conflict.
+    :param conflicts: the evidence, certain ones first.
+    :param early: what early conflict detection will refuse before that.
+    :param rolled_back_by: the rollback that names the write while it is still pending.
+    """
+
+    certainty: Certainty
+    conflicts: tuple[Conflict, ...] = ()
+    early: tuple[Conflict, ...] = ()
+    rolled_back_by: Instant | None = None
+
+    def with_early(self, early: Verdict) -> Verdict:
+        """Return it with what early conflict detection says, the surer of the two."""
+        surer = min(self.certainty, early.certainty, key=list(Certainty).index)
+        return Verdict(surer, self.conflicts, early.conflicts, self.rolled_back_by)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The file groups that existed when a write began.
+
+    :param file_groups: those that the timeline names.
+    :param complete: whether there are no others.
+    """
+
+    file_groups: frozenset[FileGroup] = frozenset()
+    complete: bool = True
+
+
+def judge(
+    ours: Operation,
+    rivals: Iterable[Operation],
+    rules: Rules,
+    present: Present = Present(),
+) -> Verdict:
+    """Tell whether Hudi's commit check will refuse ``ours`` because of one of ``rivals``.
+
+    A pending rival is judged as if it committed first.
+
+    :param ours: a pending operation.
+    :param rivals: the other operations, completed and pending.
+    :param rules: the strategy and what it depends on.
+    :param present: the file groups that existed when ours began, needed where one of the operations
+        overwrites partitions.
+    """
+    if ours.is_table_service and rules.strategy is not Strategy.PREFER_WRITER:
+        return Verdict(Certainty.NONE)
+    if ours.kind == "CLUSTER" and rules.clustering_fails:
+        itself = Conflict(ours, Certainty.CERTAIN, ours.file_groups, _TAKES_ITSELF)
+        return Verdict(Certainty.CERTAIN, (itself,))
+    found = [c for c in (_conflict(ours, rival, rules, present) for rival in rivals) if c]
+    found.sort(key=lambda conflict: conflict.certainty is not Certainty.CERTAIN)
+    return Verdict(found[0].certainty if found else Certainty.NONE, tuple(found))
+
+
+def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present) -> Conflict | None:
+    if rival.instant.time == ours.instant.time:
+        return None
+    if ours.inflight_ms is None and rival.kind == "CLUSTER" and not rival.instant.completed:
+        return Conflict(rival, Certainty.POSSIBLE, frozenset(), _REFUSES_UPDATES)
+    seen = was_seen(ours, rival)
+    counts = rules.counts(ours, rival, seen)
+    if counts is False:
+        return None
+    if seen:  # then what it made is there for us to overwrite
+        present = Present(present.file_groups | rival.file_groups - rival.replaced, present.complete)
+    shared = _shared(ours, rival, rules.strategy, present.file_groups)
+    if not rival.live:
+        return Conflict(rival, Certainty.POSSIBLE, shared, _EXPIRED) if shared else None
+    if shared and counts:
+        return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
+    doubt = _doubt(ours, rival, rules, present)
+    if shared or (counts and seen is None and _adds_to_overwritten(ours, rival)):
+        doubt = _AROUND
+    return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
+
+
+def was_seen(ours: Operation, rival: Operation) -> bool | None:
+    """Tell whether ``rival`` was completed when ``ours`` took its comparison point.
+
+    :returns: ``None`` where the metadata cannot tell.
+    """
+    if not rival.instant.completed:
+        return False
+    completion = rival.completion_stamp
+    if completion is not None and completion <= ours.instant.time:
+        return True
+    if _before(rival.completed_ms, ours.requested_ms):
+        return True
+    if _before(ours.inflight_ms, rival.completed_ms):
+        return False
+    return _seen_by_profile(ours, rival)
+
+
+def _seen_by_profile(ours: Operation, rival: Operation) -> bool | None:
+    for group in rival.based & ours.bases.keys():
+        return ours.bases[group] >= rival.instant.time
+    if ours.existing & rival.replaced:
+        return False
+    if ours.existing & (rival.file_groups - rival.existing):
+        return True
+    return None
+
+
+def _before(first: int | None, second: int | None) -> bool:
+    return first is not None and second is not None and first < second
+
+
+def _shared(
+    ours: Operation, rival: Operation, strategy: Strategy, present: frozenset[FileGroup]
+) -> frozenset[FileGroup]:
+    present = present | ours.existing | rival.existing
+    mine, theirs = _touched(ours, present), _touched(rival, present)
+    if strategy is not Strategy.BUCKET_INDEX:
+        return mine & theirs
+    buckets = set(map(_bucket, mine)) & set(map(_bucket, theirs))
+    return frozenset(group for group in mine | theirs if _bucket(group) in buckets)
+
+
+def _touched(operation: Operation, present: frozenset[FileGroup]) -> frozenset[FileGroup]:
+    if operation.instant.completed:
+        return operation.file_groups
+    replaced = (group for group in present if operation.overwrites_partition(group[0]))
+    return operation.file_groups.union(replaced)
+
+
+def _bucket(group: FileGroup) -> tuple[str, str]:
+    # Hudi 1.2.0, BucketIdentifier: the first eight characters of a file id are its bucket's number.
+    return group[0], group[1][:8]
+
+
+def _doubt(
+    ours: Operation,
+    rival: Operation,
+    rules: Rules,
+    present: Present,
+) -> str | None:
+    for operation in (ours, rival):
+        if operation.may_touch_more:
+            return f"nothing names yet what {operation.instant.time} will touch"
+    if rules.writing and _may_share_small_file(ours, rival):
+        return "new records may yet go to a small file that both then touch"
+    if not present.complete and _meet(ours, rival):
+        return "the file groups that exist in the overwritten partitions are not known"
+    return None
+
+
+def _may_share_small_file(ours: Operation, rival: Operation) -> bool:
+    return any(
+        one.kind in _ROUTED and one.adds_to & ({p for p, _ in other.existing} | other.adds_to)
+        for one, other in ((ours, rival), (rival, ours))
+    )
+
+
+def _meet(ours: Operation, rival: Operation) -> bool:
+    return any(
+        one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
+        for one, other in ((ours, rival), (rival, ours))
+    )
+
+
+def _adds_to_overwritten(ours: Operation, rival: Operation) -> bool:
+    return any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
+
+
+def _reason(rival: Operation) -> str:
+    if rival.instant.completed:
+        return "it completed after our comparison point and touched the same file groups"
+    if rival.is_table_service:
+        return "its plan covers file groups that we touch"
+    return "both touch the same file groups: whoever commits second loses"

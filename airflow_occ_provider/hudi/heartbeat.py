@@ -1,0 +1,70 @@
+"""Heartbeats: whether the writer of a pending instant still lives, by Hudi's own formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DEFAULT_INTERVAL_MS = 60_000
+DEFAULT_TOLERABLE_MISSES = 2
+
+
+class Liveness(StrEnum):
+    """What a heartbeat says of its writer."""
+
+    ALIVE = "alive"
+    """The last tick is at most one interval old."""
+    LATE = "late"
+    """A tick was missed, but Hudi does not count the writer as dead yet."""
+    DEAD = "dead"
+    """Hudi counts the heartbeat as expired: a lazy clean may roll the instant back."""
+    NONE = "none"
+    """There is no heartbeat: expired for a lazy cleaner, but eager writers never have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The liveness of one instant's writer at one moment.
+
+    :param liveness: the verdict.
+    :param last_ms: epoch milliseconds of the last tick, ``None`` without a heartbeat.
+    :param margin_ms: milliseconds until Hudi counts it as expired, negative since then.
+    """
+
+    liveness: Liveness
+    last_ms: int | None = None
+    margin_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRule:
+    """How Hudi judges a heartbeat; all writers and cleaners of a table need the same values.
+
+    Expired means: older than interval x tolerable misses, by the checker's clock (Hudi 1.2.0,
+    ``HeartbeatUtils.isHeartbeatExpired``).
+
+    :param interval_ms: ``hoodie.client.heartbeat.interval_in_ms``.
+    :param tolerable_misses: ``hoodie.client.heartbeat.tolerable.misses``.
+    """
+
+    interval_ms: int = DEFAULT_INTERVAL_MS
+    tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
+
+    def judge(self, last_ms: int | None, now_ms: int) -> Heartbeat:
+        """Judge one heartbeat.
+
+        :param last_ms: epoch milliseconds at which the heartbeat's file was last made anew.
+        :param now_ms: epoch milliseconds now.
+        """
+        if last_ms is None:
+            return Heartbeat(Liveness.NONE)
+        margin = last_ms + self.interval_ms * self.tolerable_misses - now_ms
+        if margin < 0:
+            liveness = Liveness.DEAD
+        else:
+            liveness = Liveness.LATE if now_ms - last_ms > self.interval_ms else Liveness.ALIVE
+        return Heartbeat(liveness, last_ms, margin)
+
+
+DEFAULT_RULE = HeartbeatRule()
+"""Hudi's defaults, which ``HudiWriteOperator`` gives its writers."""

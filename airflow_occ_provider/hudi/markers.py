@@ -1,0 +1,62 @@
+"""Markers: the data files that a pending instant has begun to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_occ_provider.hudi.metadata import FileGroup
+
+MARKERS_TYPE_FILE = "MARKERS.type"
+_INFIX = ".marker."
+_KINDS = frozenset({"CREATE", "MERGE", "APPEND"})
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One data file that a pending instant has begun.
+
+    :param partition: partition path, empty for an unpartitioned table.
+    :param data_file: the data file's name.
+    :param kind: ``CREATE``, ``MERGE`` or ``APPEND``.
+    """
+
+    partition: str
+    data_file: str
+    kind: str
+
+    @property
+    def file_group(self) -> FileGroup:
+        """The file group that the data file belongs to."""
+        return self.partition, self.data_file.removeprefix(".").partition("_")[0]
+
+
+def parse_marker(path: str) -> Marker | None:
+    """Read a marker's path, or return ``None`` for what is no marker or is cut off.
+
+    :param path: relative to the instant's marker folder, as a direct marker's file is named and as
+        a line of the timeline server's files says (Hudi 1.2.0, ``MarkerUtils``).
+    """
+    file, infix, kind = path.strip().rpartition(_INFIX)
+    partition, _, name = file.rpartition("/")
+    if not infix or not name or kind not in _KINDS:
+        return None
+    return Marker(partition, name, kind)
+
+
+def parse_marker_lines(text: str) -> frozenset[Marker]:
+    """Read one ``MARKERS<n>`` file of the timeline server.
+
+    The server rewrites the file whole, so a reader may see it empty or cut off: join what several
+    looks have shown, a marker never goes away before its instant ends.
+
+    :param text: the file as it was seen.
+    """
+    return parse_markers(text.splitlines())
+
+
+def parse_markers(paths: Iterable[str]) -> frozenset[Marker]:
+    """Read the markers among the paths of an instant's marker folder."""
+    return frozenset(filter(None, map(parse_marker, paths)))

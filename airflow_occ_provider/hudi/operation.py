@@ -1,0 +1,170 @@
+"""One instant as its rivals see it: the file groups that it touches, as far as the metadata tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.markers import Marker
+from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+
+OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+# A file merged into, or appended to, was there before.
+_ON_EXISTING = frozenset({"MERGE", "APPEND"})
+_TABLE_SERVICES = frozenset({"compaction", "logcompaction", "clustering"})
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one instant touches, and when it came to each of its states.
+
+    :param instant: the instant at its state.
+    :param kind: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while only
+        requested.
+    :param file_groups: the file groups that it surely touches.
+    :param existing: those of them that were there before it.
+    :param bases: the instant that an existing file group was built on when it was looked up.
+    :param based: the file groups that got a base file (not only a log file).
+    :param replaced: the file groups that it takes out.
+    :param overwrites: the partitions whose every existing file group it replaces, not named yet.
+    :param overwrites_table: whether it so replaces every partition.
+    :param may_touch_more: whether it may touch existing file groups that nothing names yet.
+    :param adds_to: the partitions that get new records, in new file groups or in small existing ones.
+    :param marked: the file groups that it has begun to write, by its markers.
+    :param live: whether its writer still lives, or is done.
+    :param requested_ms: epoch milliseconds at which the requested file was written.
+    :param inflight_ms: the same of its inflight file.
+    :param completed_ms: the same of its completed file.
+    """
+
+    instant: Instant
+    kind: str = "UNKNOWN"
+    file_groups: frozenset[FileGroup] = frozenset()
+    existing: frozenset[FileGroup] = frozenset()
+    bases: Mapping[FileGroup, str] = field(default_factory=dict)
+    based: frozenset[FileGroup] = frozenset()
+    replaced: frozenset[FileGroup] = frozenset()
+    overwrites: frozenset[str] = frozenset()
+    overwrites_table: bool = False
+    may_touch_more: bool = False
+    adds_to: frozenset[str] = frozenset()
+    marked: frozenset[FileGroup] = frozenset()
+    live: bool = True
+    requested_ms: int | None = None
+    inflight_ms: int | None = None
+    completed_ms: int | None = None
+
+    @property
+    def completion_stamp(self) -> str | None:
+        """The completion time that Hudi took under its lock, in the zone of the instant times.
+
+        Before table version 8 there is none: ``completed_ms`` is all there is.
+        """
+        stamped = "_" in self.instant.file_name
+        return self.instant.completion_time if stamped else None
+
+    @property
+    def is_table_service(self) -> bool:
+        """Whether a compaction or clustering, pending or done."""
+        return self.instant.action in _TABLE_SERVICES or self.kind in {
+            "COMPACT",
+            "LOG_COMPACT",
+            "CLUSTER",
+        }
+
+    def overwrites_partition(self, partition: str) -> bool:
+        """Whether it replaces whatever exists in the partition."""
+        return self.overwrites_table or partition in self.overwrites
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When each state's file was written, in epoch milliseconds by the storage's clock."""
+
+    requested_ms: int | None = None
+    inflight_ms: int | None = None
+    completed_ms: int | None = None
+
+
+def completed_operation(
+    instant: Instant, metadata: CommitMetadata, profile: CommitMetadata | None, times: Times
+) -> Operation:
+    """Describe a completed write: its own metadata tells all.
+
+    :param metadata: of its completed file.
+    :param profile: of its inflight file, where that is still there and is not empty.
+    """
+    named = profile.file_groups if profile else frozenset()
+    existing = named | metadata.replaced | metadata.bases.keys()
+    return Operation(
+        instant,
+        kind=metadata.operation,
+        file_groups=metadata.file_groups | metadata.replaced,
+        existing=existing,
+        based=frozenset(filter(None, map(_based, metadata.paths))),
+        replaced=metadata.replaced,
+        requested_ms=times.requested_ms,
+        inflight_ms=times.inflight_ms,
+        completed_ms=times.completed_ms,
+    )
+
+
+def planned_operation(instant: Instant, planned: frozenset[FileGroup], times: Times) -> Operation:
+    """Describe a pending compaction or clustering by its plan."""
+    compacts = instant.action in {"compaction", "logcompaction"}
+    return Operation(
+        instant,
+        kind="COMPACT" if compacts else "CLUSTER",
+        file_groups=planned,
+        existing=planned,
+        replaced=frozenset() if compacts else planned,
+        requested_ms=times.requested_ms,
+        inflight_ms=times.inflight_ms,
+    )
+
+
+def pending_operation(
+    instant: Instant,
+    profile: CommitMetadata | None,
+    markers: Iterable[Marker],
+    times: Times,
+    *,
+    live: bool = True,
+) -> Operation:
+    """Describe a pending write by its workload profile and its markers.
+
+    An empty inflight file is that of a bulk insert, which only adds file groups (on a bucket index
+    it may append to existing ones, which its markers then name); an empty one of a replacecommit
+    tells nothing (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
+
+    :param profile: of its inflight file; ``None`` for an empty one and where there is none.
+    :param markers: those that it has made so far.
+    :param live: whether Hudi still counts its writer as alive.
+    """
+    made = tuple(markers)
+    marked = frozenset(marker.file_group for marker in made)
+    inflight, replaces = times.inflight_ms is not None, instant.action == "replacecommit"
+    kind = profile.operation if profile else "BULK_INSERT" if inflight and not replaces else "UNKNOWN"
+    existing = profile.file_groups if profile else frozenset()
+    existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
+    return Operation(
+        instant,
+        kind=kind,
+        file_groups=existing | marked,
+        existing=existing,
+        bases=profile.bases if profile else {},
+        overwrites=profile.written_partitions if profile and kind in OVERWRITES else frozenset(),
+        overwrites_table=kind == "INSERT_OVERWRITE_TABLE",
+        may_touch_more=kind in {"UNKNOWN", "DELETE_PARTITION"},
+        marked=marked,
+        live=live,
+        adds_to=profile.insert_partitions if profile else frozenset(),
+        requested_ms=times.requested_ms,
+        inflight_ms=times.inflight_ms,
+    )
+
+
+def _based(path: str) -> FileGroup | None:
+    partition, _, name = path.rpartition("/")
+    return None if name.startswith(".") else (partition, name.partition("_")[0])

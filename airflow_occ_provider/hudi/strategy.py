@@ -1,0 +1,112 @@
+"""Hudi's conflict resolution strategies: which instants each compares a write with, by version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_occ_provider.hudi.operation import Operation
+
+_TRANSACTION = "org.apache.hudi.client.transaction"
+STRATEGY_OPTION = "hoodie.write.lock.conflict.resolution.strategy"
+
+
+class Strategy(StrEnum):
+    """The strategies that Hudi ships."""
+
+    SIMPLE = "simple"
+    BUCKET_INDEX = "bucket_index"
+    PREFER_WRITER = "prefer_writer"
+
+    @property
+    def class_name(self) -> str:
+        """Hudi's class for it (1.2.0)."""
+        return f"{_TRANSACTION}.{_CLASSES[self]}ConflictResolutionStrategy"
+
+
+_CLASSES = {
+    Strategy.SIMPLE: "SimpleConcurrentFileWrites",
+    Strategy.BUCKET_INDEX: "BucketIndexConcurrentFileWrites",
+    Strategy.PREFER_WRITER: "PreferWriter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the commit check of one writer chooses its rivals.
+
+    :param strategy: the conflict resolution strategy.
+    :param table_version: ``hoodie.table.version``.
+    :param merge_on_read: whether the table is one.
+    :param writer_version: major and minor number of the writer's Hudi, such as ``(1, 2)``.
+    :param writing: whether pending writers may still begin files; else all their markers are made.
+    """
+
+    strategy: Strategy
+    table_version: int
+    merge_on_read: bool
+    writer_version: tuple[int, int]
+    writing: bool = True
+
+    def counts(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
+        """Tell whether the check looks at ``rival`` and cannot resolve an overlap with it.
+
+        :param seen: whether the rival was completed at our comparison point.
+        :returns: ``None`` where that depends on what the metadata does not tell.
+        """
+        if rival.kind == "COMPACT" and rival.instant.time < ours.instant.time:
+            return False
+        if ours.instant.action == "logcompaction":
+            return False
+        if self.strategy is Strategy.PREFER_WRITER:
+            return self._counts_preferring_writers(ours, rival)
+        if rival.instant.completed or not rival.is_table_service:
+            return self._counts_completed(ours, rival, seen)
+        return self._counts_planned(ours, rival)
+
+    def _counts_completed(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
+        if seen:
+            return False
+        if self._passes_over_compactions and rival.kind == "COMPACT":
+            # It counts only if it was pending at our comparison point.
+            late = _later(rival.requested_ms, ours.inflight_ms)
+            return False if late else None
+        return None if seen is None else True
+
+    def _counts_planned(self, ours: Operation, rival: Operation) -> bool:
+        younger = rival.instant.time > ours.instant.time
+        if rival.kind == "COMPACT":
+            return younger and not self._passes_over_compactions
+        return younger or self.writer_version >= (1, 1)
+
+    def _counts_preferring_writers(self, ours: Operation, rival: Operation) -> bool:
+        if rival.instant.completed:
+            completion = rival.completion_stamp
+            if completion is not None:
+                return completion > ours.instant.time
+            return not _later(ours.requested_ms, rival.completed_ms)
+        if rival.kind != "CLUSTER" or ours.is_table_service:
+            return True  # a compaction commits unchecked (seen on 1.2.0)
+        # A clustering yields to what our workload profile names, which is all that its check sees;
+        # in layout 1 it takes its own plan for a rival's, and never commits (Hudi 1.2.0).
+        return not (ours.bases.keys() & rival.file_groups or self.clustering_fails)
+
+    @property
+    def clustering_fails(self) -> bool:
+        """Whether a clustering can never commit (Hudi 1.2.0, layout 1, the preferring strategy)."""
+        preferring = self.strategy is Strategy.PREFER_WRITER
+        return preferring and self.table_version < 8 and self.writer_version >= (1, 1)
+
+    @property
+    def _passes_over_compactions(self) -> bool:
+        # Hudi 1.2.0, SimpleConcurrentFileWritesConflictResolutionStrategy.getCandidateInstantsV8AndAbove
+        return self.merge_on_read and self.table_version >= 8 and self.writer_version >= (1, 1)
+
+
+def _later(first: int | None, second: int | None) -> bool:
+    return first is not None and second is not None and first > second
+
+
+def writer_version_of(table_version: int) -> tuple[int, int]:
+    """Return the oldest Hudi whose own tables have that version: the writer's, until told better."""
+    return {8: (1, 0), 9: (1, 1)}.get(table_version, (0, 14) if table_version < 8 else (1, 1))

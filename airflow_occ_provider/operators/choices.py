@@ -1,0 +1,78 @@
+"""The operator's typed choices, refused when the DAG is parsed if they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi import early_detection
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_INDEX = "hoodie.index.type"
+_SWITCHES = {
+    "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
+    STRATEGY_OPTION: "conflict_resolution",
+}
+
+
+def early_choice(given: object) -> EarlyDetection:
+    """Return the choice of early conflict detection that a value stands for.
+
+    :param given: ``True``, ``False``, a choice or its name.
+    :raises ConfigurationError: for anything else.
+    """
+    if isinstance(given, bool):
+        return EarlyDetection.ON if given else EarlyDetection.OFF
+    return _choice("early_conflict_detection", EarlyDetection, given)
+
+
+def resolution_choice(given: object) -> Strategy | None:
+    """Return the conflict resolution strategy that a value stands for; ``None`` leaves it to Hudi.
+
+    :raises ConfigurationError: for anything but a strategy or its name.
+    """
+    return None if given is None else _choice("conflict_resolution", Strategy, given)
+
+
+def refuse_wrong_pairs(
+    table: object, early: EarlyDetection, resolution: Strategy | None, options: Mapping[str, Any]
+) -> None:
+    """Refuse choices that cannot work together, as far as they are known before rendering.
+
+    :raises ConfigurationError: with the argument that is wrong, and the remedy.
+    """
+    for key in options:
+        parameter = next((own for start, own in _SWITCHES.items() if str(key).startswith(start)), None)
+        if parameter:
+            raise ConfigurationError(
+                "hudi_options", f"{key} has a parameter of its own", remedy=f"use {parameter}"
+            )
+    found = early_detection.objection(early, _scheme(table), options)
+    if found:
+        raise ConfigurationError("early_conflict_detection", found[0], remedy=found[1])
+    index = str(options.get(_INDEX, "BUCKET")).upper()
+    if resolution is Strategy.BUCKET_INDEX and index != "BUCKET":
+        raise ConfigurationError(
+            "conflict_resolution",
+            f"{resolution} reads the bucket from each file's name, and {_INDEX} is {index}",
+            remedy="use 'simple', or leave it out",
+        )
+
+
+def _choice(field: str, choices: type[_Choice], given: object) -> _Choice:
+    try:
+        return choices(str(given))
+    except ValueError as error:
+        known = ", ".join(repr(choice.value) for choice in choices)
+        raise ConfigurationError(
+            field, f"{given!r} is not known", remedy=f"use one of {known}"
+        ) from error
+
+
+def _scheme(table: object) -> str | None:
+    scheme, found, _ = str(table).partition("://")
+    return scheme if found and "{{" not in scheme else None

@@ -1,0 +1,112 @@
+"""What one attempt is given: decided when the task's fields are rendered, so that the UI shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi import early_detection
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.options import ZOOKEEPER_LOCK_PROVIDER, writer_options
+from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.jobs.attempt import SparkJob, effective_options
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.site import Site
+from airflow_occ_provider.storage.address import parse_table_path
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_WRITES_LOOKED_AT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What was decided for one attempt.
+
+    :param signature: what the attempt signs its commits with.
+    :param site: the settings that ``spark-submit`` finds on this machine.
+    :param options: the lines of the job's ``hudi-defaults.conf``.
+    :param early_detection: how early conflict detection is set, and why.
+    """
+
+    signature: Signature
+    site: Site
+    options: Mapping[str, str]
+    early_detection: str
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """How the writer is protected, as the user chose it.
+
+    :param lock_conn_id: Airflow connection of the lock service.
+    :param early: early conflict detection.
+    :param resolution: conflict resolution strategy, ``None`` to let Hudi infer it from the index.
+    :param hudi_options: the user's own Hudi options.
+    """
+
+    lock_conn_id: str
+    early: EarlyDetection
+    resolution: Strategy | None
+    hudi_options: Mapping[str, Any]
+
+    def options(self, snapshot: Snapshot) -> tuple[dict[str, str], str]:
+        """Return Hudi's options for it, and how early detection is set.
+
+        :raises ConfigurationError: if the lock cannot serve the early detection strategy.
+        """
+        scheme, _ = parse_table_path(snapshot.path)
+        choice = early_detection.choose(self.early, scheme, _known_paths(snapshot, scheme))
+        lock = lock_hook(self.lock_conn_id).options()
+        if (
+            self.early is EarlyDetection.TRANSACTION_DIRECT
+            and ZOOKEEPER_LOCK_PROVIDER not in lock.values()
+        ):
+            raise ConfigurationError(
+                "early_conflict_detection",
+                f"{self.early} locks each file in ZooKeeper, and {self.lock_conn_id!r} is none",
+                remedy="use 'simple_direct', or a ZooKeeper connection",
+            )
+        resolution = {STRATEGY_OPTION: self.resolution.class_name} if self.resolution else {}
+        return {**writer_options(lock, choice.options), **resolution}, choice.reason
+
+
+def prepare(
+    protection: Protection, job: SparkJob, site: Site, signature: Signature, snapshot: Snapshot
+) -> Preparation:
+    """Decide what the attempt is given.
+
+    :raises ConfigurationError: if anything that the user gave takes the protection away.
+    """
+    protected, reason = protection.options(snapshot)
+    ours = {**protected, **signature.options()}
+    options = effective_options(ours, protection.hudi_options, job, site)
+    return Preparation(signature, site, options, reason)
+
+
+def sign(context: Context, identity: str, snapshot: Snapshot) -> Signature:
+    """Return the signature of one try of a task run."""
+    ti = context["ti"]
+    return Signature(
+        identity=identity,
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=-1 if ti.map_index is None else ti.map_index,
+        try_number=ti.try_number,
+        latest_instant=snapshot.timeline.latest_completed_write or "",
+    )
+
+
+def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:
+    """Return the partition paths of the youngest writes, where the storage makes them matter."""
+    if scheme == "file":
+        return None
+    writes = snapshot.timeline.completed_writes()[-_WRITES_LOOKED_AT:]
+    commits = filter(None, map(snapshot.commit, writes))
+    return tuple(path for commit in commits for path in commit.partitions)

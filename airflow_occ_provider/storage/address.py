@@ -1,0 +1,57 @@
+"""A table's base path: its canonical form, and the fsspec file system that serves it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+from airflow_occ_provider.errors import ConfigurationError
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+")
+# Hadoop's names for file systems that fsspec knows by another one.
+_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "abfs", "viewfs": "hdfs"}
+
+
+def parse_table_path(table: object) -> tuple[str, str]:
+    """Return the scheme and the canonical form of a table's base path.
+
+    :param table: an absolute path or a URL; trailing slashes do not matter.
+    :raises ConfigurationError: for anything else, such as a table's name.
+    """
+    text = table.rstrip("/") if isinstance(table, str) else ""
+    match = _URL.fullmatch(text)
+    if match:
+        return match["scheme"], text
+    if text.startswith("/"):
+        return "file", posixpath.normpath(text)
+    raise ConfigurationError(
+        "table",
+        f"{table!r} is not a path",
+        remedy="give the table's base path, such as s3a://lake/trips or /lake/trips, not its name",
+    )
+
+
+def fsspec_scheme(scheme: str) -> str:
+    """Return fsspec's name for a file system that Hadoop knows as ``scheme``."""
+    return _FSSPEC_SCHEME.get(scheme, scheme)
+
+
+def fsspec_url(scheme: str, path: str) -> str:
+    """Return the canonical path with the scheme that fsspec knows."""
+    return path if scheme == "file" else fsspec_scheme(scheme) + path[len(scheme) :]
+
+
+def open_file_system(scheme: str, path: str) -> Any:
+    """Return the fsspec file system of a canonical path, with the credentials of this process.
+
+    :raises ConfigurationError: if no fsspec file system is installed for the scheme.
+    """
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0]
+    except (ValueError, ImportError) as error:
+        raise ConfigurationError(
+            "table", f"{path}: {error}", remedy="install the fsspec package for this storage"
+        ) from error

@@ -1,0 +1,52 @@
+"""An instant as plain values, for people and for programs: what the command line prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+
+def describe(
+    snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], *, files: bool
+) -> dict[str, Any]:
+    """Return what the table says of one instant, in Hudi's own words.
+
+    :param heartbeats: epoch milliseconds of the last tick, by requested time.
+    :param files: whether to list file groups, as [partition, file id], and markers.
+    :raises TableUnreadableError: if a file cannot be read or decoded.
+    """
+    metadata = _metadata(snapshot, instant)
+    described: dict[str, Any] = {
+        "time": instant.time,
+        "action": instant.action,
+        "state": instant.state.value,
+        "completion_time": instant.completion_time,
+        "operation": metadata.operation if metadata else None,
+        "heartbeat": heartbeats.get(instant.time),
+        "extra": {k: v for k, v in metadata.extra.items() if k.startswith("_")} if metadata else {},
+        "archived": instant.archived,
+    }
+    if files:
+        markers = None if instant.completed else snapshot.markers(instant.time)
+        planned = None if instant.completed else snapshot.planned(instant)
+        described |= {
+            "written": _pairs(metadata.file_groups if metadata else ()),
+            "replaced": _pairs(metadata.replaced if metadata else ()),
+            "planned": _pairs(planned or ()),
+            "markers": _pairs({marker.file_group for marker in markers}) if markers else None,
+        }
+    return described
+
+
+def _metadata(snapshot: Snapshot, instant: Instant) -> CommitMetadata | None:
+    if not instant.is_write:
+        return None
+    return snapshot.commit(instant) if instant.completed else snapshot.profile(instant)
+
+
+def _pairs(groups: Iterable[FileGroup]) -> list[list[str]]:
+    return sorted(map(list, groups))

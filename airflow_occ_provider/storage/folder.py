@@ -1,0 +1,118 @@
+"""The files of one table, read through fsspec; every call ends within a time-out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from airflow_occ_provider.errors import OccError, StorageStalledError, TableUnreadableError
+from airflow_occ_provider.storage.address import fsspec_url
+from airflow_occ_provider.storage.listing import Listing, list_folder
+
+_REMEDY = "check that the worker reaches the storage and may read it"
+_T = TypeVar("_T")
+
+NOTHING = Listing((), lambda _: None)
+"""The listing of a folder that is not there."""
+
+
+class TableFolder:
+    """Lists, reads and removes files below a table's base path.
+
+    :param scheme: the scheme of the path.
+    :param path: the canonical base path.
+    :param file_system: an fsspec file system.
+    :param timeout_s: seconds that one request may take.
+    """
+
+    def __init__(self, scheme: str, path: str, file_system: Any, timeout_s: float) -> None:
+        self.scheme, self.path = scheme, path
+        self.file_system = file_system
+        self._timeout_s = timeout_s
+        self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, or ``None`` where there is no such file.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        content: bytes | None = self.ask(name, self.file_system.cat_file)
+        return content
+
+    def listing(self, folder: str) -> Listing:
+        """List a folder, in one request; an empty one where there is no such folder.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        found = self.ask(folder, lambda path: list_folder(self.file_system, path))
+        return found or NOTHING
+
+    def below(self, folder: str) -> list[str]:
+        """List all files below a folder, by their paths relative to it.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        found = self.ask(folder, self.file_system.find) or ()
+        start = len(f"{self._root}/{folder}/")
+        return [path[start:] for path in found]
+
+    def remove(self, name: str) -> bool:
+        """Delete a file; ``False`` where there was none.
+
+        :raises TableUnreadableError: if the storage refuses.
+        """
+
+        def remove(path: str) -> bool:
+            if not self.file_system.exists(path):  # object stores delete what is not there, too
+                return False
+            self.file_system.rm_file(path)
+            return True
+
+        return bool(self.ask(name, remove))
+
+    def ask(self, name: str, call: Callable[[str], _T]) -> _T | None:
+        """Make one request; ``None`` where there is no such file or folder.
+
+        :param name: relative to the base path.
+        :param call: makes the request, given the path on the file system.
+        :raises StorageStalledError: if it takes longer than the time-out.
+        :raises TableUnreadableError: if the storage refuses.
+        """
+        path = f"{self._root}/{name}" if name else self._root
+        try:
+            return _within(self._timeout_s, lambda: call(path))
+        except FileNotFoundError:
+            return None
+        except OccError:
+            raise
+        except TimeoutError as error:
+            raise StorageStalledError(
+                f"{self.path}/{name}: the storage did not answer in {self._timeout_s:g} s",
+                remedy="check the storage and the network between; the request may be made again",
+            ) from error
+        except Exception as error:
+            raise TableUnreadableError(
+                f"{self.path}/{name} cannot be read: {type(error).__name__}: {error}", remedy=_REMEDY
+            ) from error
+
+
+def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
+    result: list[_T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            failure.append(error)
+
+    # A daemon: a stalled file system must not keep the process from ending.
+    thread = threading.Thread(target=run, daemon=True, name="hudi-storage")
+    thread.start()
+    thread.join(timeout_s)
+    if failure:
+        raise failure[0]
+    if not result:
+        raise TimeoutError
+    return result[0]

@@ -1,0 +1,279 @@
+"""One table as one look at its timeline showed it; what its files say is read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from airflow_occ_provider.errors import MetadataCorruptError
+from airflow_occ_provider.hudi.heartbeat import Heartbeat, Liveness
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.markers import (
+    MARKERS_TYPE_FILE,
+    Marker,
+    parse_marker_lines,
+    parse_markers,
+)
+from airflow_occ_provider.hudi.metadata import (
+    CommitMetadata,
+    FileGroup,
+    read_clustering_plan,
+    read_commit,
+    read_compaction_plan,
+    read_deleted_names,
+    read_rollback_victims,
+)
+from airflow_occ_provider.hudi.operation import (
+    Operation,
+    Times,
+    completed_operation,
+    pending_operation,
+    planned_operation,
+)
+from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.history import Contents, History
+from airflow_occ_provider.storage.listing import Listing
+
+_T = TypeVar("_T")
+_Plan = Callable[[bytes], frozenset[FileGroup] | None]
+_PLANS: dict[str, _Plan] = {
+    "compaction": read_compaction_plan,
+    "logcompaction": read_compaction_plan,
+    "clustering": read_clustering_plan,
+    "replacecommit": read_clustering_plan,
+}
+# The history knows only the word under which an instant completed.
+_ARCHIVED_PLANS: dict[str, _Plan] = {
+    "commit": read_compaction_plan,
+    "deltacommit": read_compaction_plan,
+    "replacecommit": read_clustering_plan,
+}
+
+
+class Snapshot:
+    """The metadata of one table at one moment.
+
+    Timeline files never change once written, so what was read of them is kept, also by the
+    snapshots that follow; markers and heartbeats are looked up anew at each call.
+
+    :param folder: the table's files.
+    :param properties: its ``hoodie.properties``.
+    :param listing: of its active timeline.
+    :param previous: an earlier snapshot of it, of which all that stayed the same is taken over.
+    """
+
+    def __init__(
+        self,
+        folder: TableFolder,
+        properties: Mapping[str, str],
+        listing: Listing,
+        previous: Snapshot | None = None,
+    ) -> None:
+        self.properties = properties
+        self.timeline: Timeline = (
+            previous.timeline.refreshed(listing.names, listing.modified)
+            if previous
+            else Timeline.from_file_names(listing.names, listing.modified)
+        )
+        self._folder = folder
+        self._modified = listing.modified
+        self._known: dict[tuple[str, str], Any] = previous._known if previous else {}
+
+    @property
+    def path(self) -> str:
+        """The table's base path."""
+        return self._folder.path
+
+    @property
+    def table_version(self) -> int:
+        """``hoodie.table.version``."""
+        return int(self.properties.get("hoodie.table.version", "6"))
+
+    @property
+    def merge_on_read(self) -> bool:
+        """Whether the table is merge-on-read."""
+        return self.properties.get("hoodie.table.type") == "MERGE_ON_READ"
+
+    @property
+    def timeline_folder(self) -> str:
+        """The active timeline's folder, relative to the base path."""
+        return timeline_folder(self.properties)
+
+    def refreshed(self, listing: Listing) -> Snapshot:
+        """Return the table as a newer listing of its timeline shows it."""
+        return Snapshot(self._folder, self.properties, listing, self)
+
+    def commit(self, instant: Instant) -> CommitMetadata | None:
+        """Return what a completed write did; ``None`` if its file has gone (archived) meanwhile.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        if instant.archived:
+            content = self._archived(instant).metadata
+            return self._decoded(instant.file_name, content, read_commit) if content else None
+        return self._decode(instant.file_name, read_commit)
+
+    def profile(self, instant: Instant) -> CommitMetadata | None:
+        """Return the workload profile of a write; ``None`` while there is none, or it is empty.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        return self._decode(instant.inflight_file, read_commit)
+
+    def planned(self, instant: Instant) -> frozenset[FileGroup] | None:
+        """Return the file groups of a compaction's or clustering's plan; ``None`` for anything else.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        if instant.archived:
+            plan, reader = self._archived(instant).plan, _ARCHIVED_PLANS.get(instant.action)
+            return self._decoded(instant.file_name, plan, reader) if plan and reader else None
+        reader = _PLANS.get(instant.requested_action)
+        return self._decode(instant.requested_file, reader) if reader else None
+
+    def markers(self, time: str) -> frozenset[Marker]:
+        """Return the markers of a pending instant, of either kind, as they are now.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        folder = f".hoodie/.temp/{time}"
+        paths = self._folder.below(folder)
+        if MARKERS_TYPE_FILE not in paths:
+            return parse_markers(paths)
+        files = (p for p in paths if p.startswith("MARKERS") and p != MARKERS_TYPE_FILE)
+        contents = ((self._folder.read(f"{folder}/{file}") or b"") for file in files)
+        return frozenset(
+            marker for text in contents for marker in parse_marker_lines(text.decode("utf-8", "replace"))
+        )
+
+    def heartbeats(self) -> Mapping[str, int]:
+        """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        found = self._folder.listing(".hoodie/.heartbeat")
+        ticks = ((name, found.modified(name)) for name in found.names if name.isdigit())
+        return {name: ticked for name, ticked in ticks if ticked is not None}
+
+    def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
+        """Yield each rollback and restore of the active timeline with the instants that it names.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        for instant in self.timeline:
+            if instant.action == "rollback":
+                name = instant.file_name if instant.completed else instant.requested_file
+                yield instant, self._decode(name, read_rollback_victims) or frozenset()
+
+    def deleted_names(self, instant: Instant) -> frozenset[str]:
+        """Return the names of the data files that a clean or rollback deletes.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        name = instant.file_name if instant.completed else instant.requested_file
+        return self._decode(name, read_deleted_names) or frozenset()
+
+    def data_files(self, partition: str) -> frozenset[str]:
+        """List the names of the files in one partition.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return frozenset(self._folder.listing(partition).names)
+
+    def has_history(self) -> bool:
+        """Whether instants were archived.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        names = self._folder.listing(history_folder(self.properties)).names
+        return any(name.endswith(".parquet") or ".archive." in name for name in names)
+
+    def history(self) -> tuple[Instant, ...]:
+        """Return the archived instants, oldest first.
+
+        :raises HistoryUnreadableError: for an archive of table version 6, or without pyarrow.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return self._history(lambda history: history.instants()) or ()
+
+    def operation(self, instant: Instant, heartbeat: Heartbeat | None = None) -> Operation:
+        """Return what an instant touches, from its metadata, its plan, or its profile and markers.
+
+        :param heartbeat: of a pending write, where it was looked up; without it, it counts as alive.
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        times = self._times(instant)
+        if instant.completed:
+            metadata = self.commit(instant)
+            if metadata is None:  # archived since: long before any writer that is still pending
+                return Operation(instant, completed_ms=times.completed_ms)
+            return completed_operation(instant, metadata, self.profile(instant), times)
+        planned = self.planned(instant)
+        if planned is not None:
+            return planned_operation(instant, planned, times)
+        live = heartbeat is None or heartbeat.liveness in (Liveness.ALIVE, Liveness.LATE)
+        markers = self.markers(instant.time)
+        return pending_operation(instant, self.profile(instant), markers, times, live=live)
+
+    def _times(self, instant: Instant) -> Times:
+        requested, inflight = instant.requested_file, instant.inflight_file
+        return Times(
+            self._modified(requested) if requested else None,
+            self._modified(inflight) if inflight else None,
+            self._modified(instant.file_name) if instant.completed else None,
+        )
+
+    def _archived(self, instant: Instant) -> Contents:
+        found: dict[Instant, Contents] = self._known.setdefault(("", "archived"), {})
+        if instant not in found:
+            of_same_file = [one for one in self.history() if one.file_name == instant.file_name]
+            found |= self._history(lambda history: history.contents(of_same_file)) or {}
+        return found.get(instant, Contents(None, None))
+
+    def _history(self, read: Callable[[History], _T]) -> _T | None:
+        layout = self.properties.get("hoodie.timeline.layout.version", "1")
+        file_system = self._folder.file_system
+        return self._folder.ask(
+            history_folder(self.properties), lambda path: read(History(file_system, path, layout))
+        )
+
+    def _decode(self, name: str | None, decode: Callable[[bytes], _T]) -> _T | None:
+        if name is None:
+            return None
+        key = (name, decode.__name__)
+        if key not in self._known:
+            content = self._folder.read(f"{self.timeline_folder}/{name}")
+            if not content:
+                return None
+            self._known[key] = self._decoded(name, content, decode)
+        found: _T = self._known[key]
+        return found
+
+    def _decoded(self, name: str, content: bytes, decode: Callable[[bytes], _T]) -> _T:
+        try:
+            return decode(content)
+        except Exception as error:
+            raise MetadataCorruptError(
+                f"{self.path}/{self.timeline_folder}/{name} cannot be decoded: {error}",
+                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+            ) from error
+
+
+def timeline_folder(properties: Mapping[str, str]) -> str:
+    """Return the active timeline's folder, relative to the base path.
+
+    The layout decides, never the presence of ``hoodie.timeline.path``: tables of version 6 that a
+    1.x writer made name one and do not use it.
+    """
+    if properties.get("hoodie.timeline.layout.version", "1") == "1":
+        return ".hoodie"
+    return f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
+
+
+def history_folder(properties: Mapping[str, str]) -> str:
+    """Return the folder of archived instants, relative to the base path."""
+    if properties.get("hoodie.timeline.layout.version", "1") == "1":
+        return f".hoodie/{properties.get('hoodie.archivelog.folder') or 'archived'}"
+    history = properties.get("hoodie.timeline.history.path", "history")
+    return f"{timeline_folder(properties)}/{history}"

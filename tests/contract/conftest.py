@@ -1,0 +1,86 @@
+"""Every storage that the suite runs against; S3 is a server on loopback that counts its requests."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from airflow_occ_provider.storage.table import HudiTable
+
+BUCKET = "lake"
+
+
+@dataclass
+class Storage:
+    """A place for tables: puts one there, and opens it."""
+
+    root: str
+    file_system: Any
+    requests: list[str] = field(default_factory=list)
+
+    def put(self, folder: Path, name: str) -> None:
+        if isinstance(self.file_system, fsspec.get_filesystem_class("file")):
+            shutil.copytree(folder, Path(self.root, name))
+            return
+        for path in filter(Path.is_file, folder.rglob("*")):
+            key = f"{BUCKET}/{name}/{path.relative_to(folder).as_posix()}"
+            self.file_system.pipe_file(key, path.read_bytes())
+
+    def open(self, name: str, **options: Any) -> HudiTable:
+        return HudiTable(f"{self.root}/{name}", self.file_system, **options)
+
+    def counted(self) -> list[str]:
+        seen = list(self.requests)
+        self.requests.clear()
+        return seen
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    requests: list[str] = []
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def counting(environ, start_response):
+        requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
+        return moto(environ, start_response)
+
+    import threading
+
+    server = make_server("127.0.0.1", 0, counting, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", requests
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def s3(s3_server):
+    url, requests = s3_server
+    file_system = fsspec.filesystem(
+        "s3", key="k", secret="s", endpoint_url=url, use_listings_cache=False, skip_instance_cache=True
+    )
+    if not file_system.exists(BUCKET):
+        file_system.mkdir(BUCKET)
+    storage = Storage(f"s3a://{BUCKET}", file_system, requests)
+    storage.counted()
+    return storage
+
+
+@pytest.fixture
+def local(tmp_path):
+    (tmp_path / BUCKET).mkdir()
+    return Storage(str(tmp_path / BUCKET), fsspec.filesystem("file"))
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request):
+    return request.getfixturevalue(request.param)

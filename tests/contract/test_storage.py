@@ -1,0 +1,133 @@
+"""One suite for every storage: the same table says the same."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from airflow_occ_provider.errors import (
+    MetadataCorruptError,
+    NotHudiTableError,
+    StorageStalledError,
+    UnknownTableVersionError,
+)
+from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.writers import pending_writers
+from tests.unit.test_metadata import RECORD, avro
+
+T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
+C0, C2 = "20261121092508000", "20261121092559999"
+PROPERTIES = (
+    "hoodie.table.name=t\nhoodie.table.version=9\nhoodie.timeline.layout.version=2\n"
+    "hoodie.table.type=COPY_ON_WRITE\n"
+)
+MARKER = "p=1/f1-0_0-1-2_{time}.parquet.marker.MERGE"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table with a commit, a live writer, and one that committed against it."""
+    metadata = tmp_path / "made" / ".hoodie"
+    timeline = metadata / "timeline"
+    (timeline / "history").mkdir(parents=True)
+    (metadata / "hoodie.properties").write_text(PROPERTIES)
+    profile = avro({**RECORD, "partitionToReplaceFileIds": {}, "operationType": "UPSERT"})
+    for time, completion in ((T0, C0), (T1, None), (T2, C2)):
+        (timeline / f"{time}.commit.requested").write_bytes(b"")
+        (timeline / f"{time}.inflight").write_bytes(profile)
+        if completion:
+            (timeline / f"{time}_{completion}.commit").write_bytes(profile)
+    heartbeat, markers = metadata / ".heartbeat" / T1, metadata / ".temp" / T1 / "p=1"
+    heartbeat.parent.mkdir()
+    heartbeat.write_bytes(b"x")
+    markers.mkdir(parents=True)
+    (metadata / ".temp" / T1 / MARKER.format(time=T1)).write_bytes(b"x")
+    return metadata.parent
+
+
+@pytest.fixture
+def table(storage, folder):
+    storage.put(folder, "t")
+    storage.counted()
+    return storage.open("t")
+
+
+def test_the_timeline(table):
+    snapshot = table.snapshot()
+    assert [(i.time, i.state.value, i.completion_time) for i in snapshot.timeline] == [
+        (T0, "COMPLETED", C0),
+        (T1, "INFLIGHT", None),
+        (T2, "COMPLETED", C2),
+    ]
+    assert snapshot.commit(snapshot.timeline.find(T0)).operation == "UPSERT"
+
+
+def test_who_writes(table):
+    (writer,) = pending_writers(table, table.snapshot())
+    assert writer.live
+    assert writer.operation.instant.time == T1
+    assert ("p=1", "f1-0") in writer.operation.file_groups
+
+
+def test_the_verdict(table):
+    verdict = conflicts(table.snapshot(), T1)
+    assert [conflict.rival.instant.time for conflict in verdict.conflicts] == [T2]
+
+
+def test_a_retired_heartbeat_is_gone(table):
+    assert table.retire_heartbeat(T1)
+    assert not table.retire_heartbeat(T1)
+    assert not table.snapshot().heartbeats()
+
+
+def test_no_table_here(storage):
+    with pytest.raises(NotHudiTableError, match=r"nowhere holds no Hudi table.*Remedy"):
+        storage.open("nowhere").snapshot()
+
+
+def test_a_table_from_the_future(storage, folder):
+    properties = folder / ".hoodie" / "hoodie.properties"
+    properties.write_text(PROPERTIES.replace("version=9", "version=10"))
+    storage.put(folder, "future")
+    with pytest.raises(UnknownTableVersionError, match=r"future has table version 10.*Remedy"):
+        storage.open("future").snapshot()
+
+
+@pytest.mark.parametrize("content", [b"Obj\x01cut", b"{", b"[]"])
+def test_a_damaged_file_is_named(storage, folder, content):
+    (folder / ".hoodie" / "timeline" / f"{T0}_{C0}.commit").write_bytes(content)
+    storage.put(folder, f"damaged{len(content)}")
+    snapshot = storage.open(f"damaged{len(content)}").snapshot()
+    with pytest.raises(MetadataCorruptError, match=rf"{T0}_{C0}.commit cannot be decoded.*Remedy"):
+        snapshot.commit(snapshot.timeline.find(T0))
+
+
+@pytest.mark.timeout(30)
+def test_a_storage_that_stalls_is_given_up(storage, folder, monkeypatch):
+    storage.put(folder, "stalled")
+    table = storage.open("stalled", timeout_s=0.3)
+    forever = threading.Event()
+    monkeypatch.setattr(storage.file_system, "cat_file", lambda *_: forever.wait(20))
+    try:
+        with pytest.raises(StorageStalledError, match=r"hoodie.properties: the storage did not answer"):
+            table.snapshot()
+    finally:
+        forever.set()
+
+
+@pytest.mark.parametrize("instants", [0, 100])
+def test_on_an_object_store_the_requests_do_not_grow_with_the_table(s3, folder, instants):
+    for number in range(instants):
+        time = f"{20260101000000000 + number}"
+        (folder / ".hoodie" / "timeline" / f"{time}_{time}.commit").write_bytes(b"")
+    name = f"counted{instants}"
+    s3.put(folder, name)
+    s3.counted()
+    table = s3.open(name)
+    snapshot = table.snapshot()
+    kinds = [request.split()[0] for request in s3.counted()]
+    assert kinds == ["HEAD", "GET", "GET"]  # s3fs asks for the size of a file before it reads it
+    table.snapshot(snapshot)
+    (listing,) = s3.counted()
+    assert "list-type=2" in listing

@@ -1,0 +1,186 @@
+"""The commit check, told from metadata: one scenario a line, named for the pair that it sets up."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.hudi.conflict import Certainty, Present, judge, was_seen
+from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.strategy import Rules, Strategy, writer_version_of
+
+T = "20261121100000000"  # our requested time
+OLD, BEFORE, AFTER = "20261121090000000", "20261121095900000", "20261121100100000"
+F, G = ("p=1", "f-0"), ("p=1", "g-0")
+CERTAIN, POSSIBLE, NONE = Certainty.CERTAIN, Certainty.POSSIBLE, Certainty.NONE
+
+
+def ours(**given):
+    values = {
+        "kind": "UPSERT",
+        "file_groups": frozenset({F}),
+        "existing": frozenset({F}),
+        "bases": {F: OLD},
+        "requested_ms": 100,
+        "inflight_ms": 200,
+    }
+    instant = Instant(T, given.pop("action", "commit"), State.INFLIGHT, f"{T}.inflight")
+    return Operation(instant, **{**values, **given})
+
+
+def completed(time, ms, *groups, action="commit", **given):
+    name = f"{time}_20261121100500000.{action}"
+    instant = Instant(time, action, State.COMPLETED, name, given.pop("at", "20261121100500000"))
+    values = {"kind": "UPSERT", "file_groups": frozenset(groups), "existing": frozenset(groups)}
+    return Operation(instant, **{**values, "completed_ms": ms, **given})
+
+
+def pending(time, *groups, action="commit", **given):
+    instant = Instant(time, action, State.INFLIGHT, f"{time}.{action}.inflight")
+    values = {"kind": "UPSERT", "file_groups": frozenset(groups), "existing": frozenset(groups)}
+    return Operation(instant, **{**values, **given})
+
+
+def rules(strategy=Strategy.SIMPLE, *, version=9, merge_on_read=False, writer=None):
+    return Rules(strategy, version, merge_on_read, writer or writer_version_of(version))
+
+
+SCENARIOS = {
+    "an elder that completed while we wrote": (ours(), completed(BEFORE, 300, F), CERTAIN),
+    "a younger that completed while we wrote": (ours(), completed(AFTER, 300, F), CERTAIN),
+    "another file group": (ours(), completed(AFTER, 300, G), NONE),
+    "the same file id in another partition": (ours(), completed(AFTER, 300, ("p=2", "f-0")), NONE),
+    "completed before we were requested": (ours(), completed(BEFORE, 50, F, at=BEFORE), NONE),
+    "between, and our profile is built on it": (
+        ours(bases={F: BEFORE}),
+        completed(BEFORE, 150, F, based=frozenset({F})),
+        NONE,
+    ),
+    "between, and our profile is built on an older base": (
+        ours(),
+        completed(BEFORE, 150, F, based=frozenset({F})),
+        CERTAIN,
+    ),
+    "between, and it only wrote a log file": (ours(), completed(BEFORE, 150, F), POSSIBLE),
+    "between, and it took out what our profile names": (
+        ours(),
+        completed(BEFORE, 150, F, replaced=frozenset({F})),
+        CERTAIN,
+    ),
+    "between, and our profile names a file group that it made": (
+        ours(),
+        completed(BEFORE, 150, F, existing=frozenset()),
+        NONE,
+    ),
+    "a live neighbour on the same file group": (ours(), pending(BEFORE, F), CERTAIN),
+    "a dead neighbour on the same file group": (ours(), pending(BEFORE, F, live=False), POSSIBLE),
+    "a dead neighbour that never said what it touches": (
+        ours(),
+        pending(BEFORE, may_touch_more=True, live=False),
+        NONE,
+    ),
+    "a neighbour that is only requested": (ours(), pending(AFTER, may_touch_more=True), POSSIBLE),
+    "a pending clustering of our file group": (
+        ours(),
+        pending(BEFORE, F, action="clustering", kind="CLUSTER"),
+        CERTAIN,
+    ),
+    "an older pending compaction": (
+        ours(),
+        pending(BEFORE, F, action="compaction", kind="COMPACT"),
+        NONE,
+    ),
+    "a neighbour that overwrites our partition": (
+        ours(),
+        pending(AFTER, overwrites=frozenset({"p=1"}), kind="INSERT_OVERWRITE"),
+        CERTAIN,
+    ),
+    "a neighbour that overwrites the table": (ours(), pending(AFTER, overwrites_table=True), CERTAIN),
+    "a neighbour that overwrites another partition": (
+        ours(),
+        pending(AFTER, overwrites=frozenset({"p=2"})),
+        NONE,
+    ),
+    "a log compaction of ours": (ours(action="logcompaction"), completed(AFTER, 300, F), NONE),
+    "a compaction of ours": (ours(action="compaction"), completed(AFTER, 300, F), NONE),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_simple_strategy(name):
+    own, rival, expected = SCENARIOS[name]
+    verdict = judge(own, [rival], rules())
+    assert verdict.certainty is expected
+    assert bool(verdict.conflicts) is (expected is not NONE)
+    assert all(conflict.reason for conflict in verdict.conflicts)
+
+
+def test_the_evidence_names_the_rival_and_what_both_touch():
+    verdict = judge(ours(), [completed(AFTER, 300, F, G), pending(BEFORE, F)], rules())
+    assert [(c.rival.instant.time, c.file_groups, c.decided) for c in verdict.conflicts] == [
+        (AFTER, {F}, True),
+        (BEFORE, {F}, False),
+    ]
+
+
+def test_certain_conflicts_come_first():
+    unknown = pending(BEFORE, may_touch_more=True)
+    verdict = judge(ours(), [unknown, completed(AFTER, 300, F)], rules())
+    assert [conflict.certainty for conflict in verdict.conflicts] == [CERTAIN, POSSIBLE]
+
+
+@pytest.mark.parametrize(
+    ("version", "writer", "expected"),
+    [(6, None, CERTAIN), (8, (1, 0), CERTAIN), (8, (1, 2), NONE), (9, None, NONE)],
+)
+def test_a_younger_compaction_counts_only_for_older_writers(version, writer, expected):
+    plan = pending(AFTER, F, action="compaction", kind="COMPACT")
+    table = rules(version=version, merge_on_read=True, writer=writer)
+    assert judge(ours(action="deltacommit"), [plan], table).certainty is expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, NONE), (9, CERTAIN)])
+def test_an_older_clustering_plan_counts_since_1_1(version, expected):
+    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER")
+    assert judge(ours(), [plan], rules(version=version)).certainty is expected
+
+
+def test_prefer_writer_compares_completion_with_our_request():
+    seen = completed(BEFORE, 150, F, at="20261121100000001", based=frozenset({F}))
+    own = ours(bases={F: BEFORE})
+    assert judge(own, [seen], rules()).certainty is NONE
+    assert judge(own, [seen], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+
+
+def test_prefer_writer_lets_the_table_service_lose():
+    clustering = pending(AFTER, F, action="clustering", kind="CLUSTER")
+    assert judge(ours(), [clustering], rules(Strategy.PREFER_WRITER)).certainty is NONE
+    compaction = pending(AFTER, F, action="compaction", kind="COMPACT")
+    assert judge(ours(), [compaction], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+    own = ours(action="clustering", kind="CLUSTER")
+    assert judge(own, [pending(AFTER, F)], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+
+
+def test_the_bucket_strategy_compares_buckets():
+    mine, other = ("p", "00000001-aaaa-0"), ("p", "00000001-bbbb-0")
+    own = ours(file_groups=frozenset({mine}), existing=frozenset({mine}))
+    assert judge(own, [completed(AFTER, 300, other)], rules()).certainty is NONE
+    by_bucket = judge(own, [completed(AFTER, 300, other)], rules(Strategy.BUCKET_INDEX))
+    assert by_bucket.certainty is CERTAIN
+
+
+def test_two_overwrites_of_a_partition_conflict_if_anything_is_there():
+    own = ours(file_groups=frozenset(), existing=frozenset(), overwrites=frozenset({"p=1"}))
+    rival = pending(AFTER, overwrites=frozenset({"p=1"}), kind="INSERT_OVERWRITE")
+    assert judge(own, [rival], rules(), Present(frozenset({F}))).certainty is CERTAIN
+    assert judge(own, [rival], rules(), Present()).certainty is NONE
+    assert judge(own, [rival], rules(), Present(complete=False)).certainty is POSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"), [(50, True), (99, True), (100, None), (200, None), (201, False)]
+)
+def test_without_a_completion_stamp_the_files_times_decide(ms, expected):
+    instant = Instant(BEFORE, "commit", State.COMPLETED, f"{BEFORE}.commit", BEFORE)
+    rival = Operation(instant, file_groups=frozenset({F}), existing=frozenset({F}), completed_ms=ms)
+    assert was_seen(ours(), rival) is expected
