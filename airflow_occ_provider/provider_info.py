@@ -32,7 +32,10 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": _HUDI,
-                "python-modules": ["airflow_occ_provider.hooks.zookeeper_lock"],
+                "python-modules": [
+                    "airflow_occ_provider.hooks.hudi_table",
+                    "airflow_occ_provider.hooks.zookeeper_lock",
+                ],
             }
         ],
         "connection-types": [_zookeeper_lock()],

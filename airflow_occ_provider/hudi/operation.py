@@ -134,9 +134,9 @@ def pending_operation(
 ) -> Operation:
     """Describe a pending write by its workload profile and its markers.
 
-    An empty inflight file is that of a bulk insert, which only adds file groups (on a bucket index
-    it may append to existing ones, which its markers then name); an empty one of a replacecommit
-    tells nothing (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
+    With markers, an empty inflight file is that of a bulk insert, which only adds file groups; without,
+    it may be that of any write, still being written; and an empty one of a replacecommit tells
+    nothing (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
 
     :param profile: of its inflight file; ``None`` for an empty one and where there is none.
     :param markers: those that it has made so far.
@@ -144,8 +144,8 @@ def pending_operation(
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    inflight, replaces = times.inflight_ms is not None, instant.action == "replacecommit"
-    kind = profile.operation if profile else "BULK_INSERT" if inflight and not replaces else "UNKNOWN"
+    adds_only = bool(marked) and instant.action != "replacecommit"
+    kind = profile.operation if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
     existing = profile.file_groups if profile else frozenset()
     existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
     return Operation(

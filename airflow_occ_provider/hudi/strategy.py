@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_occ_provider.hudi.instant import State
 from airflow_occ_provider.hudi.operation import Operation
 
 _TRANSACTION = "org.apache.hudi.client.transaction"
@@ -56,13 +57,24 @@ class Rules:
         """
         if rival.kind == "COMPACT" and rival.instant.time < ours.instant.time:
             return False
-        if ours.instant.action == "logcompaction":
+        if ours.instant.action == "logcompaction" or self._loses_to_our_overwrite(ours, rival):
             return False
         if self.strategy is Strategy.PREFER_WRITER:
             return self._counts_preferring_writers(ours, rival)
         if rival.instant.completed or not rival.is_table_service:
             return self._counts_completed(ours, rival, seen)
         return self._counts_planned(ours, rival)
+
+    def _loses_to_our_overwrite(self, ours: Operation, rival: Operation) -> bool:
+        """Whether the rival's own check finds our younger pending overwrite before it commits.
+
+        It sees what our workload profile names: existing file groups, where a bucket index is used.
+        """
+        if rival.instant.completed or rival.is_table_service or ours.instant.time < rival.instant.time:
+            return False
+        overwrites = ours.instant.action == "replacecommit" and not ours.is_table_service
+        named = ours.bases.keys() & rival.file_groups
+        return self._looks_at_pending_overwrites and overwrites and bool(named)
 
     def _counts_completed(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
         if seen:
@@ -73,18 +85,20 @@ class Rules:
             return False if late else None
         return None if seen is None else True
 
-    def _counts_planned(self, ours: Operation, rival: Operation) -> bool:
-        younger = rival.instant.time > ours.instant.time
-        if rival.kind == "COMPACT":
-            return younger and not self._passes_over_compactions
-        return younger or self.writer_version >= (1, 1)
+    def _counts_planned(self, ours: Operation, rival: Operation) -> bool | None:
+        if rival.kind != "COMPACT":
+            younger = rival.instant.time > ours.instant.time
+            return younger or _is_executed(rival) or self.writer_version >= (1, 1)
+        if not self._passes_over_compactions:
+            return True
+        return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
     def _counts_preferring_writers(self, ours: Operation, rival: Operation) -> bool:
         if rival.instant.completed:
-            completion = rival.completion_stamp
-            if completion is not None:
-                return completion > ours.instant.time
-            return not _later(ours.requested_ms, rival.completed_ms)
+            # Also where the completion time is the file's own: Hudi compares the two as they are.
+            return (rival.instant.completion_time or "") > ours.instant.time
+        if rival.is_table_service and not _is_executed(rival):
+            return False
         if rival.kind != "CLUSTER" or ours.is_table_service:
             return True  # a compaction commits unchecked (seen on 1.2.0)
         # A clustering yields to what our workload profile names, which is all that its check sees;
@@ -98,9 +112,19 @@ class Rules:
         return preferring and self.table_version < 8 and self.writer_version >= (1, 1)
 
     @property
+    def _looks_at_pending_overwrites(self) -> bool:
+        # Hudi 1.0.2 alone narrows pending replacecommits to clusterings.
+        return self.strategy is not Strategy.PREFER_WRITER and self.writer_version != (1, 0)
+
+    @property
     def _passes_over_compactions(self) -> bool:
         # Hudi 1.2.0, SimpleConcurrentFileWritesConflictResolutionStrategy.getCandidateInstantsV8AndAbove
         return self.merge_on_read and self.table_version >= 8 and self.writer_version >= (1, 1)
+
+
+def _is_executed(service: Operation) -> bool:
+    """Whether a table service is under way, so that it may complete before us."""
+    return service.instant.state is not State.REQUESTED
 
 
 def _later(first: int | None, second: int | None) -> bool:

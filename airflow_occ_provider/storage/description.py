@@ -20,26 +20,28 @@ def describe(
     :raises TableUnreadableError: if a file cannot be read or decoded.
     """
     metadata = _metadata(snapshot, instant)
-    described: dict[str, Any] = {
+    return {
         "time": instant.time,
         "action": instant.action,
         "state": instant.state.value,
         "completion_time": instant.completion_time,
         "operation": metadata.operation if metadata else None,
+        **(_files(snapshot, instant, metadata) if files else {}),
         "heartbeat": heartbeats.get(instant.time),
         "extra": {k: v for k, v in metadata.extra.items() if k.startswith("_")} if metadata else {},
         "archived": instant.archived,
     }
-    if files:
-        markers = None if instant.completed else snapshot.markers(instant.time)
-        planned = None if instant.completed else snapshot.planned(instant)
-        described |= {
-            "written": _pairs(metadata.file_groups if metadata else ()),
-            "replaced": _pairs(metadata.replaced if metadata else ()),
-            "planned": _pairs(planned or ()),
-            "markers": _pairs({marker.file_group for marker in markers}) if markers else None,
-        }
-    return described
+
+
+def _files(snapshot: Snapshot, instant: Instant, metadata: CommitMetadata | None) -> dict[str, Any]:
+    markers = None if instant.completed else snapshot.markers(instant.time)
+    planned = None if instant.completed else snapshot.planned(instant)
+    return {
+        "written": _pairs(metadata.file_groups if metadata else ()),
+        "replaced": _pairs(metadata.replaced if metadata else ()),
+        "planned": _pairs(planned or ()),
+        "markers": _pairs({marker.file_group for marker in markers}) if markers else None,
+    }
 
 
 def _metadata(snapshot: Snapshot, instant: Instant) -> CommitMetadata | None:

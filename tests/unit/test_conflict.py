@@ -35,8 +35,8 @@ def completed(time, ms, *groups, action="commit", **given):
     return Operation(instant, **{**values, "completed_ms": ms, **given})
 
 
-def pending(time, *groups, action="commit", **given):
-    instant = Instant(time, action, State.INFLIGHT, f"{time}.{action}.inflight")
+def pending(time, *groups, action="commit", state=State.INFLIGHT, **given):
+    instant = Instant(time, action, state, f"{time}.{action}.inflight")
     values = {"kind": "UPSERT", "file_groups": frozenset(groups), "existing": frozenset(groups)}
     return Operation(instant, **{**values, **given})
 
@@ -134,15 +134,26 @@ def test_certain_conflicts_come_first():
     [(6, None, CERTAIN), (8, (1, 0), CERTAIN), (8, (1, 2), NONE), (9, None, NONE)],
 )
 def test_a_younger_compaction_counts_only_for_older_writers(version, writer, expected):
-    plan = pending(AFTER, F, action="compaction", kind="COMPACT")
+    plan = pending(AFTER, F, action="compaction", kind="COMPACT", requested_ms=300)
     table = rules(version=version, merge_on_read=True, writer=writer)
     assert judge(ours(action="deltacommit"), [plan], table).certainty is expected
 
 
 @pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, NONE), (9, CERTAIN)])
 def test_an_older_clustering_plan_counts_since_1_1(version, expected):
-    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER")
+    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER", state=State.REQUESTED)
     assert judge(ours(), [plan], rules(version=version)).certainty is expected
+
+
+def test_an_older_clustering_that_is_under_way_wins():
+    clustering = pending(BEFORE, F, action="clustering", kind="CLUSTER")
+    assert judge(ours(), [clustering], rules(version=8)).certainty is CERTAIN
+
+
+@pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, CERTAIN), (9, NONE)])
+def test_an_elder_loses_to_our_pending_overwrite_but_on_1_0(version, expected):
+    own = ours(action="replacecommit", kind="INSERT_OVERWRITE", overwrites=frozenset({"p=1"}))
+    assert judge(own, [pending(BEFORE, F)], rules(version=version)).certainty is expected
 
 
 def test_prefer_writer_compares_completion_with_our_request():
@@ -150,6 +161,11 @@ def test_prefer_writer_compares_completion_with_our_request():
     own = ours(bases={F: BEFORE})
     assert judge(own, [seen], rules()).certainty is NONE
     assert judge(own, [seen], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+
+
+def test_prefer_writer_passes_over_what_nobody_executes():
+    plan = pending(AFTER, F, action="compaction", kind="COMPACT", state=State.REQUESTED)
+    assert judge(ours(), [plan], rules(Strategy.PREFER_WRITER)).certainty is NONE
 
 
 def test_prefer_writer_lets_the_table_service_lose():

@@ -1,0 +1,87 @@
+"""``airflow hudi timeline | writers | conflicts``, on tables that real Hudi wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+
+from tests.golden.table_archive import unpack
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
+LIVE = "live_direct"
+
+
+@pytest.fixture
+def table(tmp_path):
+    return lambda name: str(unpack(TABLES / f"{name}.zip", tmp_path / name))
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        args = get_parser().parse_args(["hudi", *arguments])
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_timeline_as_json_has_one_object_an_instant(run, table):
+    path = table("history")
+    found = json.loads(run("timeline", path, "--archived", "--files", "--output", "json"))
+    assert list(found[0]) == [
+        *("time", "action", "state", "completion_time", "operation", "written", "replaced", "planned"),
+        *("markers", "heartbeat", "extra", "archived"),
+    ]
+    active = json.loads(run("timeline", path, "--output", "json"))
+    assert [one["time"] for one in found if not one["archived"]] == [one["time"] for one in active]
+    assert any(one["archived"] for one in found)
+    assert "written" not in active[0]
+
+
+def test_the_timeline_as_a_table_is_readable(run, table):
+    printed = run("timeline", table("rollbacks"))
+    assert "rollback" in printed
+    assert "REQUESTED" in printed
+    assert max(map(len, printed.splitlines())) < 130
+
+
+def test_writers_tell_who_lives(run, table):
+    path = table(LIVE)
+    found = json.loads(run("writers", path, "--output", "json"))
+    assert {one["heartbeat"] for one in found} == {"dead"}  # recorded long ago
+    assert all(one["margin_ms"] < 0 for one in found)
+    assert "UPSERT" in run("writers", path)
+
+
+def test_conflicts_name_the_rival_and_the_file_groups(run, table):
+    path = table(LIVE)
+    found = json.loads(run("conflicts", path, "--output", "json"))
+    (one, other) = (each for each in found if each["conflicts"])
+    assert one["conflicts"][0]["rival"] == other["time"]
+    assert one["conflicts"][0]["file_groups"] == other["conflicts"][0]["file_groups"] != []
+    assert one["verdict"] == "possible"
+    (alone,) = json.loads(run("conflicts", path, "--instant", one["time"], "--output", "json"))
+    assert alone == one
+    assert one["conflicts"][0]["rival"] in run("conflicts", path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("timeline", "trips"), "'trips' is not a path"),
+        (("writers", "/nowhere"), "holds no Hudi table"),
+        (("conflicts", "{live}", "--instant", "2026"), "has no pending write 2026"),
+        (("conflicts", "{live}", "--hudi-version", "new"), "not a version"),
+        (("timeline", "{archived}", "--archived"), "only Hudi itself reads"),
+    ],
+)
+def test_errors_are_one_line_with_a_remedy(run, table, arguments, message):
+    names = {"{live}": LIVE, "{archived}": "version_6"}
+    with pytest.raises(SystemExit) as caught:
+        run(*(table(names[one]) if one in names else one for one in arguments))
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

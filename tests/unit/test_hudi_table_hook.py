@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, NotHudiTableError
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hudi.heartbeat import Liveness
+from tests.golden.table_archive import unpack
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
+
+
+@pytest.fixture
+def hook(tmp_path):
+    def hook(name):
+        return HudiTableHook(str(unpack(TABLES / f"{name}.zip", tmp_path / name)))
+
+    return hook
+
+
+def test_a_live_writer_is_one_whose_heartbeat_ticks(hook):
+    found = hook("live_direct")
+    assert found.live_writers() == ()
+    first, *_ = found.pending_writers()
+    assert first.heartbeat.liveness is Liveness.DEAD
+    Path(found.table, ".hoodie", ".heartbeat", first.operation.instant.time).touch()
+    (live,) = found.live_writers()
+    assert live.operation == first.operation.__class__(
+        **{
+            **{name: getattr(first.operation, name) for name in first.operation.__slots__},
+            "live": True,
+        }
+    )
+
+
+def test_pending_table_services(hook):
+    kinds = {one.operation.kind for one in hook("clustering").pending_table_services()}
+    assert kinds == {"CLUSTER"}
+    kinds = {one.operation.kind for one in hook("compaction").pending_table_services()}
+    assert kinds == {"COMPACT"}
+
+
+def test_a_commit_is_found_by_its_identity_also_in_the_history(hook):
+    found = hook("history")
+    identity = "0" * 32
+    assert found.find_commit(identity).instant.archived
+    assert found.find_commit("f" * 32) is None
+
+
+def test_the_async_forms_say_the_same(hook):
+    found = hook("live_direct")
+    time = found.timeline().pending_writes()[0].time
+
+    async def ask():
+        return (
+            (await found.asnapshot()).timeline,
+            await found.atimeline(),
+            await found.alive_writers(),
+            await found.apending_table_services(),
+            await found.aconflicts(time),
+            await found.afind_commit("f" * 32),
+        )
+
+    assert asyncio.run(ask()) == (
+        found.timeline(),
+        found.timeline(),
+        found.live_writers(),
+        found.pending_table_services(),
+        found.conflicts(time),
+        None,
+    )
+
+
+def test_a_later_look_reads_only_what_is_new(hook, monkeypatch):
+    found = hook("operations")
+    snapshot = found.snapshot()
+    for instant in snapshot.timeline.completed_writes():
+        snapshot.commit(instant)
+    read = []
+    folder = found.get_conn()._folder
+    original = folder.read
+    monkeypatch.setattr(folder, "read", lambda name: read.append(name) or original(name))
+    later = found.snapshot()
+    for instant in later.timeline.completed_writes():
+        later.commit(instant)
+    assert read == []
+    assert later.timeline == snapshot.timeline
+
+
+def test_no_table_and_no_storage_are_clear_errors():
+    with pytest.raises(NotHudiTableError, match="holds no Hudi table"):
+        HudiTableHook("/nowhere").snapshot()
+    with pytest.raises(ConfigurationError, match=r"storage_conn_id.*Remedy: install"):
+        HudiTableHook("nosuch://lake/t", "conn").snapshot()
