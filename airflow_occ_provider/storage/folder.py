@@ -53,7 +53,13 @@ class TableFolder:
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        found = self.ask(folder, self.file_system.find) or ()
+
+        def find(path: str) -> list[str]:
+            self.file_system.invalidate_cache()  # of the folders below, too
+            found: list[str] = self.file_system.find(path)
+            return found
+
+        found = self.ask(folder, find) or ()
         start = len(f"{self._root}/{folder}/")
         return [path[start:] for path in found]
 

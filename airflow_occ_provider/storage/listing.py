@@ -41,6 +41,7 @@ def list_folder(file_system: Any, path: str) -> Listing:
         # No Path of each name: to make one costs more than to list it.
         names = os.listdir(path)  # noqa: PTH208
         return Listing(names, lambda name: _local_modified(f"{path}/{name}"))
+    file_system.invalidate_cache(path)
     entries = {
         posixpath.basename(entry["name"].rstrip("/")): entry
         for entry in file_system.ls(path, detail=True)

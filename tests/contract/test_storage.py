@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import fsspec
 import pytest
 
 from airflow_occ_provider.errors import (
@@ -13,6 +14,7 @@ from airflow_occ_provider.errors import (
     UnknownTableVersionError,
 )
 from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
 from tests.unit.test_metadata import RECORD, avro
 
@@ -131,3 +133,21 @@ def test_on_an_object_store_the_requests_do_not_grow_with_the_table(s3, folder, 
     table.snapshot(snapshot)
     (listing,) = s3.counted()
     assert "list-type=2" in listing
+
+
+def test_a_file_system_that_caches_listings_hides_nothing_new(s3_server, s3, folder):
+    """Airflow's own file systems come with their listings cache on."""
+    url, _ = s3_server
+    caching = fsspec.filesystem("s3", key="k", secret="s", endpoint_url=url, skip_instance_cache=True)
+    s3.put(folder, "cached")
+    table = HudiTable("s3a://lake/cached", caching)
+    before = table.snapshot()
+    assert before.heartbeats()
+    assert before.markers(T1)
+    s3.file_system.pipe_file(f"lake/cached/.hoodie/timeline/{T1}_{C2}.commit", b"")
+    s3.file_system.rm_file(f"lake/cached/.hoodie/.heartbeat/{T1}")
+    s3.file_system.rm(f"lake/cached/.hoodie/.temp/{T1}", recursive=True)
+    after = table.snapshot(before)
+    assert after.timeline.find(T1).completed
+    assert not after.heartbeats()
+    assert not after.markers(T1)
