@@ -73,6 +73,12 @@ def _signed(
         if since and not _may_be_younger(instant.time, since):
             return None
         metadata = snapshot.commit(instant)
+        if metadata is None and instant.archived:
+            raise HistoryUnreadableError(
+                f"what archived {instant} did cannot be decoded, by Hudi neither: its upgrade of the "
+                "table left Avro without a schema",
+                remedy="upgrade with Hudi 1.2, which archives what can be read",
+            )
         if metadata is None or metadata.is_table_service:
             continue
         signature = Signature.from_extra(metadata.extra)

@@ -17,6 +17,7 @@ from airflow_occ_provider.hudi.markers import (
 from airflow_occ_provider.hudi.metadata import (
     CommitMetadata,
     FileGroup,
+    names_its_schema,
     read_clustering_plan,
     read_commit,
     read_compaction_plan,
@@ -107,11 +108,14 @@ class Snapshot:
     def commit(self, instant: Instant) -> CommitMetadata | None:
         """Return what a completed write did; ``None`` if its file has gone (archived) meanwhile.
 
+        Of an archived one also where Hudi 1.0.2's upgrade has left nothing that can be decoded.
+
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
         if instant.archived:
-            content = self._archived(instant).metadata
-            return self._decoded(instant.file_name, content, read_commit) if content else None
+            content = self._archived(instant).metadata or b""
+            readable = names_its_schema(content)
+            return self._decoded(instant.file_name, content, read_commit) if readable else None
         return self._decode(instant.file_name, read_commit)
 
     def profile(self, instant: Instant) -> CommitMetadata | None:

@@ -1,22 +1,23 @@
 """Record drivers' logs from real Hudi into ``logs/``: ``python -m tests.golden.record_logs``.
 
-Each scenario is forced by gates and Hudi's own lock, never by sleeping. Paths of this machine are
-replaced, and INFO of loggers that tell nothing of the write is left out; nothing else is changed.
+Paths of this machine are replaced, and INFO of loggers that tell nothing of the write is left out;
+nothing else is changed. The scenarios are those of ``log_scenarios``.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import cache_folder
+from airflow_occ_provider.embedded.bundle import HUDI_VERSION, cache_folder
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from tests.writers import Writer, commit_lock_held, has_markers, inflight, wait_for
+from tests.golden.log_scenarios import log_scenarios
 
+VERSIONS = ("1.2.0", "1.0.2", "0.15.0")
 LOGS = Path(__file__).parent / "logs"
 _INFO_OF = re.compile(r" (?:INFO|DEBUG) ([\w$]+): ")
 _KEPT = re.compile(
@@ -24,95 +25,6 @@ _KEPT = re.compile(
     r"|BaseZookeeperBased\w+|HoodieHeartbeatClient|HeartbeatUtils|HoodieSparkSqlWriterInternal"
     r"|DFSPropertiesConfiguration|SparkContext|ShutdownHookManager|TaskSchedulerImpl"
 )
-
-
-def record(stack: EmbeddedStack, folder: Path, wanted: list[str]) -> Iterator[tuple[str, Writer]]:
-    """Run the wanted scenarios, all by default, and yield its name and its writer."""
-    for scenarios in (_single, _conflict, _early_conflict, _killed):
-        if scenarios.__name__.strip("_") in wanted or not wanted:
-            yield from scenarios(stack, folder)
-
-
-def _single(stack: EmbeddedStack, folder: Path) -> Iterator[tuple[str, Writer]]:
-    scenarios: dict[str, dict[str, object]] = {
-        "committed_info": {"arguments": ("--log-level", "INFO")},
-        "committed_warn": {"arguments": ("--log-level", "WARN")},
-        "nothing_written": {"arguments": ("--write-nothing",)},
-        "misconfiguration_single_writer": {
-            "arguments": ("--option", "hoodie.write.concurrency.mode=single_writer"),
-            "early": True,
-        },
-        "unchecked_single_writer": {
-            "arguments": ("--option", "hoodie.write.concurrency.mode=single_writer")
-        },
-        "lock_timeout": {
-            "hosts": "127.0.0.1:1",
-            "hudi_options": {
-                "hoodie.write.lock.client.num_retries": 0,
-                "hoodie.write.lock.num_retries": 1,
-                "hoodie.write.lock.wait_time_ms": 2000,
-            },
-        },
-        "job_error": {"arguments": ("--option", "hoodie.datasource.write.recordkey.field=nosuch")},
-    }
-    for name, arguments in scenarios.items():
-        writer = Writer(stack, folder / name / "t", **arguments)  # type: ignore[arg-type]
-        writer.run()
-        yield name, writer
-
-
-def _conflict(stack: EmbeddedStack, folder: Path) -> Iterator[tuple[str, Writer]]:
-    """Two writers begin; one is let through and commits, then the other."""
-    for name, extra in {
-        "commit_conflict_info": ("--log-level", "INFO"),
-        "commit_conflict_warn": ("--log-level", "WARN"),
-        "commit_conflict_caught": ("--catch", "print"),
-        "commit_conflict_caught_then_other_error": ("--catch", "raise"),
-    }.items():
-        table, gate = folder / name / "t", folder / name / "gate"
-        gate.mkdir(parents=True)
-        Writer(stack, table).run()
-        loser = Writer(stack, table, ("--writer", "loser", "--gate", str(gate), *extra)).start()
-        wait_for("the loser's begin", (gate / "loser.begun").exists, loser)
-        Writer(stack, table, ("--writer", "winner")).run()
-        (gate / "loser.go").touch()
-        loser.wait()
-        yield name, loser
-
-
-def _early_conflict(stack: EmbeddedStack, folder: Path) -> Iterator[tuple[str, Writer]]:
-    """The elder has written its markers and waits for the lock; then the younger writes."""
-    name = "early_conflict"
-    table, gate = folder / name / "t", folder / name / "gate"
-    gate.mkdir(parents=True)
-    Writer(stack, table, early=True).run()
-    writers = []
-    for who in ("elder", "younger"):
-        arguments = ("--writer", who, "--gate", str(gate))
-        writers.append(Writer(stack, table, arguments, early=True).start())
-        wait_for(f"the {who}'s begin", (gate / f"{who}.begun").exists, *writers)
-    with commit_lock_held(stack.zookeeper.hosts):
-        (gate / "elder.go").touch()
-        wait_for(
-            "the elder's markers", lambda: any(has_markers(table, t) for t in inflight(table)), *writers
-        )
-        (gate / "younger.go").touch()
-        writers[1].wait()
-    writers[0].wait()
-    yield name, writers[1]
-
-
-def _killed(stack: EmbeddedStack, folder: Path) -> Iterator[tuple[str, Writer]]:
-    table = folder / "killed" / "t"
-    Writer(stack, table).run()
-    gate = folder / "killed" / "gate"
-    gate.mkdir()
-    writer = Writer(stack, table, ("--gate", str(gate))).start()
-    wait_for("the begin", (gate / "w.begun").exists, writer)
-    writer.kill()
-    (gate / "w.go").touch()
-    writer.wait()
-    yield "killed", writer
 
 
 def clean(lines: list[str], folder: Path) -> str:
@@ -132,18 +44,37 @@ def clean(lines: list[str], folder: Path) -> str:
     return re.sub(r"/tmp/(?:spark|airflow_occ)[-_\w]+", "/tmp/scratch", text)
 
 
-def main(wanted: list[str]) -> None:
-    LOGS.mkdir(exist_ok=True)
+def record(hudi_version: str, wanted: list[str]) -> None:
+    """Run a release's scenarios, all by default, and keep the logs of the attempts that they show.
+
+    :param hudi_version: the release; the logs of others than the default one get a folder of its name.
+    :param wanted: names of scenarios.
+    """
+    default = hudi_version == HUDI_VERSION
+    logs = LOGS if default else LOGS / hudi_version
+    logs.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_golden_"))
     try:
-        with EmbeddedStack(folder / "stack") as stack:
-            for name, writer in record(stack, folder, wanted):
-                assert writer.settlement is not None
-                print(f"{name}: {writer.settlement.outcome}, exit code {writer.exit_code}", flush=True)
-                (LOGS / f"{name}.exit{writer.exit_code}.log").write_text(clean(writer.lines, folder))
+        with EmbeddedStack(folder / "stack", hudi_version) as stack:
+            for name, scenario in log_scenarios(everything=default).items():
+                if name in wanted or not wanted:
+                    writer = scenario(stack, folder / name)
+                    assert writer.settlement is not None
+                    print(f"{name}: {writer.settlement.outcome}, exit {writer.exit_code}", flush=True)
+                    file = logs / f"{name}.exit{writer.exit_code}.log"
+                    file.write_text(clean(writer.lines, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hudi", choices=VERSIONS, help="one release; all by default")
+    parser.add_argument("wanted", nargs="*", help="names of scenarios; all by default")
+    arguments = parser.parse_args()
+    for version in [arguments.hudi] if arguments.hudi else VERSIONS:
+        record(version, arguments.wanted)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.errors import ConfigurationError, NotHudiTableError
+from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import Liveness
 from tests.golden.table_archive import unpack
@@ -95,3 +95,9 @@ def test_no_table_and_no_storage_are_clear_errors():
         HudiTableHook("/nowhere").snapshot()
     with pytest.raises(ConfigurationError, match=r"storage_conn_id.*Remedy: install"):
         HudiTableHook("nosuch://lake/t", "conn").snapshot()
+
+
+def test_a_history_that_nobody_can_decode_is_never_no_commit(tmp_path):
+    archive = TABLES.parent / "1.0.2" / "upgraded.zip"
+    with pytest.raises(HistoryUnreadableError, match="left Avro without a schema"):
+        HudiTableHook(str(unpack(archive, tmp_path))).find_commit("f" * 32)

@@ -1,0 +1,82 @@
+"""The one Spark in which all pairs run, with the latches compiled in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.embedded.bundle import cache_folder, find_bundle, pyspark_home
+from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.spark import spark_environment
+
+_SOURCE = Path(__file__).with_name("latches.scala")
+_COMPILE_TIMEOUT_S = 300
+# A table of a few rows needs no compiled code, no second shuffle partition and no optimising JIT.
+_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=384m -XX:+UseSerialGC -Xss4m"
+    ),
+    "spark.jars": "",
+    "spark.hadoop.fs.file.impl": "differential.LatchedFileSystem",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.shuffle.compress": "false",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def compile_latches(hudi: str) -> Path:
+    """Return the folder of the latches' classes, compiled against a release of Hudi.
+
+    The Scala compiler is the one among PySpark's jars: the JRE has no ``javac``.
+
+    :param hudi: the release.
+    """
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+    classes = cache_folder() / f"differential-{digest}-{hudi}"
+    if not (classes / "COMPILED").is_file():
+        classes.mkdir(parents=True, exist_ok=True)
+        jars = pyspark_home() / "jars"
+        path = os.pathsep.join([str(find_bundle(hudi)), *map(str, jars.glob("*.jar"))])
+        command = [
+            *(str(find_java_home() / "bin" / "java"), "-cp", f"{jars}/*", "scala.tools.nsc.Main"),
+            *("-nowarn", "-d", str(classes), "-classpath", path, str(_SOURCE)),
+        ]
+        subprocess.run(command, check=True, timeout=_COMPILE_TIMEOUT_S)
+        (classes / "COMPILED").touch()
+    return classes
+
+
+def start_spark(hudi: str, folder: Path) -> Any:
+    """Start the Spark session that runs all pairs of this process.
+
+    :param hudi: the release of Hudi.
+    :param folder: scratch of its own.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ.update(spark_environment(folder, hudi))
+    (folder / "conf" / "log4j2.properties").write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.out.ref = out\n"
+        "appender.out.type = File\nappender.out.name = out\n"
+        f"appender.out.fileName = {folder / 'driver.log'}\n"
+        "appender.out.layout.type = PatternLayout\n"
+        "appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1} [%t]: %m%n\n"
+    )
+    builder = SparkSession.builder.appName("differential")
+    path = os.pathsep.join([str(compile_latches(hudi)), str(find_bundle(hudi))])
+    for key, value in {**_SETTINGS, "spark.driver.extraClassPath": path}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,72 @@
+"""One writer on a thread of its own, which goes as far as it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, Literal
+
+Point = Literal["requested", "before_inflight", "inflight", "commit"]
+_PATIENCE_MS = 60_000
+
+
+class RigError(RuntimeError):
+    """A pair did not run as it was meant to; it says nothing of Hudi."""
+
+
+class Writer:
+    """A write that stops at a point of its way until it is sent on.
+
+    :param jvm: the session's view of the JVM.
+    :param threads: where it runs.
+    :param table: base path of its table.
+    :param work: the write itself.
+    """
+
+    def __init__(self, jvm: Any, threads: Executor, table: str, work: Callable[[], None]) -> None:
+        self._latches = jvm.differential.Latches
+        self._latch = self._latches.create(table, _PATIENCE_MS)
+        self._threads = threads
+        self._work = work
+        self._future: Future[BaseException | None] | None = None
+
+    def run_to(self, point: Point) -> bool:
+        """Let it run, from where it stands, to a point; whether it came there or ended before.
+
+        :raises RigError: if it did neither in time.
+        """
+        self._latch.send(point)
+        self._start()
+        state = self._latch.arrive(point)
+        if state not in ("reached", "ended"):
+            raise RigError(f"a writer did not reach '{point}': {state}")
+        return bool(state == "reached")
+
+    def finish(self) -> BaseException | None:
+        """Let it run to its end and return what it failed with, if it failed.
+
+        :raises TimeoutError: if it does not end.
+        """
+        self._latch.send("")
+        return self._start().result(timeout=2 * _PATIENCE_MS / 1000)
+
+    @property
+    def instants(self) -> tuple[str, ...]:
+        """Its instants as ``time.action``, in the order of their requests."""
+        text = self._latch.requests()
+        return tuple(text.split(",")) if text else ()
+
+    def _start(self) -> Future[BaseException | None]:
+        if self._future is None:
+            self._future = self._threads.submit(self._run)
+        return self._future
+
+    def _run(self) -> BaseException | None:
+        self._latches.enter(self._latch)
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - whatever Hudi throws is the observation
+            return error
+        finally:
+            self._latches.leave()
+        return None

@@ -1,0 +1,171 @@
+"""The attempts whose drivers' logs are recorded; forced by gates and locks, never by sleeping."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.storage.table import HudiTable
+from tests.writers import JOB, Writer, commit_lock_held, has_markers, wait_for
+
+Scenario = Callable[[EmbeddedStack, Path], Writer]
+"""Runs attempts on tables below the folder, and returns the one whose log is wanted."""
+_INTERVAL_MS, _MISSES = 2000, 2
+_SINGLE = ("--option", "hoodie.write.concurrency.mode=single_writer")
+
+
+def _one(stack: EmbeddedStack, folder: Path, **writer: Any) -> Writer:
+    """One writer alone."""
+    attempt = Writer(stack, folder / "t", **writer)
+    attempt.run()
+    return attempt
+
+
+def _held(
+    stack: EmbeddedStack, folder: Path, who: str, *more: str, **writer: Any
+) -> tuple[Writer, Path]:
+    """A writer that has begun on a table with data, and the file that lets it through."""
+    gate = folder / "gate"
+    gate.mkdir(parents=True, exist_ok=True)
+    arguments = ("--writer", who, "--gate", str(gate), *more)
+    attempt = Writer(stack, folder / "t", arguments, **writer).start()
+    wait_for(f"the begin of {who}", (gate / f"{who}.begun").exists, attempt)
+    return attempt, gate / f"{who}.go"
+
+
+def _commit_conflict(stack: EmbeddedStack, folder: Path, more: tuple[str, ...] = ()) -> Writer:
+    """Two writers begin; one is let through and commits, then the other."""
+    Writer(stack, folder / "t").run()
+    loser, go = _held(stack, folder, "loser", *more)
+    Writer(stack, folder / "t", ("--writer", "winner")).run()
+    go.touch()
+    loser.wait()
+    return loser
+
+
+def _early_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
+    """The elder has written its markers and waits for the lock; then the younger writes."""
+    table = folder / "t"
+    Writer(stack, table, early=True).run()
+    elder, elder_go = _held(stack, folder, "elder", early=True)
+    younger, younger_go = _held(stack, folder, "younger", early=True)
+    with commit_lock_held(stack.zookeeper.hosts):
+        elder_go.touch()
+        wait_for("the elder's markers", partial(_any_markers, table), elder, younger)
+        younger_go.touch()
+        younger.wait()
+    elder.wait()
+    return younger
+
+
+def _killed(stack: EmbeddedStack, folder: Path) -> Writer:
+    Writer(stack, folder / "t").run()
+    writer, go = _held(stack, folder, "w")
+    writer.kill()
+    go.touch()
+    writer.wait()
+    return writer
+
+
+def _heartbeat_expired(stack: EmbeddedStack, folder: Path) -> Writer:
+    """The heartbeat's folder is away for one tick, which ends the timer; then it expires."""
+    Writer(stack, folder / "t").run()
+    beat = {
+        "hoodie.client.heartbeat.interval_in_ms": _INTERVAL_MS,
+        "hoodie.client.heartbeat.tolerable.misses": _MISSES,
+    }
+    writer, go = _held(stack, folder, "w", hudi_options=beat)
+    heartbeats = folder / "t" / ".hoodie" / ".heartbeat"
+    wait_for("the first heartbeat", lambda: any(heartbeats.glob("2*")), writer)
+    heartbeats.rename(away := heartbeats.with_name(".away"))
+    heartbeats.touch()
+    wait_for("the timer's end", lambda: "HoodieHeartbeatException" in writer.log, writer)
+    heartbeats.unlink()
+    away.rename(heartbeats)
+    (last,) = (path.stat().st_mtime for path in heartbeats.glob("2*"))
+    wait_for("its expiry", lambda: time.time() - last > (_MISSES + 1) * _INTERVAL_MS / 1000, writer)
+    go.touch()
+    writer.wait()
+    return writer
+
+
+def _rolled_back_requested(stack: EmbeddedStack, folder: Path) -> Writer:
+    """A neighbour with default settings rolls a writer back that still reads its source."""
+    Writer(stack, folder / "t").run()
+    victim, go = _held(stack, folder, "victim")
+    _neighbour(stack, folder / "t")
+    go.touch()
+    victim.wait()
+    return victim
+
+
+def _rolled_back_inflight(stack: EmbeddedStack, folder: Path) -> Writer:
+    """A neighbour with default settings rolls a writer back that has written and waits to commit."""
+    Writer(stack, folder / "t").run()
+    victim, go = _held(stack, folder, "victim")
+    with commit_lock_held(stack.zookeeper.hosts):
+        go.touch()
+        wait_for("the victim's markers", partial(_any_markers, folder / "t"), victim)
+        _neighbour(stack, folder / "t")
+    victim.wait()
+    return victim
+
+
+def _clustering_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
+    """A clustering is planned for the files that the next writer wants to update."""
+    plan = {
+        "hoodie.clustering.schedule.inline": "true",
+        "hoodie.clustering.inline.max.commits": 1,
+        "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
+    }
+    Writer(stack, folder / "t", hudi_options=plan).run()
+    return _one(stack, folder)
+
+
+def _neighbour(stack: EmbeddedStack, table: Path) -> None:
+    """Run the same job with default settings: a single writer that cleans eagerly."""
+    command = ["spark-submit", "--master", "local[1]", str(JOB), str(table), "--writer", "neighbour"]
+    subprocess.run(command, env=stack.environment, check=True, capture_output=True, timeout=240)
+
+
+def _any_markers(table: Path) -> bool:
+    pending = HudiTable(str(table)).snapshot().timeline.pending_writes()
+    return any(has_markers(table, instant.time) for instant in pending)
+
+
+_UNREACHABLE = {
+    "hoodie.write.lock.client.num_retries": 0,
+    "hoodie.write.lock.num_retries": 1,
+    "hoodie.write.lock.wait_time_ms": 2000,
+}
+_EVERY_RELEASE: dict[str, Scenario] = {
+    "committed_warn": partial(_one, arguments=("--log-level", "WARN")),
+    "lock_timeout": partial(_one, hosts="127.0.0.1:1", hudi_options=_UNREACHABLE),
+    "commit_conflict_info": partial(_commit_conflict, more=("--log-level", "INFO")),
+    "commit_conflict_warn": partial(_commit_conflict, more=("--log-level", "WARN")),
+    "early_conflict": _early_conflict,
+    "heartbeat_expired": _heartbeat_expired,
+    "rolled_back_requested": _rolled_back_requested,
+    "rolled_back_inflight": _rolled_back_inflight,
+    "clustering_conflict": _clustering_conflict,
+}
+_DEFAULT_RELEASE: dict[str, Scenario] = {
+    "committed_info": partial(_one, arguments=("--log-level", "INFO")),
+    "nothing_written": partial(_one, arguments=("--write-nothing",)),
+    "misconfiguration_single_writer": partial(_one, arguments=_SINGLE, early=True),
+    "unchecked_single_writer": partial(_one, arguments=_SINGLE),
+    "job_error": partial(_one, arguments=("--option", "hoodie.datasource.write.recordkey.field=nosuch")),
+    "commit_conflict_caught": partial(_commit_conflict, more=("--catch", "print")),
+    "commit_conflict_caught_then_other_error": partial(_commit_conflict, more=("--catch", "raise")),
+    "killed": _killed,
+}
+
+
+def log_scenarios(*, everything: bool) -> dict[str, Scenario]:
+    """Return the scenarios by name: those of every release, or also those that need only one."""
+    return {**_EVERY_RELEASE, **_DEFAULT_RELEASE} if everything else dict(_EVERY_RELEASE)
