@@ -10,6 +10,7 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict import Verdict
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.jobs.commit import Commit, find_commit
@@ -96,6 +97,9 @@ class HudiTableHook(BaseHook):
         instant: str,
         strategy: Strategy = Strategy.SIMPLE,
         writer_version: tuple[int, int] | None = None,
+        *,
+        early: EarlyDetection = EarlyDetection.OFF,
+        writing: bool = True,
     ) -> Verdict | None:
         """Tell whether Hudi will refuse the commit of a pending write, and because of whom.
 
@@ -103,10 +107,13 @@ class HudiTableHook(BaseHook):
         :param strategy: the conflict resolution strategy that it runs with.
         :param writer_version: major and minor number of its Hudi; by default that which the table's
             version belongs to.
+        :param early: the strategy of early conflict detection that it runs with: that is judged too.
+        :param writing: whether it may still begin files; ``False`` once only its commit is left.
         :returns: ``None`` where the active timeline has no such pending instant.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        return conflicts(self.snapshot(), instant, strategy, writer_version)
+        snapshot = self.snapshot()
+        return conflicts(snapshot, instant, strategy, writer_version, early=early, writing=writing)
 
     def find_commit(self, identity: str) -> Commit | None:
         """Find the write commit that a task run signed with its identity.
@@ -132,14 +139,12 @@ class HudiTableHook(BaseHook):
         """Return the pending table services, read in a thread."""
         return await asyncio.to_thread(self.pending_table_services)
 
-    async def aconflicts(
-        self,
-        instant: str,
-        strategy: Strategy = Strategy.SIMPLE,
-        writer_version: tuple[int, int] | None = None,
-    ) -> Verdict | None:
-        """Tell whether Hudi will refuse a pending write's commit, read in a thread."""
-        return await asyncio.to_thread(self.conflicts, instant, strategy, writer_version)
+    async def aconflicts(self, instant: str, *args: Any, **kwargs: Any) -> Verdict | None:
+        """Tell whether Hudi will refuse a pending write's commit, read in a thread.
+
+        :param instant: its requested time; what follows is as for ``conflicts``.
+        """
+        return await asyncio.to_thread(self.conflicts, instant, *args, **kwargs)
 
     async def afind_commit(self, identity: str) -> Commit | None:
         """Find the write commit of an identity, in a thread."""

@@ -46,7 +46,10 @@ class TableFolder:
         :raises TableUnreadableError: if the storage cannot be read.
         """
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
-        return found or NOTHING
+        if found is None:
+            return NOTHING
+        modified = found.modified  # may look at the file itself
+        return Listing(found.names, lambda name: self.ask(f"{folder}/{name}", lambda _: modified(name)))
 
     def below(self, folder: str) -> list[str]:
         """List all files below a folder, by their paths relative to it.

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import JOB, Writer, commit_lock_held, has_markers, wait_for
+from tests.writers import JOB, Writer, commit_lock_held, wait_for
 
 Scenario = Callable[[EmbeddedStack, Path], Writer]
 """Runs attempts on tables below the folder, and returns the one whose log is wanted."""
@@ -134,8 +134,8 @@ def _neighbour(stack: EmbeddedStack, table: Path) -> None:
 
 
 def _any_markers(table: Path) -> bool:
-    pending = HudiTable(str(table)).snapshot().timeline.pending_writes()
-    return any(has_markers(table, instant.time) for instant in pending)
+    snapshot = HudiTable(str(table)).snapshot()
+    return any(snapshot.markers(instant.time) for instant in snapshot.timeline.pending_writes())
 
 
 _UNREACHABLE = {
