@@ -92,11 +92,20 @@ def draw(seed: int, index: int, hudi: str) -> Pair:
 
     :param hudi: the release; not all of them can do everything.
     """
+    return _attempts(seed, index, hudi)[-1]
+
+
+def passed_over(seed: int, index: int, hudi: str) -> int:
+    """Return how many pairs that the metadata cannot tell were drawn before it, and passed over."""
+    return len(_attempts(seed, index, hudi)) - 1
+
+
+def _attempts(seed: int, index: int, hudi: str) -> list[Pair]:
     dice = random.Random(f"{seed}/{index}")  # noqa: S311 - seeded on purpose
-    pair = _draw(dice, seed, index, hudi)
-    while not is_told(pair) and dice.random() > _UNTOLD:
-        pair = _draw(dice, seed, index, hudi)
-    return pair
+    drawn = [_draw(dice, seed, index, hudi)]
+    while not is_told(drawn[-1]) and dice.random() > _UNTOLD:
+        drawn.append(_draw(dice, seed, index, hudi))
+    return drawn
 
 
 def _draw(dice: random.Random, seed: int, index: int, hudi: str) -> Pair:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from tests.differential.observation import Observation
 from tests.differential.outcome import causes
-from tests.differential.pairs import WINDOWS, Pair
+from tests.differential.pairs import WINDOWS, Pair, passed_over
 from tests.differential.predict import Prediction
 
 _UNDECIDED = 0.02
@@ -35,6 +35,7 @@ class Report:
     undecided: Counter[tuple[str, str]] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     predicted: bool = False
+    passed_over: int = 0
 
     def add(self, observation: Observation, prediction: Prediction | None) -> None:
         """Count a pair.
@@ -43,6 +44,7 @@ class Report:
         """
         pair = observation.pair
         cell = (pair.ours.operation, pair.window)
+        self.passed_over += passed_over(pair.seed, pair.index, pair.hudi)
         self.results[observation.ours.result] += 1
         self.cells[cell] += 1
         self.lost[cell] += observation.ours.result in _LOST
@@ -75,7 +77,8 @@ class Report:
         """Yield the report."""
         for problem in self.problems:
             yield f"\n{problem}"
-        yield "\nresults: " + ", ".join(f"{name} {n}" for name, n in self.results.most_common())
+        yield f"\npassed over when drawing, since no metadata tells them (told.py): {self.passed_over}"
+        yield "results: " + ", ".join(f"{name} {n}" for name, n in self.results.most_common())
         yield f"\n{'operation':24}" + "".join(f"{window:>20}" for window in WINDOWS)
         for operation in sorted({operation for operation, _ in self.cells}):
             yield f"{operation:24}" + "".join(f"{self._cell(operation, w):>20}" for w in WINDOWS)
