@@ -104,14 +104,14 @@ def _rolled_back_requested(stack: EmbeddedStack, folder: Path) -> Writer:
     return victim
 
 
-def _rolled_back_inflight(stack: EmbeddedStack, folder: Path) -> Writer:
+def _rolled_back_inflight(stack: EmbeddedStack, folder: Path, neighbour: tuple[str, ...] = ()) -> Writer:
     """A neighbour with default settings rolls a writer back that has written and waits to commit."""
     Writer(stack, folder / "t").run()
     victim, go = _held(stack, folder, "victim")
     with commit_lock_held(stack.zookeeper.hosts):
         go.touch()
         wait_for("the victim's markers", partial(_any_markers, folder / "t"), victim)
-        _neighbour(stack, folder / "t")
+        _neighbour(stack, folder / "t", *neighbour)
     victim.wait()
     return victim
 
@@ -121,15 +121,16 @@ def _clustering_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
     plan = {
         "hoodie.clustering.schedule.inline": "true",
         "hoodie.clustering.inline.max.commits": 1,
-        "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
+        "hoodie.clustering.plan.strategy.sort.columns": "id",  # else one file alone is no group
     }
     Writer(stack, folder / "t", hudi_options=plan).run()
     return _one(stack, folder)
 
 
-def _neighbour(stack: EmbeddedStack, table: Path) -> None:
+def _neighbour(stack: EmbeddedStack, table: Path, *arguments: str) -> None:
     """Run the same job with default settings: a single writer that cleans eagerly."""
-    command = ["spark-submit", "--master", "local[1]", str(JOB), str(table), "--writer", "neighbour"]
+    job = [str(JOB), str(table), "--writer", "neighbour", *arguments]
+    command = ["spark-submit", "--master", "local[1]", *job]
     subprocess.run(command, env=stack.environment, check=True, capture_output=True, timeout=240)
 
 
@@ -151,7 +152,7 @@ _EVERY_RELEASE: dict[str, Scenario] = {
     "early_conflict": _early_conflict,
     "heartbeat_expired": _heartbeat_expired,
     "rolled_back_requested": _rolled_back_requested,
-    "rolled_back_inflight": _rolled_back_inflight,
+    "rolled_back_inflight": partial(_rolled_back_inflight, neighbour=("--partition", "other")),
     "clustering_conflict": _clustering_conflict,
 }
 _DEFAULT_RELEASE: dict[str, Scenario] = {
@@ -163,6 +164,7 @@ _DEFAULT_RELEASE: dict[str, Scenario] = {
     "commit_conflict_caught": partial(_commit_conflict, more=("--catch", "print")),
     "commit_conflict_caught_then_other_error": partial(_commit_conflict, more=("--catch", "raise")),
     "killed": _killed,
+    "rolled_back_and_in_conflict": _rolled_back_inflight,
 }
 
 
