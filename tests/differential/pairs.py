@@ -188,7 +188,10 @@ def _operations(
     # overwritten before leaves nothing to plan.
     if strategy == "prefer_writer" and not template.bucket and window != "before_request":
         ours["clustering"] = 15
-    return _weighted(dice, ours), _weighted(dice, rivals)
+    operation = _weighted(dice, ours)
+    if operation == "clustering":
+        del rivals["delete_partition"]  # refused while a clustering of the partition is pending
+    return operation, _weighted(dice, rivals)
 
 
 def _elder(dice: random.Random, window: Window, strategy: str, ours: str, early: Early) -> Elder:
