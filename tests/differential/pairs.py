@@ -189,8 +189,9 @@ def _operations(
     if strategy == "prefer_writer" and not template.bucket and window != "before_request":
         ours["clustering"] = 15
     operation = _weighted(dice, ours)
-    if operation == "clustering":
-        del rivals["delete_partition"]  # refused while a clustering of the partition is pending
+    if operation == "clustering":  # pending, it refuses the one, and leaves nothing to the others
+        for service in ("delete_partition", "clustering", "clustering_plan"):
+            rivals.pop(service, None)
     return operation, _weighted(dice, rivals)
 
 

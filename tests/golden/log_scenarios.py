@@ -120,7 +120,7 @@ def _clustering_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
     """A clustering is planned for the files that the next writer wants to update."""
     plan = {
         "hoodie.clustering.schedule.inline": "true",
-        "hoodie.clustering.inline.max.commits": 1,
+        "hoodie.clustering.async.max.commits": 1,  # that of planning inline too
         "hoodie.clustering.plan.strategy.sort.columns": "id",  # else one file alone is no group
     }
     Writer(stack, folder / "t", hudi_options=plan).run()
