@@ -3,7 +3,7 @@
 None of these leaves a trace: which partitions a pending ``delete_partition`` will drop; where the
 comparison point lies between the requested and the inflight file, unless the workload profile was
 built on a base file of the rival's or names what the rival took out; what a write would have touched
-that a clustering plan refuses before it says so; to which small file new records will go.
+that a clustering refuses before it says so (of a rival, too, where ours is the clustering); to which small file new records will go.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def is_told(pair: Pair) -> bool:
         return True
     if pair.rival.operation.startswith("clustering") and _plan_is_seen(pair):
         return False
+    if pair.ours.operation == "clustering" and pair.hudi < "1.1" and pair.rival.groups:
+        return False
     if pair.early != "off" and pair.ours.inserts:
         return False
     return pair.window not in _AROUND or _profile_tells(pair)
@@ -32,6 +34,8 @@ def is_told(pair: Pair) -> bool:
 
 def _overlap(pair: Pair) -> bool:
     if "insert_overwrite_table" in (pair.ours.operation, pair.rival.operation):
+        return True
+    if pair.rival.operation.startswith("clustering"):  # of a partition without files it takes another
         return True
     return bool(set(pair.ours.partitions) & set(pair.rival.partitions))
 
