@@ -3,7 +3,7 @@
 None of these leaves a trace: which partitions a pending ``delete_partition`` will drop; where the
 comparison point lies between the requested and the inflight file, unless the workload profile was
 built on a base file of the rival's or names what the rival took out; what a write would have touched
-that a clustering refuses before it says so (of a rival, too, where ours is the clustering); to which small file new records will go.
+that a pending clustering refuses; to which small file new records will go.
 """
 
 from __future__ import annotations
