@@ -112,7 +112,7 @@ def _draw(dice: random.Random, seed: int, index: int, hudi: str) -> Pair:
     template = _template(dice, hudi)
     window = dice.choices(WINDOWS, (10, 20, 35, 35))[0]
     strategy = _strategy(dice, bucket=template.bucket)
-    ours, rival = _operations(dice, template, strategy, window)
+    ours, rival = _operations(dice, hudi, template, strategy, window)
     one, other = _scopes(dice)
     early = dice.choices(_EARLY, (86, 7, 7))[0]
     return Pair(
@@ -175,7 +175,7 @@ def _table_version(dice: random.Random, hudi: str) -> int | None:
 
 
 def _operations(
-    dice: random.Random, template: Template, strategy: str, window: Window
+    dice: random.Random, hudi: str, template: Template, strategy: str, window: Window
 ) -> tuple[str, str]:
     rivals = dict(_RIVALS)
     if template.kind == "COPY_ON_WRITE":
@@ -183,6 +183,8 @@ def _operations(
     if template.bucket:
         del rivals["clustering"]  # a simple bucket layout refuses to run one
         del rivals["bulk_insert"]  # its second file of a bucket breaks every later upsert
+    if template.history == "clustered" and hudi.startswith("0."):
+        del rivals["delete"]  # after a clustering it leaves a schema of nulls, which no upsert passes
     ours = dict(_OURS)
     # With the other strategies a table service checks nothing when it commits; and what was
     # overwritten before leaves nothing to plan.
