@@ -213,12 +213,14 @@ class Snapshot:
             if metadata is None:  # archived since: long before any writer that is still pending
                 return Operation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.profile(instant), times)
-        planned = self.planned(instant)
+        live = heartbeat is None or heartbeat.liveness in (Liveness.ALIVE, Liveness.LATE)
+        try:
+            planned, profile = self.planned(instant), self.profile(instant)
+        except MetadataCorruptError:  # still being written, where the storage shows parts of files
+            return pending_operation(instant, None, (), times, live=live)
         if planned is not None:
             return planned_operation(instant, planned, times)
-        live = heartbeat is None or heartbeat.liveness in (Liveness.ALIVE, Liveness.LATE)
-        markers = self.markers(instant.time)
-        return pending_operation(instant, self.profile(instant), markers, times, live=live)
+        return pending_operation(instant, profile, self.markers(instant.time), times, live=live)
 
     def _times(self, instant: Instant) -> Times:
         requested, inflight = instant.requested_file, instant.inflight_file

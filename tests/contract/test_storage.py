@@ -13,6 +13,7 @@ from airflow_occ_provider.errors import (
     StorageStalledError,
     UnknownTableVersionError,
 )
+from airflow_occ_provider.hudi.conflict import Certainty
 from airflow_occ_provider.storage.conflicts import conflicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
@@ -103,6 +104,17 @@ def test_a_damaged_file_is_named(storage, folder, content):
     snapshot = storage.open(f"damaged{len(content)}").snapshot()
     with pytest.raises(MetadataCorruptError, match=rf"{T0}_{C0}.commit cannot be decoded.*Remedy"):
         snapshot.commit(snapshot.timeline.find(T0))
+
+
+def test_a_profile_that_is_still_being_written_breaks_nothing(storage, folder):
+    inflight = folder / ".hoodie" / "timeline" / f"{T1}.inflight"
+    inflight.write_bytes(inflight.read_bytes()[:-30])
+    storage.put(folder, "half")
+    table = storage.open("half")
+    snapshot = table.snapshot()
+    (writer,) = pending_writers(table, snapshot)
+    assert writer.operation.kind == "UNKNOWN"
+    assert conflicts(snapshot, T1).certainty is Certainty.POSSIBLE
 
 
 @pytest.mark.timeout(30)
