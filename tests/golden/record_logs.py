@@ -21,7 +21,7 @@ VERSIONS = ("1.2.0", "1.0.2", "0.15.0")
 LOGS = Path(__file__).parent / "logs"
 _INFO_OF = re.compile(r" (?:INFO|DEBUG) ([\w$]+): ")
 _KEPT = re.compile(
-    r"ActiveTimeline\w*|Transaction\w+|\w*ConflictResolutionStrategy|BaseHoodieWriteClient|LockManager"
+    r"\w*ActiveTimeline\w*|Transaction\w+|\w*ConflictResolutionStrategy|BaseHoodieWriteClient|LockManager"
     r"|BaseZookeeperBased\w+|HoodieHeartbeatClient|HeartbeatUtils|HoodieSparkSqlWriterInternal"
     r"|DFSPropertiesConfiguration|SparkContext|ShutdownHookManager|TaskSchedulerImpl"
 )

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.outcome import REMEDIES, DriverLog, Outcome
+from tests.golden.log_scenarios import log_scenarios
+from tests.golden.record_logs import VERSIONS
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 CONFLICT = "org.apache.hudi.exception.HoodieWriteConflictException"
@@ -30,8 +33,14 @@ FROM_LOG_ALONE = {
     "commit_conflict_caught_then_other_error": Outcome.JOB_ERROR,
     "early_conflict": Outcome.EARLY_CONFLICT,
     "killed": Outcome.KILLED,
+    "heartbeat_expired": Outcome.HEARTBEAT_EXPIRED,
+    "rolled_back_requested": Outcome.ROLLED_BACK,
+    "rolled_back_inflight": Outcome.ROLLED_BACK,
+    "rolled_back_and_in_conflict": Outcome.COMMIT_CONFLICT,
+    "clustering_conflict": Outcome.CLUSTERING_CONFLICT,
 }
-RECORDED = sorted(LOGS.glob("*.log"))
+RECORDED = sorted(LOGS.rglob("*.log"))
+each_recorded_log = pytest.mark.parametrize("path", RECORDED, ids=lambda p: str(p.relative_to(LOGS)))
 
 
 def read(lines, exit_code=None):
@@ -48,11 +57,16 @@ def recorded(path):
     return name, int(code), path.read_text().splitlines(keepends=True)
 
 
-def test_every_scenario_is_recorded():
-    assert {recorded(path)[0] for path in RECORDED} == set(FROM_LOG_ALONE)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_scenario_is_recorded(version):
+    default = version == HUDI_VERSION
+    folder = LOGS if default else LOGS / version
+    names = {recorded(path)[0] for path in folder.glob("*.log")}
+    assert names == set(log_scenarios(everything=default))
+    assert not default or names == set(FROM_LOG_ALONE)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@each_recorded_log
 def test_recorded_logs(path):
     name, exit_code, lines = recorded(path)
     reading = read(lines, exit_code)
@@ -61,7 +75,7 @@ def test_recorded_logs(path):
     assert bool(reading.lines) is (reading.outcome is not Outcome.UNKNOWN)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@each_recorded_log
 @pytest.mark.parametrize("form", ["json", "text", "stripped"])
 def test_airflow_keeps_the_same_lines_in_forms_of_its_own(path, form):
     name, exit_code, lines = recorded(path)
