@@ -123,7 +123,7 @@ def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present)
         return None
     if ours.inflight_ms is None and rival.kind == "CLUSTER" and not rival.instant.completed:
         return Conflict(rival, Certainty.POSSIBLE, frozenset(), _REFUSES_UPDATES)
-    seen = was_seen(ours, rival)
+    seen = was_seen(ours, rival, bucketed=rules.strategy is Strategy.BUCKET_INDEX)
     counts = rules.counts(ours, rival, seen)
     if counts is False:
         return None
@@ -140,9 +140,10 @@ def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present)
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
 
-def was_seen(ours: Operation, rival: Operation) -> bool | None:
+def was_seen(ours: Operation, rival: Operation, *, bucketed: bool = False) -> bool | None:
     """Tell whether ``rival`` was completed when ``ours`` took its comparison point.
 
+    :param bucketed: whether the table is known to have a bucket index.
     :returns: ``None`` where the metadata cannot tell.
     """
     if not rival.instant.completed:
@@ -154,6 +155,8 @@ def was_seen(ours: Operation, rival: Operation) -> bool | None:
         return True
     if _before(ours.inflight_ms, rival.completed_ms):
         return False
+    if bucketed and _adds_replaced_bucket(ours, rival):
+        return True
     return _seen_by_profile(ours, rival)
 
 
@@ -165,6 +168,12 @@ def _seen_by_profile(ours: Operation, rival: Operation) -> bool | None:
     if ours.existing & (rival.file_groups - rival.existing):
         return True
     return None
+
+
+def _adds_replaced_bucket(ours: Operation, rival: Operation) -> bool:
+    """Whether ours makes a bucket anew that the rival took out: had it not seen that, it would not."""
+    made = ours.marked - ours.existing if ours.kind in _ROUTED else frozenset()
+    return not set(map(_bucket, made)).isdisjoint(map(_bucket, rival.replaced))
 
 
 def _before(first: int | None, second: int | None) -> bool:

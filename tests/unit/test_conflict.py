@@ -185,6 +185,15 @@ def test_the_bucket_strategy_compares_buckets():
     assert by_bucket.certainty is CERTAIN
 
 
+def test_a_bucket_made_anew_was_seen_to_be_gone():
+    gone, anew = ("p", "00000001-aaaa-0"), ("p", "00000001-bbbb-0")
+    rival = completed(BEFORE, 150, gone, replaced=frozenset({gone}), kind="DELETE_PARTITION")
+    made = {"file_groups": frozenset({anew}), "existing": frozenset(), "marked": frozenset({anew})}
+    bucket_index = rules(Strategy.BUCKET_INDEX)
+    assert judge(ours(**made), [rival], bucket_index).certainty is NONE
+    assert judge(ours(**made, kind="BULK_INSERT"), [rival], bucket_index).certainty is POSSIBLE
+
+
 def test_two_overwrites_of_a_partition_conflict_if_anything_is_there():
     own = ours(file_groups=frozenset(), existing=frozenset(), overwrites=frozenset({"p=1"}))
     rival = pending(AFTER, overwrites=frozenset({"p=1"}), kind="INSERT_OVERWRITE")
