@@ -80,7 +80,7 @@ def test_conflicts_name_the_rival_and_the_file_groups(run, table):
     ],
 )
 def test_errors_are_one_line_with_a_remedy(run, table, arguments, message):
-    names = {"{live}": LIVE, "{archived}": "version_6"}
+    names = {"{live}": LIVE, "{archived}": "version_6_archive"}
     with pytest.raises(SystemExit) as caught:
         run(*(table(names[one]) if one in names else one for one in arguments))
     assert message in str(caught.value)
