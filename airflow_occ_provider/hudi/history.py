@@ -6,7 +6,6 @@ that make up the history (Hudi 1.2.0, ``LSMTimeline``).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -49,6 +48,8 @@ def parse_manifest(content: bytes) -> tuple[str, ...]:
     :param content: the whole manifest.
     :raises ValueError: if it is cut off or is no manifest.
     """
+    import json
+
     manifest = json.loads(content)
     try:
         names = tuple(entry["fileName"] for entry in manifest["files"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -164,13 +162,21 @@ def _changed_records(stat: Mapping[str, Any]) -> int:
 
 
 def _read_record(content: bytes) -> Mapping[str, Any]:
-    record = _read_avro(content) if content[:4] == AVRO_MAGIC else json.loads(content)
+    record = _read_avro(content) if content[:4] == AVRO_MAGIC else _read_json(content)
     if not isinstance(record, dict):
         raise ValueError("the metadata is not a record")
     return record
 
 
+def _read_json(content: bytes) -> Any:
+    import json
+
+    return json.loads(content)
+
+
 def _read_avro(content: bytes) -> Any:
+    import io
+
     import fastavro
 
     try:
