@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.metadata import FileGroup
@@ -80,8 +81,7 @@ class Verdict:
         return Verdict(surer, self.conflicts, early.conflicts, self.rolled_back_by)
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(NamedTuple):
     """The file groups that existed when a write began.
 
     :param file_groups: those that the timeline names.
@@ -92,11 +92,15 @@ class Present:
     complete: bool = True
 
 
+NO_OVERWRITES = Present()
+"""Where no operation overwrites partitions, what exists in them does not matter."""
+
+
 def judge(
     ours: Operation,
     rivals: Iterable[Operation],
     rules: Rules,
-    present: Present = Present(),
+    present: Present = NO_OVERWRITES,
 ) -> Verdict:
     """Tell whether Hudi's commit check will refuse ``ours`` because of one of ``rivals``.
 

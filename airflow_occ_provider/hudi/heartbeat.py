@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 DEFAULT_INTERVAL_MS = 60_000
 DEFAULT_TOLERABLE_MISSES = 2
@@ -22,8 +23,7 @@ class Liveness(StrEnum):
     """There is no heartbeat: expired for a lazy cleaner, but eager writers never have one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """The liveness of one instant's writer at one moment.
 
     :param liveness: the verdict.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from airflow_occ_provider.hudi.metadata import FileGroup
@@ -14,8 +13,7 @@ _INFIX = ".marker."
 _KINDS = frozenset({"CREATE", "MERGE", "APPEND"})
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """One data file that a pending instant has begun.
 
     :param partition: partition path, empty for an unpartitioned table.

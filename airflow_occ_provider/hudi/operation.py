@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.markers import Marker
@@ -78,8 +79,7 @@ class Operation:
         return self.overwrites_table or partition in self.overwrites
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """When each state's file was written, in epoch milliseconds by the storage's clock."""
 
     requested_ms: int | None = None

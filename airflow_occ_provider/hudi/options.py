@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_occ_provider.hudi.properties import fold
 
@@ -32,8 +32,7 @@ HEARTBEAT_INTERVAL_MS = 60_000
 HEARTBEAT_TOLERABLE_MISSES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(NamedTuple):
     """One option that would take the protection away.
 
     :param source: where it was given, such as ``hudi_options`` or a file's path.
