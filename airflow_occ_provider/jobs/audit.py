@@ -59,15 +59,10 @@ def audit(
     later = table.snapshot(snapshot)
     if missing:
         missing = _unexplained(later, missing)
-    culprit = rollback_of(later, instant.time) or _deleter(later, missing)
+    culprit = later.rollback_of(instant.time) or _deleter(later, missing)
     if culprit is None and not missing:
         return None
     return Loss(instant.time, culprit, missing, len(metadata.paths))
-
-
-def rollback_of(snapshot: Snapshot, time: str) -> Instant | None:
-    """Return the rollback, pending or done, that names an instant."""
-    return next((rollback for rollback, victims in snapshot.rollbacks() if time in victims), None)
 
 
 def _absent(snapshot: Snapshot, paths: Iterable[str]) -> tuple[str, ...]:

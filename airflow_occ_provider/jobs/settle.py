@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_occ_provider import errors
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.timeline import Timeline
-from airflow_occ_provider.jobs.audit import Loss, audit, rollback_of
+from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import REMEDIES, UNCHECKED, DriverLog, Outcome, Reading
@@ -167,7 +167,7 @@ def _judge_uncommitted(
 
 
 def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
-    pairs = ((time, rollback_of(snapshot, time)) for time in log.own_instants)
+    pairs = ((time, snapshot.rollback_of(time)) for time in log.own_instants)
     return tuple(f"rollback {rollback.time} took back {time}" for time, rollback in pairs if rollback)
 
 

@@ -67,7 +67,7 @@ def conflicts(
     verdict = judge(ours, rivals, rules, present)
     if early is not EarlyDetection.OFF:
         verdict = verdict.with_early(judge_early(ours, rivals, early, check_commits=check_commits))
-    return replace(verdict, rolled_back_by=_rollback_of(snapshot, time))
+    return replace(verdict, rolled_back_by=snapshot.rollback_of(time))
 
 
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
@@ -82,7 +82,3 @@ def _present(snapshot: Snapshot, ours: Operation) -> Present:
     written = frozenset[FileGroup]().union(*(operation.file_groups for operation in seen))
     replaced = frozenset[FileGroup]().union(*(operation.replaced for operation in seen))
     return Present(written - replaced, complete=not snapshot.has_history())
-
-
-def _rollback_of(snapshot: Snapshot, time: str) -> Instant | None:
-    return next((rollback for rollback, victims in snapshot.rollbacks() if time in victims), None)

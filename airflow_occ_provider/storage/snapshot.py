@@ -170,6 +170,13 @@ class Snapshot:
                 name = instant.file_name if instant.completed else instant.requested_file
                 yield instant, self._decode(name, read_rollback_victims) or frozenset()
 
+    def rollback_of(self, time: str) -> Instant | None:
+        """Return the rollback, pending or done, that names an instant.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        return next((rollback for rollback, victims in self.rollbacks() if time in victims), None)
+
     def deleted_names(self, instant: Instant) -> frozenset[str]:
         """Return the names of the data files that a clean or rollback deletes.
 
