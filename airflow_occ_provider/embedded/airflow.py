@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_po
 
 _START_TIMEOUT_S = 180.0
 _CALL_TIMEOUT_S = 30.0
+_BUSY_PAUSE_S = 1.0
+_TRIES = 4
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -111,16 +114,26 @@ class EmbeddedAirflow:
         :param body: JSON body.
         :raises EmbeddedError: with the API's own words, if it refuses or does not answer.
         """
-        if not self._token:
-            self._token = str(self._request("GET", "/auth/token")["access_token"])
-        try:
-            return self._request(method, f"/api/v2{path}", body)
-        except EmbeddedError as error:
-            if "Invalid JWT token" not in str(error):
-                raise
-        self._token = ""
-        self._token = str(self._request("GET", "/auth/token")["access_token"])
-        return self._request(method, f"/api/v2{path}", body)
+        for _ in range(_TRIES):
+            if not self._token:
+                self._token = str(self._request("GET", "/auth/token")["access_token"])
+            try:
+                return self._request(method, f"/api/v2{path}", body)
+            except EmbeddedError as error:
+                refused = error
+                if not self._may_pass(str(error)):
+                    break
+        raise refused
+
+    def _may_pass(self, error: str) -> bool:
+        """Whether the same call may do: SQLite was busy, or the token has been replaced."""
+        if "Invalid JWT token" in error:
+            self._token = ""
+            return True
+        if '"Database error"' not in error:
+            return False
+        time.sleep(_BUSY_PAUSE_S)
+        return True
 
     def add_connection(self, connection_id: str, **fields: Any) -> None:
         """Add a connection, or replace it; ``extra`` may be a mapping."""

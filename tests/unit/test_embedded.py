@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from airflow_occ_provider.embedded import bundle, java
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
@@ -92,3 +93,18 @@ def test_a_server_ends_with_what_opened_a_session_of_its_own(tmp_path):
     assert is_alive(int(log.read_text()))
     server.stop()
     assert not is_alive(int(log.read_text()))
+
+
+def test_a_busy_database_of_airflow_is_asked_again(tmp_path, monkeypatch):
+    airflow = EmbeddedAirflow(tmp_path, tmp_path, {})
+    answers = iter([{"access_token": "t"}, EmbeddedError('500 {"reason":"Database error"}'), {"ok": 1}])
+
+    def request(*_):
+        answer = next(answers)
+        if isinstance(answer, EmbeddedError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(airflow, "_request", request)
+    monkeypatch.setattr("airflow_occ_provider.embedded.airflow._BUSY_PAUSE_S", 0)
+    assert airflow.call("POST", "/dags/d/dagRuns") == {"ok": 1}
