@@ -75,6 +75,12 @@ class Verdict:
     early: tuple[Conflict, ...] = ()
     rolled_back_by: Instant | None = None
 
+    @classmethod
+    def of(cls, conflicts: Iterable[Conflict | None]) -> Verdict:
+        """Return the verdict that conflicts make; ``None`` stands for none."""
+        found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
+        return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
+
     def with_early(self, early: Verdict) -> Verdict:
         """Return it with what early conflict detection says, the surer of the two."""
         surer = min(self.certainty, early.certainty, key=list(Certainty).index)
@@ -117,9 +123,7 @@ def judge(
     if ours.kind == "CLUSTER" and rules.clustering_fails:
         itself = Conflict(ours, Certainty.CERTAIN, ours.file_groups, _TAKES_ITSELF)
         return Verdict(Certainty.CERTAIN, (itself,))
-    found = [c for c in (_conflict(ours, rival, rules, present) for rival in rivals) if c]
-    found.sort(key=lambda conflict: conflict.certainty is not Certainty.CERTAIN)
-    return Verdict(found[0].certainty if found else Certainty.NONE, tuple(found))
+    return Verdict.of(_conflict(ours, rival, rules, present) for rival in rivals)
 
 
 def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present) -> Conflict | None:

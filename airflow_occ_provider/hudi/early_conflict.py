@@ -36,9 +36,7 @@ def judge_early(
     if ours.instant.action not in _STOPPABLE:
         return Verdict(Certainty.NONE)
     looked_at = (rival for rival in rivals if check_commits or not rival.instant.completed)
-    found = [c for c in (_conflict(ours, rival, detection) for rival in looked_at) if c]
-    found.sort(key=lambda conflict: conflict.certainty is not Certainty.CERTAIN)
-    return Verdict(found[0].certainty if found else Certainty.NONE, tuple(found))
+    return Verdict.of(_conflict(ours, rival, detection) for rival in looked_at)
 
 
 def _conflict(ours: Operation, rival: Operation, detection: EarlyDetection) -> Conflict | None:

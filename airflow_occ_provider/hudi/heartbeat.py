@@ -35,6 +35,11 @@ class Heartbeat(NamedTuple):
     last_ms: int | None = None
     margin_ms: int | None = None
 
+    @property
+    def live(self) -> bool:
+        """Whether Hudi still counts the writer as alive."""
+        return self.liveness in (Liveness.ALIVE, Liveness.LATE)
+
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRule:

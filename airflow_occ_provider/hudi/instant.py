@@ -8,6 +8,9 @@ from typing import NamedTuple
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
 
+TABLE_SERVICE_ACTIONS = frozenset({"compaction", "logcompaction", "clustering"})
+"""Actions under which a table service is pending; completed, it bears the word of a write."""
+
 
 class State(StrEnum):
     """How far an instant has come, in Hudi's words."""

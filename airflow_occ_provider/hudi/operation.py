@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
 from airflow_occ_provider.hudi.markers import Marker
 from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 # A file merged into, or appended to, was there before.
 _ON_EXISTING = frozenset({"MERGE", "APPEND"})
-_TABLE_SERVICES = frozenset({"compaction", "logcompaction", "clustering"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Operation:
     @property
     def is_table_service(self) -> bool:
         """Whether a compaction or clustering, pending or done."""
-        return self.instant.action in _TABLE_SERVICES or self.kind in {
+        return self.instant.action in TABLE_SERVICE_ACTIONS or self.kind in {
             "COMPACT",
             "LOG_COMPACT",
             "CLUSTER",

@@ -9,13 +9,13 @@ from airflow_occ_provider.hudi.conflict import Present, Verdict, judge, was_seen
 from airflow_occ_provider.hudi.early_conflict import judge_early
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.hudi.instant import WRITE_ACTIONS, Instant
+from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.metadata import FileGroup
 from airflow_occ_provider.hudi.operation import Operation
 from airflow_occ_provider.hudi.strategy import Rules, Strategy, writer_version_of
 from airflow_occ_provider.storage.snapshot import Snapshot
 
-_COMPARED = WRITE_ACTIONS | {"compaction", "logcompaction", "clustering"}
+_COMPARED = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
 
 
 def conflicts(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.heartbeat import Heartbeat, Liveness
+from airflow_occ_provider.hudi.heartbeat import Heartbeat
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.markers import (
     MARKERS_TYPE_FILE,
@@ -220,7 +220,7 @@ class Snapshot:
             if metadata is None:  # archived since: long before any writer that is still pending
                 return Operation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.profile(instant), times)
-        live = heartbeat is None or heartbeat.liveness in (Liveness.ALIVE, Liveness.LATE)
+        live = heartbeat is None or heartbeat.live
         try:
             planned, profile = self.planned(instant), self.profile(instant)
         except MetadataCorruptError:  # still being written, where the storage shows parts of files

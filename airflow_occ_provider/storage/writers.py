@@ -6,13 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
-from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
+from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
 from airflow_occ_provider.hudi.operation import Operation
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-
-_TABLE_SERVICES = frozenset({"compaction", "logcompaction", "clustering"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class PendingInstant:
     @property
     def live(self) -> bool:
         """Whether Hudi still counts its writer as alive."""
-        return self.heartbeat.liveness in (Liveness.ALIVE, Liveness.LATE)
+        return self.heartbeat.live
 
 
 def pending_writers(
@@ -67,7 +65,7 @@ def pending_table_services(
         _pending(snapshot, one, heartbeats, rule, now_ms)
         for one in snapshot.timeline
         if not one.completed
-        and (one.action in _TABLE_SERVICES or (one.is_write and snapshot.planned(one) is not None))
+        and (one.action in TABLE_SERVICE_ACTIONS or (one.is_write and snapshot.planned(one) is not None))
     )
 
 
