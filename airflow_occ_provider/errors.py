@@ -5,6 +5,8 @@
     OccError
     ├── ConfigurationError        retry no,  committed no       refused before Spark started
     ├── LockUnreachableError      retry yes, committed no       the lock service did not answer
+    ├── StateStoreError           retry yes, committed unknown  Airflow did not take the task's record
+    ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
     │   ├── NotHudiTableError         retry no    the path holds no Hudi table
     │   ├── UnknownTableVersionError  retry no    the table is newer than what we can read
@@ -62,6 +64,20 @@ class LockUnreachableError(OccError):
     """The lock service did not answer within its time-out."""
 
     retry = True
+
+
+class StateStoreError(OccError):
+    """Airflow's task state store did not take what the next try has to know."""
+
+    retry = True
+    committed = None
+
+
+class FenceError(OccError):
+    """The lazy clean that should roll an earlier driver's instant back failed; nothing was run."""
+
+    retry = True
+    committed = None
 
 
 class TableUnreadableError(OccError):

@@ -38,6 +38,12 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "triggers": [
+            {
+                "integration-name": _HUDI,
+                "python-modules": ["airflow_occ_provider.triggers.survivor"],
+            }
+        ],
         "connection-types": [_zookeeper_lock()],
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }

@@ -13,11 +13,13 @@ from types import MappingProxyType
 
 from airflow_occ_provider.errors import (
     DriverKilledError,
+    FenceError,
     HeartbeatExpiredError,
     JobError,
     LockTimeoutError,
     LockUnreachableError,
     OccError,
+    StateStoreError,
     TableUnreadableError,
     WriteConflictError,
 )
@@ -30,8 +32,10 @@ _CAUSES: tuple[tuple[type[OccError], str], ...] = (
     (LockTimeoutError, "lock"),
     (LockUnreachableError, "lock"),
     (HeartbeatExpiredError, "heartbeat"),
+    (FenceError, "heartbeat"),
     (DriverKilledError, "killed"),
     (TableUnreadableError, "storage"),
+    (StateStoreError, "storage"),
 )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
+TOLERABLE_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
 DEFAULT_INTERVAL_MS = 60_000
 DEFAULT_TOLERABLE_MISSES = 2
 
@@ -54,6 +57,14 @@ class HeartbeatRule:
 
     interval_ms: int = DEFAULT_INTERVAL_MS
     tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> HeartbeatRule:
+        """Return the rule of a writer's options, Hudi's defaults where they say nothing."""
+        return cls(
+            int(options.get(INTERVAL_OPTION, DEFAULT_INTERVAL_MS)),
+            int(options.get(TOLERABLE_MISSES_OPTION, DEFAULT_TOLERABLE_MISSES)),
+        )
 
     def judge(self, last_ms: int | None, now_ms: int) -> Heartbeat:
         """Judge one heartbeat.

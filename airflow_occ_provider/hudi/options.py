@@ -6,6 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from airflow_occ_provider.hudi.heartbeat import (
+    DEFAULT_INTERVAL_MS,
+    DEFAULT_TOLERABLE_MISSES,
+    INTERVAL_OPTION,
+    TOLERABLE_MISSES_OPTION,
+)
 from airflow_occ_provider.hudi.properties import fold
 
 CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
@@ -27,9 +33,6 @@ _SECRET = re.compile(
     r"password|passwd|passphrase|secret|token|credential|(?:access|account|private|api)[._]?key|jaas|pwd|\bsas\b",
     re.IGNORECASE,
 )
-
-HEARTBEAT_INTERVAL_MS = 60_000
-HEARTBEAT_TOLERABLE_MISSES = 2
 
 
 class Contradiction(NamedTuple):
@@ -92,8 +95,8 @@ def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) 
         CONCURRENCY_MODE: OPTIMISTIC,
         FAILED_WRITES_POLICY: LAZY,
         **lock,
-        "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_INTERVAL_MS),
-        "hoodie.client.heartbeat.tolerable.misses": str(HEARTBEAT_TOLERABLE_MISSES),
+        INTERVAL_OPTION: str(DEFAULT_INTERVAL_MS),
+        TOLERABLE_MISSES_OPTION: str(DEFAULT_TOLERABLE_MISSES),
         "hoodie.write.auto.upgrade": "false",
         "hoodie.rollback.avoid.duplicate.plan": "true",
         **early_detection,

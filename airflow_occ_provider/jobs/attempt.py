@@ -18,7 +18,11 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.options import Contradiction, contradictions, early_detection_given
 from airflow_occ_provider.hudi.properties import format_defaults
 from airflow_occ_provider.jobs import write_job
+from airflow_occ_provider.jobs.identity import IDENTITY_KEY
 from airflow_occ_provider.jobs.site import DEFAULTS_NAME, Site, Source
+
+IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
+"""Environment variable of a driver and all that it starts: by it a later try finds survivors."""
 
 _CLASS_PATH = "spark.driver.extraClassPath"
 _DEPLOY_MODE = "spark.submit.deployMode"
@@ -142,7 +146,8 @@ def prepared(job: SparkJob, options: Mapping[str, str], site: Site) -> Iterator[
         content = format_defaults(options)
     except ValueError as error:
         raise ConfigurationError("hudi_options", str(error), remedy="remove the line break") from error
-    folder = Path(tempfile.mkdtemp(prefix="airflow_occ_"))
+    identity = options.get(IDENTITY_KEY, "")
+    folder = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{identity}_"))
     try:
         defaults = folder / DEFAULTS_NAME
         defaults.touch(mode=0o600)
@@ -151,9 +156,18 @@ def prepared(job: SparkJob, options: Mapping[str, str], site: Site) -> Iterator[
             application=write_job.__file__,
             arguments=(str(defaults), job.application, *map(str, job.arguments)),
             driver_class_path=_class_path(folder, job, site),
-            environment={"HUDI_CONF_DIR": str(folder)},
+            environment={"HUDI_CONF_DIR": str(folder), IDENTITY_VARIABLE: identity},
         )
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(identity: str) -> None:
+    """Remove the files of attempts that could not do it themselves; only once they have ended.
+
+    :param identity: of the task run.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"airflow_occ_{identity}_*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

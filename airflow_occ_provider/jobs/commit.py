@@ -87,16 +87,20 @@ def _signed(
     return None
 
 
-def earlier_commit(table: HudiTable, identity: str, since: str) -> Commit | None:
+def earlier_commit(
+    table: HudiTable, identity: str, since: str, *, must_exist: bool = False
+) -> Commit | None:
     """Find what an earlier try of a task run committed, and see that its data is still there.
 
     :param identity: uuid of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
+    :param must_exist: whether the table is known to have existed: then one that is not there is a
+        storage that does not show it.
     :raises CommitStateUnknownError: if only archived instants can tell, and they cannot be read.
     :raises DataLossError: if the commit is there and files of it are gone.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    snapshot = table.snapshot(missing_ok=True)
+    snapshot = table.snapshot(missing_ok=not must_exist)
     try:
         commit = find_commit(snapshot, identity, since)
     except HistoryUnreadableError as error:

@@ -109,7 +109,7 @@ def settle(
         unfinished, so that nobody has to wait for them. Only for a driver that has ended.
     """
     try:
-        snapshot = table.snapshot(missing_ok=True)
+        snapshot = table.snapshot(missing_ok=not log.own_instants)
         commit = find_commit(snapshot, signature.identity, signature.latest_instant)
         loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
         taken = _taken_back(snapshot, log) if commit is None else ()

@@ -10,8 +10,10 @@ PySpark only.
 from __future__ import annotations
 
 import builtins
+import ctypes
 import os
 import re
+import signal
 import sys
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
@@ -27,6 +29,7 @@ def main(defaults, application, *arguments):
     """Prove the protection, then become the job."""
     from pyspark import SparkContext
 
+    die_with_driver()
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
     problem = find_problem(jvm, defaults)
@@ -37,6 +40,13 @@ def main(defaults, application, *arguments):
     follow(jvm)
     become(application, arguments)
     return 0
+
+
+def die_with_driver():
+    """Have Linux kill this process with the JVM that started it: alone it can do nothing."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def say(text):

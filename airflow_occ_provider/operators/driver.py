@@ -1,4 +1,4 @@
-"""A Spark driver on this host: followed while it runs, and ended with all that it started."""
+"""A Spark driver on this host: started at a gate, followed while it runs, ended with all of its."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import psutil
 
+from airflow_occ_provider.jobs import gate
+from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.jobs.driver_process import DriverProcess
 from airflow_occ_provider.jobs.outcome import DriverLog
 
 _TERM_GRACE_S = 1.5
@@ -22,32 +27,50 @@ _ORPHAN_GRACE_S = 10.0
 _POLL_S = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Who is told what a driver does.
+
+    :param log: reads every line that it writes.
+    :param on_start: called with its process before it may do anything; where it raises, the driver
+        never starts.
+    :param on_instant: called with the requested time of each write that it asks for.
+    """
+
+    log: DriverLog
+    on_start: Callable[[DriverProcess], None] = lambda _: None
+    on_instant: Callable[[str], None] = lambda _: None
+
+
 class ClientDriver:
     """The driver that a ``SparkSubmitHook`` starts in client mode.
 
     :param hook: the hook; its ``submit`` and its reading of the log are extended in place.
-    :param log: reads every line that the driver writes.
+    :param follower: who is told what it does.
     :param environment: environment of the driver.
     :param killed: set when the task was asked to stop.
-    :param on_instant: called with the requested time of each write that the driver asks for.
     """
 
     def __init__(
         self,
         hook: Any,
-        log: DriverLog,
+        follower: Follower,
         environment: Mapping[str, str],
         killed: threading.Event,
-        on_instant: Callable[[str], None],
     ) -> None:
         self._hook = hook
-        self._log = log
+        self._follower = follower
         self._killed = killed
-        self._on_instant = on_instant
-        read = hook._process_spark_submit_log
+        self.log_read = False
+        read, build = hook._process_spark_submit_log, hook._build_spark_submit_command
         hook._process_spark_submit_log = lambda lines: read(self._follow(lines))
+        hook._build_spark_submit_command = lambda application: [*_gate(), *build(application)]
         hook.submit = partial(
-            hook.submit, env=dict(environment), start_new_session=True, errors="replace"
+            hook.submit,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            errors="replace",
         )
 
     @property
@@ -62,16 +85,25 @@ class ClientDriver:
         return process is not None and end_session(process)
 
     def _follow(self, lines: Iterator[str]) -> Iterator[str]:
+        self._open_gate()
         threading.Thread(target=self._end_orphans, daemon=True).start()
         known = 0
         for line in lines:
             if self._killed.is_set():  # the kill came while the driver was being started
                 self.end()
-            self._log.feed(line)
+            self._follower.log.feed(line)
             yield line
-            for instant in self._log.own_instants[known:]:
+            for instant in self._follower.log.own_instants[known:]:
                 known += 1
-                self._on_instant(instant)
+                self._follower.on_instant(instant)
+        self.log_read = True
+
+    def _open_gate(self) -> None:
+        process = self._hook._submit_sp
+        self._follower.on_start(DriverProcess.of(process.pid))
+        with contextlib.suppress(BrokenPipeError):  # it ended before: its log says why
+            process.stdin.write("\n")
+            process.stdin.close()
 
     def _end_orphans(self) -> None:
         """End what outlives a killed JVM: it holds the log open, and can commit nothing any more."""
@@ -93,21 +125,51 @@ def end_session(driver: subprocess.Popen[str]) -> bool:
     :return: whether the driver itself was still running.
     """
     was_running = driver.poll() is None
+    _end(lambda: _session_of(driver.pid), lambda: driver.poll() is not None)
+    return was_running
+
+
+def end_survivors(identity: str) -> tuple[list[int], list[int]]:
+    """End every process of this host that belongs to a task run's drivers, and see them end.
+
+    They are known by a variable of their environment, which also a wrapper that puts
+    ``spark-submit`` into a session of its own hands on.
+
+    :param identity: of the task run.
+    :return: the ids of the processes that were alive, and of those that still are.
+    """
+    found = [process.pid for process in _marked(identity)]
+    _end(lambda: _marked(identity))
+    return found, [process.pid for process in _marked(identity)]
+
+
+def _gate() -> list[str]:
+    return [sys.executable, "-I", gate.__file__, str(os.getpid())]
+
+
+def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] = lambda: True) -> None:
     for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
-        left = _session_of(driver.pid)
+        left = living()
         _signal(left, number)
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and (driver.poll() is None or _session_of(driver.pid)):
+        while time.monotonic() < deadline and (not reaped() or living()):
             time.sleep(_POLL_S)
-    return was_running
 
 
 def _session_of(leader: int) -> list[psutil.Process]:
     """Return the living processes of a session; PySpark's workers leave the driver's group."""
+    return _living(lambda process: os.getsid(process.pid) == leader)
+
+
+def _marked(identity: str) -> list[psutil.Process]:
+    return _living(lambda process: process.environ().get(IDENTITY_VARIABLE) == identity)
+
+
+def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+            if wanted(process) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 

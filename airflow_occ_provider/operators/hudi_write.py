@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook, RetryPolicy
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk import Asset, RetryPolicy
 from airflow.sdk.log import mask_secret
 
-from airflow_occ_provider.errors import ConfigurationError, JobError
+from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import is_secret
 from airflow_occ_provider.hudi.strategy import Strategy
-from airflow_occ_provider.jobs.attempt import SparkJob, Submission, prepared, refuse_unproven
-from airflow_occ_provider.jobs.commit import NO_COMMIT, earlier_commit
-from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
+from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit, earlier_commit
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
+from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import Site, read_site
+from airflow_occ_provider.jobs.survivor import Wait
 from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
-from airflow_occ_provider.operators.driver import ClientDriver
+from airflow_occ_provider.operators.driver import Follower
+from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.operators.told_attempt import ToldAttempt
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
 
-class HudiWriteOperator(SparkSubmitOperator):
+class HudiWriteOperator(SparkAttemptOperator):
     """Run a PySpark job as a safe concurrent writer of one Hudi table.
 
     It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and everything that
@@ -63,6 +66,8 @@ class HudiWriteOperator(SparkSubmitOperator):
         must share; by default the one that Hudi infers from the index.
     :param hudi_options: further Hudi options for the job. (templated)
     :param require_commit: whether a job that ends well but writes nothing fails the task.
+    :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
+        that nobody saw end and that still writes; then the task fails as *commit state unknown*.
     :param job_retries: how often the job's own errors are retried; by default ``retries`` where it
         was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own.
     :param retries: upper bound of all retries of the task, whatever their cause.
@@ -74,7 +79,7 @@ class HudiWriteOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (
-        *SparkSubmitOperator.template_fields,
+        *SparkAttemptOperator.template_fields,
         "table",
         "lock_conn_id",
         "storage_conn_id",
@@ -98,6 +103,7 @@ class HudiWriteOperator(SparkSubmitOperator):
         conflict_resolution: Strategy | str | None = None,
         hudi_options: Mapping[str, Any] | None = None,
         require_commit: bool = False,
+        survivor_timeout: timedelta = timedelta(hours=12),
         job_retries: int | None = None,
         retries: int | None = DEFAULT_RETRIES,
         retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
@@ -114,43 +120,42 @@ class HudiWriteOperator(SparkSubmitOperator):
         )
         self.hudi_options = hudi_options
         self.require_commit = require_commit
+        self.survivor_timeout = survivor_timeout
         self.job_retries = job_retries
         self.hudi_defaults: dict[str, str] = {}
-        self.submission: dict[str, Any] = {}
-        self._prepared: Preparation | None = None
-        self._driver_log: DriverLog | None = None
-        self._driver: ClientDriver | None = None
-        self._killed = threading.Event()
+        self._run: TaskRun | None = None
 
     def render_template_fields(
         self, context: Context, jinja_env: jinja2.Environment | None = None
     ) -> None:
         """Render the fields, then add what the job will be given, so that the UI shows it."""
         super().render_template_fields(context, jinja_env)
-        self._prepared = self._prepare(context)
-        self.hudi_defaults = dict(self._prepared.options)
-        self.log.info("Early conflict detection is %s.", self._prepared.early_detection)
-        for key, value in self.hudi_defaults.items():
-            if is_secret(key):
-                mask_secret(value)
+        self._prepare(context, self._task_run(context))
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Run the job once, ask the table what came of it, and return that or raise."""
-        if self._prepared is None:
-            self.render_template_fields(context)
-        prepared_ = self._prepared
-        assert prepared_ is not None  # noqa: S101 - rendered above
+        """Run the job once, ask the table what came of it, and return that or raise.
+
+        Before it, whatever earlier tries have left is settled: a driver that lives is ended or
+        waited for, and a commit that it made is this task's result.
+        """
+        return self._execute(context)
+
+    def execute_after_wait(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on after ``HudiSurvivorTrigger`` has fired."""
+        if event["status"] == "timeout":
+            waiting = self._task_run(context).record.waiting
+            raise CommitStateUnknownError(
+                f"commit state unknown: after {self.survivor_timeout} still "
+                f"{waiting.reason if waiting else 'waiting for an earlier try'}",
+                remedy="end that driver, or wait for its commit; then clear the task",
+            )
+        return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
         self._warn_of_few_retries()
         started = time.monotonic()
-        run = TaskRun(context)
-        signature = prepared_.signature
-        since = run.since(signature.latest_instant)
-        commit = earlier_commit(self._table, signature.identity, since)
-        if commit is None:
-            self._refuse_before_start(prepared_.site)
-            commit = self._attempt(context, prepared_).commit
-        else:
-            self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
+        run = self._task_run(context)
+        commit = self._settle_earlier(context, run) or self._attempt(context, run)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
             "seconds": round(time.monotonic() - started, 1),
@@ -159,24 +164,95 @@ class HudiWriteOperator(SparkSubmitOperator):
         run.succeed()
         return result
 
-    def on_kill(self) -> None:
-        """End the driver and everything that it started, within Airflow's five seconds."""
-        self._killed.set()
-        self._end_driver()
+    def _task_run(self, context: Context) -> TaskRun:
+        if self._run is None:
+            self._run = TaskRun(context)
+        return self._run
 
     @property
-    def _env_vars(self) -> dict[str, str]:
-        return {key: str(value) for key, value in (self.env_vars or {}).items()}
+    def _digest(self) -> str:
+        return digest(self.application, self.application_args or (), self.table)
+
+    def _settle_earlier(self, context: Context, run: TaskRun) -> Commit | None:
+        """Return what an earlier try committed, once none of them can commit any more."""
+        if not self.hudi_defaults:
+            self._prepare(context, run)
+        rule = HeartbeatRule.of(self.hudi_defaults)
+        tries = EarlierTries(
+            run,
+            lambda table: open_table(table, self.storage_conn_id),
+            rule,
+            lambda table: self._fence(context, run, table),
+            self.log,
+        )
+        tries.end_drivers()
+        commit = self._earlier_commit(run)
+        if commit is None and run.record.unsettled:
+            wait = tries.settle()
+            commit = self._earlier_commit(run)
+            if wait and commit is None:
+                self._wait(run, wait, rule)
+        if commit is None and run.record.digest not in ("", self._digest):
+            self.log.info("The task's application, arguments or table are others than before.")
+            run.renew()
+        return commit
+
+    def _earlier_commit(self, run: TaskRun) -> Commit | None:
+        record = run.record
+        commit = earlier_commit(
+            self._table, record.identity, record.since or "", must_exist=record.touched_table
+        )
+        if commit is None:
+            return None
+        self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
+        cleared = any(one.max_tries != run.now.max_tries for one in record.attempts)
+        if cleared and record.digest != self._digest:
+            raise CommitStateUnknownError(
+                f"commit {commit.instant.time} of this task run was made with another application, "
+                "other arguments or another table than this try has: whether it is this try's work "
+                "cannot be told",
+                remedy="if it is, mark the task as success; if not, delete hudi_write from the "
+                "task's state store and clear the task",
+            )
+        return commit
+
+    def _wait(self, run: TaskRun, wait: Wait, rule: HeartbeatRule) -> None:
+        waiting = run.record.waiting
+        since_ms = waiting.since_ms if waiting else 0
+        self.defer(
+            trigger=HudiSurvivorTrigger(
+                table=self.table,
+                storage_conn_id=self.storage_conn_id,
+                instants=wait.instants,
+                until_ms=wait.until_ms,
+                ended_ms=wait.ended_ms,
+                deadline_ms=since_ms + round(self.survivor_timeout.total_seconds() * 1000),
+                interval_ms=rule.interval_ms,
+                tolerable_misses=rule.tolerable_misses,
+            ),
+            method_name=self.execute_after_wait.__name__,
+        )
+
+    def _fence(self, context: Context, run: TaskRun, table: str) -> None:
+        preparation = self._prepare(context, run)
+        job = replace(self._job, application=clean_job.__file__, arguments=(table,))
+        log = DriverLog()
+        with prepared(job, preparation.options, preparation.site) as submission:
+            exit_code = self._submit(context, submission, Follower(log))
+        if exit_code:
+            reading = log.read(exit_code, committed=False)
+            raise FenceError(
+                f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",
+                remedy="correct what the task's log shows; nothing was run, so nothing is lost",
+            )
 
     @cached_property
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
-    def _snapshot(self) -> Snapshot:
-        return self._table.snapshot(missing_ok=True)
-
-    def _prepare(self, context: Context) -> Preparation:
-        snapshot = self._snapshot()
+    def _prepare(self, context: Context, run: TaskRun) -> Preparation:
+        """Decide what the attempt is given, and have the UI show it."""
+        snapshot = self._table.snapshot(missing_ok=True)
         protection = Protection(
             self.lock_conn_id,
             self.early_conflict_detection,
@@ -189,48 +265,33 @@ class HudiWriteOperator(SparkSubmitOperator):
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
-        signature = sign(context, TaskRun(context).identity, snapshot)
-        return prepare(protection, self._job, site, signature, snapshot)
+        signature = sign(context, run.record.identity, snapshot)
+        preparation = prepare(protection, self._job, site, signature, snapshot)
+        self.hudi_defaults = dict(preparation.options)
+        for key, value in self.hudi_defaults.items():
+            if is_secret(key):
+                mask_secret(value)
+        return preparation
 
     def _refuse_before_start(self, site: Site) -> None:
         refuse_unproven(self._job, site)
         self.log.info(lock_hook(self.lock_conn_id).check())
 
-    @property
-    def _job(self) -> SparkJob:
-        return SparkJob(
-            application=self.application,
-            arguments=tuple(self.application_args or ()),
-            conf=self.conf or {},
-            driver_class_path=self.driver_class_path,
-            deploy_mode=self._spark_hook._connection["deploy_mode"],
-        )
-
-    @cached_property
-    def _spark_hook(self) -> SparkSubmitHook:
-        """The hook as the user's arguments make it, to ask it for the connection's settings."""
-        try:
-            BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException as error:
-            raise ConfigurationError(
-                "conn_id",
-                f"there is no Spark connection {self._conn_id!r}",
-                remedy="create it in Airflow, or name another",
-            ) from error
-        return self._get_hook()
-
-    def _attempt(self, context: Context, preparation: Preparation) -> Settlement:
-        log, signature = DriverLog(), preparation.signature
-        self._driver_log = log
-        prepared_files = prepared(self._job, preparation.options, preparation.site)
-        with prepared_files as submission, self._submitting(submission):
+    def _attempt(self, context: Context, run: TaskRun) -> Commit | None:
+        """Run the job once; what it committed, if anything."""
+        preparation = self._prepare(context, run)
+        self._refuse_before_start(preparation.site)
+        self.log.info("Early conflict detection is %s.", preparation.early_detection)
+        run.begin(self._digest, preparation.signature.latest_instant)
+        told = ToldAttempt(run, self.table, self.log)
+        with prepared(self._job, preparation.options, preparation.site) as submission:
             try:
-                exit_code = self._run(context)
+                self._submit(context, submission, told.follower)
             except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
-                self._settle_interrupted(signature, log)
+                if self._exit_code is not None:
+                    self._settle(preparation, told)
                 raise
-        settlement = settle(self._table, signature, log, exit_code)
-        self._report(settlement)
+        settlement = self._settle(preparation, told)
         error = settlement.error()
         if error is None and self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
             error = JobError(
@@ -240,77 +301,14 @@ class HudiWriteOperator(SparkSubmitOperator):
             )
         if error:
             raise error
+        return settlement.commit
+
+    def _settle(self, preparation: Preparation, told: ToldAttempt) -> Settlement:
+        exit_code = self._exit_code or 0
+        told.ended(exit_code, log_read=bool(self._driver and self._driver.log_read))
+        settlement = settle(self._table, preparation.signature, told.log, exit_code)
+        told.settled(settlement)
         return settlement
-
-    def _run(self, context: Context) -> int:
-        """Submit the attempt, follow its log, and return the exit code of the ended driver."""
-        self._hook = None
-        try:
-            super().execute(context)
-        except AirflowException:
-            if self._exit_code is None:
-                raise
-        finally:
-            self._end_driver()
-        return self._exit_code or 0
-
-    @contextmanager
-    def _submitting(self, submission: Submission) -> Iterator[None]:
-        """Put the attempt's values in the place of the user's while it is submitted."""
-        self.submission = {
-            "application": submission.application,
-            "application_args": list(submission.arguments),
-            "driver_class_path": submission.driver_class_path,
-            "env_vars": {**self._env_vars, **submission.environment},
-        }
-        given = {name: getattr(self, name) for name in self.submission}
-        vars(self).update(self.submission)
-        try:
-            yield
-        finally:
-            vars(self).update(given)
-
-    def _get_hook(self) -> SparkSubmitHook:
-        """Build the hook; while an attempt is submitted, one that follows and can end its driver."""
-        hook = super()._get_hook()
-        if self._driver_log is not None:
-            environment = {**os.environ, **self._env_vars}
-            self._driver = ClientDriver(
-                hook, self._driver_log, environment, self._killed, self._tell_instant
-            )
-        return hook
-
-    @property
-    def _exit_code(self) -> int | None:
-        return self._driver.exit_code if self._driver else None
-
-    def _end_driver(self) -> None:
-        if self._driver and self._driver.end():
-            self.log.info("The Spark driver was ended.")
-
-    def _tell_instant(self, instant: str) -> None:
-        self.log.info("Hudi instant %s was requested by this driver.", instant)
-
-    def _settle_interrupted(self, signature: Signature, log: DriverLog) -> None:
-        exit_code = self._exit_code
-        if exit_code is not None:
-            self._report(settle(self._table, signature, log, exit_code))
-
-    def _report(self, settlement: Settlement) -> None:
-        self.log.info(
-            "Outcome: %s (instant %s, exit code %s).",
-            settlement.outcome,
-            settlement.instant or "-",
-            settlement.exit_code,
-        )
-        for line in settlement.lines:
-            self.log.info("Decided by: %s", line)
-        for instant in settlement.retired:
-            self.log.info(
-                "The driver left instant %s unfinished; its heartbeat was removed, so that nobody "
-                "waits for it and the next lazy clean rolls it back.",
-                instant,
-            )
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
         for outlet in self.outlets:

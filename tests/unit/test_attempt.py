@@ -107,7 +107,7 @@ def test_the_file_is_its_owners_alone_comes_first_and_goes_after(job):
         assert defaults.read_text().splitlines() == [f"{MODE}={OURS[MODE]}", "hoodie.a=ours"]
         assert submission.arguments[1:] == (job.application, "--x", "1")
         assert submission.driver_class_path == f"{defaults.parent}:/site/lib"
-        assert submission.environment == {"HUDI_CONF_DIR": str(defaults.parent)}
+        assert submission.environment["HUDI_CONF_DIR"] == str(defaults.parent)
         assert Path(submission.application).name == "write_job.py"
     assert not defaults.parent.exists()
 

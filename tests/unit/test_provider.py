@@ -36,7 +36,7 @@ def test_the_metadata_names_what_is_there():
     (form,) = info["connection-types"]
     assert form["connection-type"] == HudiZookeeperLockHook.conn_type
     assert form["hook-name"] == HudiZookeeperLockHook.hook_name
-    for kind in ("operators", "hooks"):
+    for kind in ("operators", "hooks", "triggers"):
         for group in info[kind]:
             for module in group["python-modules"]:
                 __import__(module)

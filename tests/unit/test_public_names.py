@@ -15,12 +15,14 @@ PUBLIC = {
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
+        *("StateStoreError", "FenceError"),
         *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
     "hooks.zookeeper_lock": {"HudiZookeeperLockHook"},
     "operators.hudi_write": {"HudiWriteOperator"},
+    "triggers.survivor": {"HudiSurvivorTrigger"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
     "embedded.airflow": {"EmbeddedAirflow"},
     "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home"},
@@ -49,6 +51,6 @@ def test_the_operators_own_arguments():
     parameters = inspect.signature(HudiWriteOperator.__init__).parameters
     assert list(parameters)[1:-1] == [
         *("table", "lock_conn_id", "storage_conn_id", "early_conflict_detection"),
-        *("conflict_resolution", "hudi_options", "require_commit"),
+        *("conflict_resolution", "hudi_options", "require_commit", "survivor_timeout"),
         *("job_retries", "retries", "retry_policy"),
     ]

@@ -54,5 +54,5 @@ def test_the_table_of_arguments_names_real_ones():
     section = README.split("| argument |")[1].split("\n\n")[0]
     arguments = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     task = HudiWriteOperator(task_id="t", application="a", table="/t")
-    assert len(arguments) == 9
+    assert len(arguments) == 10
     assert all(hasattr(task, argument) for argument in arguments)

@@ -1,0 +1,184 @@
+"""Pure: what a task run remembers of its tries, as JSON in Airflow's task state store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from airflow_occ_provider.jobs.driver_process import DriverProcess
+from airflow_occ_provider.jobs.identity import new_identity
+
+RECORD_KEY = "hudi_write"
+_FORMAT = 1
+_ATTEMPTS_KEPT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of the Spark job, as far as it has been told.
+
+    :param try_number: the Airflow try that started it.
+    :param max_tries: Airflow's bound of tries then; only a clear by the user raises it.
+    :param identity: what its commits are signed with.
+    :param table: base path of the table that it writes.
+    :param started_ms: epoch milliseconds at which its driver was started.
+    :param driver: its process; ``None`` in an attempt that was told by an unknown host.
+    :param instants: requested times of its writes, as they were told.
+    :param end: how the end of its driver was observed; empty while it was not.
+    :param ended_ms: epoch milliseconds at which that was observed.
+    :param log_read: whether the driver's log was read to its end, so that all its writes are told.
+    :param outcome: what it came to, by the table, one of ``jobs.outcome.Outcome``.
+    :param settled: whether nothing of it can reach the table any more.
+    """
+
+    try_number: int
+    max_tries: int
+    identity: str
+    table: str
+    started_ms: int
+    driver: DriverProcess | None = None
+    instants: tuple[str, ...] = ()
+    end: str = ""
+    ended_ms: int = 0
+    log_read: bool = False
+    outcome: str = ""
+    settled: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        driver = self.driver.to_json() if self.driver else None
+        return {**values, "driver": driver, "instants": list(self.instants)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Attempt:
+        """Read ``to_json`` back."""
+        driver = DriverProcess.from_json(kept["driver"]) if kept["driver"] else None
+        return cls(**{**kept, "driver": driver, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the task run waits for before it may run the job again.
+
+    :param reason: for people.
+    :param since_ms: epoch milliseconds at which the wait began.
+    :param instants: requested times of the instants that are waited for.
+    """
+
+    reason: str
+    since_ms: int
+    instants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """Which try of a task run it is.
+
+    :param number: from 1; a clear goes on counting.
+    :param max_tries: raised by every clear of the user, and by nothing else.
+    :param instance_id: Airflow's id of the task instance, a new one for each try.
+    """
+
+    number: int
+    max_tries: int
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """The tries of one task run.
+
+    :param identity: what the commits of this run are signed with.
+    :param digest: of the rendered work that the identity stands for.
+    :param since: the table's youngest completed write before the first attempt, or empty.
+    :param last_try: the try that wrote this record last.
+    :param succeeded: whether the run has done its work; set last.
+    :param attempts: oldest first.
+    :param waiting: what is waited for now.
+    """
+
+    identity: str = field(default_factory=new_identity)
+    digest: str = ""
+    since: str | None = None
+    last_try: TryKey = TryKey(0, 0, "")
+    succeeded: bool = False
+    attempts: tuple[Attempt, ...] = ()
+    waiting: Waiting | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; the oldest attempts are dropped once nothing depends on them."""
+        attempts = self.attempts[-_ATTEMPTS_KEPT:]
+        return {
+            "format": _FORMAT,
+            "identity": self.identity,
+            "digest": self.digest,
+            "since": self.since,
+            "last_try": asdict(self.last_try),
+            "succeeded": self.succeeded,
+            "attempts": [attempt.to_json() for attempt in attempts],
+            "waiting": asdict(self.waiting) if self.waiting else None,
+        }
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> TaskRecord:
+        """Read ``to_json`` back.
+
+        :raises ValueError: for a record of another format.
+        """
+        if kept.get("format") != _FORMAT:
+            raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
+        waiting = kept["waiting"]
+        return cls(
+            identity=kept["identity"],
+            digest=kept["digest"],
+            since=kept["since"],
+            last_try=TryKey(**kept["last_try"]),
+            succeeded=kept["succeeded"],
+            attempts=tuple(map(Attempt.from_json, kept["attempts"])),
+            waiting=Waiting(**{**waiting, "instants": tuple(waiting["instants"])}) if waiting else None,
+        )
+
+    def is_of(self, now: TryKey) -> bool:
+        """Whether it belongs to the run of a try; a run that was made anew has its name only.
+
+        Databases that do not enforce foreign keys (SQLite) keep the state of a deleted run.
+        """
+        last = self.last_try
+        return now.number > last.number or now.instance_id == last.instance_id
+
+    def wants_again(self, now: TryKey) -> bool:
+        """Whether the user cleared the task after it had succeeded: he wants it to write again."""
+        return self.succeeded and now.max_tries != self.last_try.max_tries
+
+    @property
+    def unsettled(self) -> tuple[Attempt, ...]:
+        """The attempts that may still reach the table."""
+        return tuple(attempt for attempt in self.attempts if not attempt.settled)
+
+    @property
+    def touched_table(self) -> bool:
+        """Whether the table is known to have existed."""
+        return bool(self.since) or any(attempt.instants for attempt in self.attempts)
+
+    def renewed(self) -> TaskRecord:
+        """Return it with a fresh identity; the attempts stay, to be settled and shown."""
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try)
+
+    def with_attempt(self, attempt: Attempt) -> TaskRecord:
+        """Return it with an attempt added, or the one of the same try and start replaced."""
+        others = [a for a in self.attempts if (a.try_number, a.started_ms) != _key(attempt)]
+        return replace(self, attempts=(*others, attempt))
+
+
+def _key(attempt: Attempt) -> tuple[int, int]:
+    return attempt.try_number, attempt.started_ms
+
+
+def digest(application: str, arguments: Sequence[object], table: str) -> str:
+    """Return a digest of the rendered work of a task run."""
+    text = json.dumps([application, [str(one) for one in arguments], table])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""``SparkAttemptOperator``: ``spark-submit`` on this host, followed, and ended with all of its."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.jobs.attempt import SparkJob, Submission
+from airflow_occ_provider.operators.driver import ClientDriver, Follower
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+
+class SparkAttemptOperator(SparkSubmitOperator):
+    """A ``SparkSubmitOperator`` that can run a submission of ours in the place of the user's job."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.submission: dict[str, Any] = {}
+        self._follower: Follower | None = None
+        self._driver: ClientDriver | None = None
+        self._killed = threading.Event()
+
+    def on_kill(self) -> None:
+        """End the driver and everything that it started, within Airflow's five seconds."""
+        self._killed.set()
+        self._end_driver()
+
+    @property
+    def _env_vars(self) -> dict[str, str]:
+        return {key: str(value) for key, value in (self.env_vars or {}).items()}
+
+    @property
+    def _job(self) -> SparkJob:
+        """The user's job."""
+        return SparkJob(
+            application=self.application,
+            arguments=tuple(self.application_args or ()),
+            conf=self.conf or {},
+            driver_class_path=self.driver_class_path,
+            deploy_mode=self._spark_hook._connection["deploy_mode"],
+        )
+
+    @cached_property
+    def _spark_hook(self) -> SparkSubmitHook:
+        """The hook as the user's arguments make it, to ask it for the connection's settings."""
+        try:
+            BaseHook.get_connection(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                "conn_id",
+                f"there is no Spark connection {self._conn_id!r}",
+                remedy="create it in Airflow, or name another",
+            ) from error
+        return self._get_hook()
+
+    def _submit(self, context: Context, submission: Submission, follower: Follower) -> int:
+        """Run a submission, follow its log, and return the exit code of the ended driver."""
+        self._hook, self._driver, self._follower = None, None, follower
+        try:
+            with self._in_place(submission):
+                super().execute(context)
+        except AirflowException:
+            if self._exit_code is None:
+                raise
+        finally:
+            self._follower = None
+            self._end_driver()
+        return self._exit_code or 0
+
+    @contextmanager
+    def _in_place(self, submission: Submission) -> Iterator[None]:
+        """Put the attempt's values in the place of the user's while it is submitted."""
+        self.submission = {
+            "application": submission.application,
+            "application_args": list(submission.arguments),
+            "driver_class_path": submission.driver_class_path,
+            "env_vars": {**self._env_vars, **submission.environment},
+        }
+        given = {name: getattr(self, name) for name in self.submission}
+        vars(self).update(self.submission)
+        try:
+            yield
+        finally:
+            vars(self).update(given)
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Build the hook; while an attempt is submitted, one that follows and can end its driver."""
+        hook = super()._get_hook()
+        if self._follower is not None:
+            self._driver = ClientDriver(
+                hook,
+                self._follower,
+                {**os.environ, **self._env_vars},
+                self._killed,
+            )
+        return hook
+
+    @property
+    def _exit_code(self) -> int | None:
+        return self._driver.exit_code if self._driver else None
+
+    def _end_driver(self) -> None:
+        if self._driver and self._driver.end():
+            self.log.info("The Spark driver was ended.")

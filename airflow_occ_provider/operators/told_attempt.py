@@ -1,0 +1,82 @@
+"""One attempt as it goes: written into the task run's record, and told in the task's log."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.jobs.driver_process import DriverProcess
+from airflow_occ_provider.jobs.outcome import DriverLog
+from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.jobs.settle import Settlement
+from airflow_occ_provider.operators.driver import Follower
+from airflow_occ_provider.operators.task_run import TaskRun
+
+
+class ToldAttempt:
+    """An attempt that writes down who it is before it starts, and what it does at once.
+
+    :param run: the task run.
+    :param table: base path of the table that it writes.
+    :param logger: the task's log.
+    """
+
+    def __init__(self, run: TaskRun, table: str, logger: Any) -> None:
+        self._run = run
+        self._logger = logger
+        self.log = DriverLog()
+        self.follower = Follower(self.log, self._started, self._requested)
+        self._attempt = Attempt(
+            try_number=run.now.number,
+            max_tries=run.now.max_tries,
+            identity=run.record.identity,
+            table=table,
+            started_ms=_now_ms(),
+        )
+
+    def ended(self, exit_code: int, *, log_read: bool) -> None:
+        """Write down that the driver's end was seen.
+
+        :param exit_code: the driver's, negative for a signal.
+        :param log_read: whether its log was read to its end.
+        """
+        end = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+        self._keep(end=end, ended_ms=_now_ms(), log_read=log_read)
+
+    def settled(self, settlement: Settlement) -> None:
+        """Write down what the table says of it."""
+        self._tell(settlement)
+        told = settlement.unreadable is None and self._attempt.log_read
+        self._keep(outcome=str(settlement.outcome), settled=told)
+
+    def _started(self, process: DriverProcess) -> None:
+        self._keep(driver=process)
+
+    def _requested(self, instant: str) -> None:
+        self._logger.info("Hudi instant %s was requested by this driver.", instant)
+        self._keep(instants=(*self._attempt.instants, instant))
+
+    def _keep(self, **changes: Any) -> None:
+        self._attempt = replace(self._attempt, **changes)
+        self._run.keep(self._attempt)
+
+    def _tell(self, settlement: Settlement) -> None:
+        self._logger.info(
+            "Outcome: %s (instant %s, exit code %s).",
+            settlement.outcome,
+            settlement.instant or "-",
+            settlement.exit_code,
+        )
+        for line in settlement.lines:
+            self._logger.info("Decided by: %s", line)
+        for instant in settlement.retired:
+            self._logger.info(
+                "The driver left instant %s unfinished; its heartbeat was removed, so that nobody "
+                "waits for it and the next lazy clean rolls it back.",
+                instant,
+            )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

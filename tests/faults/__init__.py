@@ -1,0 +1,1 @@
+"""Seeded faults: one task run, one commit, whatever is killed or frozen when."""

@@ -1,0 +1,46 @@
+"""What is done to which run, drawn from a seed: every pair of point and victim comes up first."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import product
+
+POINTS = ("before", "requested", "inflight", "markers", "committing", "committed")
+VICTIMS = ("jvm", "python", "task", "supervisor", "group")
+FROZEN_AT = ("requested", "inflight", "markers", "committing")
+THAWED_AT = ("waiting", "rollback_planned", "files_deleted", "inflight_removed")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    :param number: of the run.
+    :param point: how far the driver is.
+    :param victim: which process is killed; ``frozen`` for a driver that is stopped beyond its heartbeat
+        on a host that is lost.
+    :param thawed: the step of the fence at which a frozen driver goes on.
+    """
+
+    number: int
+    point: str
+    victim: str
+    thawed: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name for its table and its DAG run."""
+        parts = (f"r{self.number:03}", self.point, self.victim, self.thawed)
+        return "_".join(part for part in parts if part)
+
+
+def draw(runs: int, seed: int, *, only: str = "") -> list[Fault]:
+    """Draw the faults of so many runs."""
+    kills = [(point, victim, "") for point, victim in product(POINTS, VICTIMS)]
+    freezes = [(point, "frozen", step) for point, step in product(FROZEN_AT, THAWED_AT)]
+    cells = [cell for cell in (*kills, *freezes) if only in "_".join(cell)]
+    dice, drawn = random.Random(seed), []
+    while len(drawn) < runs:
+        drawn += dice.sample(cells, len(cells))
+    return [Fault(number, *cell) for number, cell in enumerate(drawn[:runs], 1)]
