@@ -24,6 +24,10 @@ _STRATEGY = Arg(
 _HUDI_VERSION = Arg(
     ("--hudi-version",), default=None, help="The writers' Hudi, such as 1.2; default: by the table"
 )
+_DAG_ID = Arg(("dag_id",), help="The DAG's id")
+_RUN_ID = Arg(("run_id",), help="The run's id, such as manual__2026-11-21T10:00:00+00:00")
+_TASK_ID = Arg(("task_id",), help="The task's id")
+_MAP_INDEX = Arg(("--map-index",), type=int, default=-1, help="Index of a mapped task")
 _READS = "airflow_occ_provider.cli.table"
 
 
@@ -33,7 +37,7 @@ def get_cli_commands() -> list[GroupCommand]:
         GroupCommand(
             name="hudi",
             help="Look into concurrent writes of Hudi tables",
-            subcommands=[_outcome(), _timeline(), _writers(), _conflicts()],
+            subcommands=[_outcome(), _timeline(), _writers(), _conflicts(), _attempts()],
         )
     ]
 
@@ -78,4 +82,15 @@ def _conflicts() -> ActionCommand:
         "certain, possible or none, with the rival and the file groups that both touch.",
         func=lazy_load_command(f"{_READS}.conflicts"),
         args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT),
+    )
+
+
+def _attempts() -> ActionCommand:
+    return ActionCommand(
+        name="attempts",
+        help="Show what a task run has tried, and what the table says of each attempt",
+        description="Show the attempts of one HudiWriteOperator task: who ran them, how their end was "
+        "seen, and what the table says of each instant. Run it where Airflow's database can be reached.",
+        func=lazy_load_command("airflow_occ_provider.cli.attempts.attempts"),
+        args=(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, _CONN_ID, _TIMEOUT, _OUTPUT),
     )

@@ -50,7 +50,9 @@ def audit(
 
     Costs one listing per partition that it wrote. A file that a clean deleted, or plans to, is no
     loss: its file group was replaced, compacted or clustered before. A rollback of a completed
-    commit is one: only a neighbour that took the writer for dead makes it.
+    commit is one: only a neighbour that took the writer for dead makes it. One that was completed
+    before the commit is none, if the files are there: it came while nothing was written yet, and
+    took the request alone (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
 
     :param snapshot: one that shows the commit completed.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -59,7 +61,7 @@ def audit(
     later = table.snapshot(snapshot)
     if missing:
         missing = _unexplained(later, missing)
-    culprit = later.rollback_of(instant.time) or _deleter(later, missing)
+    culprit = _taker(later, instant) or _deleter(later, missing)
     if culprit is None and not missing:
         return None
     return Loss(instant.time, culprit, missing, len(metadata.paths))
@@ -82,6 +84,16 @@ def _unexplained(snapshot: Snapshot, missing: tuple[str, ...]) -> tuple[str, ...
     cleans = (instant for instant in snapshot.timeline if instant.action == "clean")
     cleaned = frozenset[str]().union(*map(snapshot.deleted_names, cleans))
     return tuple(path for path in missing if _name(path) not in cleaned)
+
+
+def _taker(snapshot: Snapshot, commit: Instant) -> Instant | None:
+    naming = (rollback for rollback, victims in snapshot.rollbacks() if commit.time in victims)
+    return next((one for one in naming if not _came_before(one, commit)), None)
+
+
+def _came_before(rollback: Instant, commit: Instant) -> bool:
+    done, made = rollback.completion_time, commit.completion_time
+    return bool(rollback.completed and done and made and done < made)
 
 
 def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:

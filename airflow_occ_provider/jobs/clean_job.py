@@ -16,8 +16,10 @@ def main(table):
 
     context = SparkSession.builder.getOrCreate().sparkContext
     hudi = context._jvm.org.apache.hudi
-    name, options = table_name(context, table), given_options(hudi)
-    client = hudi.DataSourceUtils.createHoodieClient(context._jsc, "", table, name, options)
+    builder = hudi.config.HoodieWriteConfig.newBuilder()
+    builder.withPath(table).forTable(table_name(context, table)).withProps(given_options(hudi))
+    engine = hudi.client.common.HoodieSparkEngineContext(context._jsc)
+    client = hudi.client.SparkRDDWriteClient(engine, builder.build())
     try:
         client.clean()
     finally:

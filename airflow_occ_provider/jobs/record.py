@@ -73,6 +73,15 @@ class Waiting:
     since_ms: int
     instants: tuple[str, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "instants": list(self.instants)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "instants": tuple(kept["instants"])})
+
 
 @dataclass(frozen=True, slots=True)
 class TryKey:
@@ -120,7 +129,7 @@ class TaskRecord:
             "last_try": asdict(self.last_try),
             "succeeded": self.succeeded,
             "attempts": [attempt.to_json() for attempt in attempts],
-            "waiting": asdict(self.waiting) if self.waiting else None,
+            "waiting": self.waiting.to_json() if self.waiting else None,
         }
 
     @classmethod
@@ -131,7 +140,6 @@ class TaskRecord:
         """
         if kept.get("format") != _FORMAT:
             raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
-        waiting = kept["waiting"]
         return cls(
             identity=kept["identity"],
             digest=kept["digest"],
@@ -139,7 +147,7 @@ class TaskRecord:
             last_try=TryKey(**kept["last_try"]),
             succeeded=kept["succeeded"],
             attempts=tuple(map(Attempt.from_json, kept["attempts"])),
-            waiting=Waiting(**{**waiting, "instants": tuple(waiting["instants"])}) if waiting else None,
+            waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
         )
 
     def is_of(self, now: TryKey) -> bool:

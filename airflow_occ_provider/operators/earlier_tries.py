@@ -65,6 +65,16 @@ class EarlierTries:
             remove_leftovers(attempt.identity)
             self._run.keep(replace(attempt, end=end, ended_ms=_now_ms()))
 
+    def close(self) -> None:
+        """Settle them all: the commit that was to be made is in the table."""
+        for attempt in self._run.record.unsettled:
+            if attempt.end:
+                table = self._open_table(attempt.table)
+                look = Look.at(table.snapshot(), _now_ms(), self._rule)
+                ghosts = [time_ for time_ in attempt.instants if time_ in look.pending]
+                self._tell(attempt, self._retire(table, ghosts))
+            self._run.settle(attempt)
+
     def settle(self) -> Wait | None:
         """Settle them one by one; what has to be waited for, if anything.
 

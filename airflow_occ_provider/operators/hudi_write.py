@@ -192,7 +192,9 @@ class HudiWriteOperator(SparkAttemptOperator):
             commit = self._earlier_commit(run)
             if wait and commit is None:
                 self._wait(run, wait, rule)
-        if commit is None and run.record.digest not in ("", self._digest):
+        if commit:
+            tries.close()
+        elif run.record.digest not in ("", self._digest):
             self.log.info("The task's application, arguments or table are others than before.")
             run.renew()
         return commit

@@ -69,7 +69,7 @@ class TaskRun:
         self._save(replace(self.record, succeeded=True, waiting=None))
 
     def _read(self) -> TaskRecord:
-        kept = self._store.get(RECORD_KEY) if self._store else None
+        kept = self._store.get(RECORD_KEY) if self._store is not None else None
         if kept is None:
             return self._save(TaskRecord())
         try:
@@ -88,7 +88,7 @@ class TaskRun:
 
     def _save(self, record: TaskRecord) -> TaskRecord:
         self.record = replace(record, last_try=self.now)
-        if self._store:
+        if self._store is not None:
             self._write(self.record.to_json())
         return self.record
 

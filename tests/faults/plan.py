@@ -40,7 +40,7 @@ def draw(runs: int, seed: int, *, only: str = "") -> list[Fault]:
     kills = [(point, victim, "") for point, victim in product(POINTS, VICTIMS)]
     freezes = [(point, "frozen", step) for point, step in product(FROZEN_AT, THAWED_AT)]
     cells = [cell for cell in (*kills, *freezes) if only in "_".join(cell)]
-    dice, drawn = random.Random(seed), []
+    dice, drawn = random.Random(seed), []  # noqa: S311
     while len(drawn) < runs:
         drawn += dice.sample(cells, len(cells))
     return [Fault(number, *cell) for number, cell in enumerate(drawn[:runs], 1)]

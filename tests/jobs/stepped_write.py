@@ -1,4 +1,4 @@
-"""A PySpark job that inserts rows and can be held before, in and after its write.
+"""A PySpark job that inserts rows and can be held, or fail, before, in and after its write.
 
 It inserts: what is committed twice is there twice.
 """
@@ -12,17 +12,19 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 GATE_TIMEOUT_S = 240
-STEPS = ("before", "rows", "after")
 
 
 def pass_step(gate: str, step: str) -> None:
-    """Say that a step is reached, and wait until nobody holds it."""
+    """Say that a step is reached, and wait until nobody holds it; fail once where that is wanted."""
     Path(gate, f"{step}.reached").touch()
     deadline = time.monotonic() + GATE_TIMEOUT_S
     while Path(gate, f"{step}.hold").exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{step} was held for {GATE_TIMEOUT_S} s")
         time.sleep(0.05)
+    if Path(gate, f"{step}.fail").exists():
+        Path(gate, f"{step}.fail").unlink()
+        raise ValueError(f"the job fails {step} its write")
 
 
 def main() -> None:
@@ -30,16 +32,16 @@ def main() -> None:
     parser.add_argument("table")
     parser.add_argument("--gate", required=True)
     parser.add_argument("--rows", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="key of the first row")
+    parser.add_argument("--key", default="", help="what the keys of the rows begin with")
     parser.add_argument("--note", help="anything: it only makes the arguments differ")
     args = parser.parse_args()
-    gate, first, table = args.gate, args.first, Path(args.table)
+    gate, key, table = args.gate, args.key, Path(args.table)
     spark = SparkSession.builder.getOrCreate()
-    pass_step(gate, "before")
+    pass_step(gate, f"{key}before")
 
     def row(number: int) -> tuple[str, str, int]:
-        pass_step(gate, "rows")
-        return str(first + number), str(number % 2), 1
+        pass_step(gate, f"{key}rows")
+        return f"{key}{number}", str(number % 2), 1
 
     rows = spark.sparkContext.parallelize(range(args.rows), 2).map(row)
     options = {
@@ -51,7 +53,7 @@ def main() -> None:
     }
     frame = spark.createDataFrame(rows, "id string, p string, ts long")
     frame.write.format("hudi").options(**options).mode("append").save(args.table)
-    pass_step(gate, "after")
+    pass_step(gate, f"{key}after")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ _PATIENCE_S = 400
 class Run:
     """A DAG run of the test session's Airflow."""
 
-    def __init__(self, airflow, dag_id, conf):
+    def __init__(self, airflow, dag_id, conf=None, run_id=None):
         self.airflow, self.dag_id = airflow, dag_id
-        self.run_id = airflow.trigger(dag_id, conf)
+        self.run_id = run_id or airflow.trigger(dag_id, conf)
         self._path = f"/dags/{dag_id}/dagRuns/{self.run_id}"
 
     def task(self, task_id, map_index=-1):
@@ -55,24 +55,28 @@ class Run:
         return self.airflow.call("PATCH", f"{self._path}/taskInstances/{task_id}", body)
 
 
+def add_connections(running, hudi_stack):
+    extra = {"base_path": LOCK_BASE_PATH, "session_timeout_ms": 10000}
+    running.add_connection(
+        "hudi_lock_default",
+        conn_type="hudi_zookeeper_lock",
+        host=hudi_stack.zookeeper.hosts,
+        extra=extra,
+    )
+    running.add_connection("spark_default", conn_type="spark", host="local[2]")
+
+
 @pytest.fixture(scope="session")
 def airflow(hudi_stack, tmp_path_factory):
     folder = tmp_path_factory.mktemp("airflow")
     with EmbeddedAirflow(folder, DAGS, hudi_stack.environment) as running:
-        extra = {"base_path": LOCK_BASE_PATH, "session_timeout_ms": 10000}
-        running.add_connection(
-            "hudi_lock_default",
-            conn_type="hudi_zookeeper_lock",
-            host=hudi_stack.zookeeper.hosts,
-            extra=extra,
-        )
+        add_connections(running, hudi_stack)
         running.add_connection(
             "hudi_lock_unreachable",
             conn_type="hudi_zookeeper_lock",
             host="127.0.0.1:1",
             extra={"connection_timeout_ms": 2000},
         )
-        running.add_connection("spark_default", conn_type="spark", host="local[2]")
         for dag in DAGS.glob("*.py"):
             deadline = time.monotonic() + 120
             while not running.has_dag(dag.stem):

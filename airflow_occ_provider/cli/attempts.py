@@ -1,0 +1,119 @@
+"""``airflow hudi attempts``: what a task run has tried, and what the table says of each attempt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.cli.simple_table import AirflowConsole
+from airflow.state import TaskScope, get_state_backend
+
+from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.jobs.commit import find_commit
+from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+
+def attempts(args: argparse.Namespace) -> None:
+    """Print the attempts, oldest first."""
+    record = _record(args)
+    try:
+        tables = {
+            path: open_table(path, args.conn_id, timeout_s=args.timeout).snapshot(missing_ok=True)
+            for path in {attempt.table for attempt in record.attempts}
+        }
+        unreadable = ""
+    except TableUnreadableError as error:
+        tables, unreadable = {}, error.message
+    except OccError as error:
+        raise SystemExit(f"airflow hudi attempts: {error}") from error
+    described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
+    if args.output == "json":
+        print(json.dumps({**_run(record), "attempts": described}, indent=2))
+        return
+    AirflowConsole().print_as_table([_row(one) for one in described])
+    if record.waiting:
+        print(f"waiting since {_time(record.waiting.since_ms)}: {record.waiting.reason}")
+
+
+def _record(args: argparse.Namespace) -> TaskRecord:
+    scope = TaskScope(
+        dag_id=args.dag_id, run_id=args.run_id, task_id=args.task_id, map_index=args.map_index
+    )
+    kept = get_state_backend().get(scope, RECORD_KEY)
+    if kept is None:
+        raise SystemExit(
+            f"airflow hudi attempts: {args.task_id} of run {args.run_id} of {args.dag_id} has no "
+            "record: no HudiWriteOperator of that name (and map index) has run in it"
+        )
+    try:
+        return TaskRecord.from_json(json.loads(kept))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SystemExit(
+            f"airflow hudi attempts: the record cannot be understood ({error}); a state store backend "
+            "of the workers, or another release, may have written it"
+        ) from error
+
+
+def _run(record: TaskRecord) -> dict[str, Any]:
+    return {
+        "identity": record.identity,
+        "succeeded": record.succeeded,
+        "waiting": record.waiting.to_json() if record.waiting else None,
+    }
+
+
+def _attempt(
+    attempt: Attempt, record: TaskRecord, snapshot: Snapshot | None, unreadable: str
+) -> dict[str, Any]:
+    told = attempt.to_json()
+    del told["max_tries"]
+    told["instants"] = {time: _state(time, snapshot) for time in attempt.instants}
+    told["commit"] = None
+    told["table_unreadable"] = unreadable or None
+    if snapshot:
+        since = (record.since or "") if attempt.identity == record.identity else ""
+        commit = _commit(snapshot, attempt, since)
+        told["commit"] = commit
+    return told
+
+
+def _commit(snapshot: Snapshot, attempt: Attempt, since: str) -> str | None:
+    """Return the instant that this very attempt committed; its identity is the whole run's."""
+    commit = find_commit(snapshot, attempt.identity, since)
+    if commit is None:
+        return None
+    signed_by = commit.metadata.extra.get("_airflow_try_number")
+    return commit.instant.time if signed_by == str(attempt.try_number) else None
+
+
+def _state(time: str, snapshot: Snapshot | None) -> str:
+    if snapshot is None:
+        return "unknown"
+    rollback = snapshot.rollback_of(time)
+    if rollback:
+        return f"rolled back by {rollback.time} ({rollback.state.value})"
+    found = snapshot.timeline.find(time)
+    return f"{found.action} {found.state.value}" if found else "not in the active timeline"
+
+
+def _row(described: dict[str, Any]) -> dict[str, str]:
+    driver = described["driver"]
+    instants = [f"{time}: {state}" for time, state in described["instants"].items()]
+    return {
+        "try": str(described["try_number"]),
+        "started": _time(described["started_ms"]),
+        "driver": f"{driver['pid']} on {driver['host']}" if driver else "-",
+        "end": described["end"] or "not observed",
+        "outcome": described["outcome"] or "-",
+        "instants": "\n".join(instants) or "-",
+        "committed": described["commit"] or described["table_unreadable"] or "-",
+        "settled": "yes" if described["settled"] else "no",
+    }
+
+
+def _time(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")

@@ -1,0 +1,89 @@
+"""The processes of a task run: its drivers, their Python programs, the task and its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+
+import psutil
+
+
+def drivers(table):
+    """The living JVMs of drivers that write a table; a lazy clean of ours is one, too."""
+    return [one for one in _living() if one.name() == "java" and str(table) in _command(one)]
+
+
+def programs(table):
+    """The living Python programs of those drivers."""
+    return [
+        one
+        for one in _living()
+        if one.name().startswith("python") and str(table) in _command(one) and _is_runner(one)
+    ]
+
+
+def end_all(table):
+    """End whatever a run has left."""
+    for one in (*drivers(table), *programs(table)):
+        send((one,), signal.SIGKILL)
+
+
+def send(processes, number):
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+class Census:
+    """Counts the drivers of a table again and again, until it is closed."""
+
+    def __init__(self, table):
+        self.most = 0
+        self.seen = set()
+        self._table = table
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._count, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._closed.set()
+        self._thread.join()
+
+    def _count(self):
+        while not self._closed.wait(0.3):
+            living = drivers(self._table)
+            self.most = max(self.most, len(living))
+            self.seen |= {one.pid for one in living}
+
+
+def wait_until_gone(processes, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while any(_is_living(one) for one in processes):
+        assert time.monotonic() < deadline, f"{processes} live on"
+        time.sleep(0.05)
+
+
+def _living():
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if _is_living(process):
+                yield process
+
+
+def _is_living(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _command(process):
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def _is_runner(process):
+    return any(part.endswith("/write_job.py") for part in _command(process))

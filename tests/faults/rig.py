@@ -1,0 +1,249 @@
+"""One faulty run through real Airflow, Spark and Hudi: reach the point, do the harm, watch it heal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.record import RECORD_KEY
+from airflow_occ_provider.storage.table import HudiTable
+from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
+from tests.writers import LOCK_BASE_PATH, commit_lock_held, has_markers, inflight
+
+HERE = Path(__file__).parent
+JOB = HERE.parent / "jobs" / "stepped_write.py"
+SETTINGS = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+    "AIRFLOW__CORE__PARALLELISM": "8",
+}
+LOST_HOST = {"host": "lost-host", "boot": "another boot", "namespace": "pid:[1]"}
+_PATIENCE_S = 420
+_LOOK_S = 10
+
+
+@dataclass
+class Report:
+    """What came of one run.
+
+    :param wrong: what should not have been; empty for a run that held.
+    """
+
+    fault: object
+    table: Path
+    wrong: list[str] = field(default_factory=list)
+    tries: int = 0
+    seconds: float = 0.0
+    reached: str = ""
+    identities: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def airflow(folder, stack):
+    """A real Airflow whose DAGs may be harmed."""
+    path = os.pathsep.join([str(HERE / "bin"), stack.environment["PATH"]])
+    environment = {**stack.environment, "PATH": path}
+    with EmbeddedAirflow(folder, HERE / "dags", environment, SETTINGS) as running:
+        running.add_connection(
+            "hudi_lock_default",
+            conn_type="hudi_zookeeper_lock",
+            host=stack.zookeeper.hosts,
+            extra={"base_path": LOCK_BASE_PATH, "session_timeout_ms": 10000},
+        )
+        running.add_connection("spark_default", conn_type="spark", host="local[2]")
+        deadline = time.monotonic() + 120
+        while not (running.has_dag("faulty") and running.has_dag("detached")):
+            assert time.monotonic() < deadline, "the DAGs were not read"
+            time.sleep(0.5)
+        yield running
+
+
+class FaultyRun:
+    """One run of one DAG with one fault."""
+
+    def __init__(self, running, stack, folder, fault):
+        self.airflow, self.stack, self.fault = running, stack, fault
+        self.dag_id = "detached" if fault.victim == "frozen" else "faulty"
+        self.table = folder / "tables" / fault.name
+        self.gate = folder / "gates" / fault.name
+        self.gate.mkdir(parents=True)
+        self.table.parent.mkdir(exist_ok=True)
+        self.report = Report(fault, self.table)
+        self.frozen = []
+
+    def run(self):
+        started = time.monotonic()
+        census = Census(self.table)
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - told with all others at the end
+            self.report.wrong.append(f"{type(error).__name__}: {error}")
+        finally:
+            census.close()
+            send(self.frozen, signal.SIGCONT)
+        if self.frozen:
+            with contextlib.suppress(AssertionError):
+                wait_until_gone(self.frozen, 120)
+        elif census.most > 1:
+            self.report.wrong.append(f"{census.most} drivers were alive at once")
+        if drivers(self.table):
+            self.report.wrong.append("a driver outlives its run")
+            end_all(self.table)
+        self.report.seconds = time.monotonic() - started
+        return self.report
+
+    def _run(self):
+        held = {"before": "before", "requested": "rows", "committed": "after"}.get(self.fault.point)
+        if held:
+            (self.gate / f"{held}.hold").touch()
+        else:
+            (self.gate / "rows.hold").touch()
+        conf = {"job": str(JOB), "table": str(self.table), "gate": str(self.gate)}
+        self.run_id = self.airflow.trigger(self.dag_id, conf)
+        self._path = f"/dags/{self.dag_id}/dagRuns/{self.run_id}"
+        with self._at_the_point():
+            harmed = self._freeze() if self.fault.victim == "frozen" else self._kill()
+        for hold in self.gate.glob("*.hold"):
+            hold.unlink()
+        if self.fault.victim == "frozen":
+            self._thaw(harmed)
+        state = self._wait("the end of the run", self._ended)
+        self.report.tries = self._task()["try_number"]
+        if state != "success":
+            self.report.wrong.append(f"the run ended as {state}: {self._last_log()}")
+        self._audit()
+
+    @contextlib.contextmanager
+    def _at_the_point(self):
+        """Bring the driver to the fault's point; it cannot pass it while this is open."""
+        point = self.fault.point
+        step = {"before": "before", "committed": "after"}.get(point, "rows")
+        self._wait(f"step {step}", (self.gate / f"{step}.reached").exists)
+        if point in ("before", "requested", "committed"):
+            self.report.reached = point
+            yield
+            return
+        with contextlib.ExitStack() as lock:
+            lock.enter_context(commit_lock_held(self.stack.zookeeper.hosts, self.table.name))
+            (self.gate / "rows.hold").unlink()
+            self._wait("inflight", lambda: inflight(self.table), quick=True)
+            if point != "inflight":
+                (instant,) = inflight(self.table)
+                self._wait("markers", lambda: has_markers(self.table, instant), quick=True)
+            if point == "committing":
+                lock.close()
+                self._wait("the commit", lambda: self._commits(instant), quick=True)
+            self.report.reached = point
+            yield
+
+    def _commits(self, instant):
+        """Whether Hudi writes the commit's part of the metadata table: it holds its lock then."""
+        folder = self.table / ".hoodie" / "metadata" / ".hoodie" / "timeline"
+        return any(name.name.startswith(instant) for name in folder.glob("*.deltacommit*"))
+
+    def _kill(self):
+        (driver,) = drivers(self.table)
+        task = psutil.Process(driver.ppid())
+        victims = {
+            "jvm": [driver],
+            "python": programs(self.table),
+            "task": [task],
+            "supervisor": [task.parent()],
+            "group": [task.parent(), task, driver, *driver.children(recursive=True)],
+        }[self.fault.victim]
+        assert victims, f"no {self.fault.victim}"
+        send(victims, signal.SIGKILL)
+
+    def _freeze(self):
+        """Stop the driver, kill its task, and make its host a lost one."""
+        self.frozen = [*drivers(self.table), *programs(self.table)]
+        (driver,) = drivers(self.table)
+        wrapper = psutil.Process(driver.ppid())
+        while "spark2-submit" not in " ".join(wrapper.cmdline()):
+            wrapper = wrapper.parent()
+        task = wrapper.parent()
+        send(self.frozen, signal.SIGSTOP)
+        send([task], signal.SIGKILL)
+        self._wait("the retry", lambda: self._task()["state"] == "up_for_retry")
+        store = f"{self._path}/taskInstances/write/state-store/{RECORD_KEY}"
+        record = self.airflow.call("GET", store)["value"]
+        for attempt in record["attempts"]:
+            attempt["driver"] = {**attempt["driver"], **LOST_HOST}
+        self.airflow.call("PATCH", store, {"value": record})
+        return record["attempts"][-1]["instants"]
+
+    def _thaw(self, instants):
+        """Let the driver go on at one step of the fence."""
+        timeline = self.table / ".hoodie" / "timeline"
+        step = self.fault.thawed
+        if step == "waiting":
+            self._wait("the wait", lambda: self._task()["state"] in ("deferred", "success"))
+        elif step == "rollback_planned":
+            self._wait(step, lambda: any(timeline.glob("*.rollback.*")), quick=True)
+        elif step == "files_deleted":
+            self._wait("a rollback", lambda: any(timeline.glob("*.rollback.inflight")), quick=True)
+            files = self._data_files
+            self._wait(step, lambda: not files(instants[-1]) or self._gone(instants[-1]), quick=True)
+        else:
+            self._wait(step, lambda: self._gone(instants[-1]), quick=True)
+        send(self.frozen, signal.SIGCONT)
+
+    def _data_files(self, instant):
+        return [path for path in self.table.glob("*/*.parquet") if instant in path.name]
+
+    def _gone(self, instant):
+        """Whether the instant's inflight file (or, of one never inflight, its request) is gone."""
+        return not any((self.table / ".hoodie" / "timeline").glob(f"{instant}*"))
+
+    def _audit(self):
+        table = HudiTable(str(self.table))
+        snapshot = table.snapshot()
+        found = [snapshot.commit(one) for one in snapshot.timeline.completed_writes()]
+        signatures = [Signature.from_extra(one.extra) for one in found if not one.is_table_service]
+        self.report.identities = tuple(one.identity for one in signatures)
+        if len(signatures) != 1:
+            self.report.wrong.append(f"signed commits of tries {[s.try_number for s in signatures]}")
+        store = f"{self._path}/taskInstances/write/state-store/{RECORD_KEY}"
+        record = self.airflow.call("GET", store)["value"]
+        left = [one["try_number"] for one in record["attempts"] if not one["settled"]]
+        if left or not record["succeeded"] or record["waiting"]:
+            self.report.wrong.append(f"the record is not closed: unsettled tries {left}")
+        lost = self.fault.victim == "frozen"  # its host takes its files along
+        if not lost and any(Path("/tmp").glob(f"airflow_occ_{record['identity']}_*")):
+            self.report.wrong.append("an attempt's files were left")
+
+    def _task(self):
+        return self.airflow.call("GET", f"{self._path}/taskInstances/write")
+
+    def _ended(self):
+        state = self.airflow.call("GET", self._path)["state"]
+        return state if state in ("success", "failed") else None
+
+    def _last_log(self):
+        lines = self.airflow.log_lines(self.dag_id, self.run_id, "write", self._task()["try_number"])
+        return "\n".join(lines[-25:])
+
+    def _wait(self, what, happened, *, quick=False):
+        deadline, look_at_task = time.monotonic() + _PATIENCE_S, time.monotonic() + _LOOK_S
+        while True:
+            with contextlib.suppress(EmbeddedError):
+                answer = happened()
+                if answer:
+                    return answer
+            if time.monotonic() > look_at_task:
+                look_at_task = time.monotonic() + _LOOK_S
+                if self._task()["state"] == "failed":
+                    raise RuntimeError(f"{what}: never, the task failed: {self._last_log()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not in {_PATIENCE_S} s (task {self._task()['state']})")
+            time.sleep(0.005 if quick else 0.3)

@@ -1,0 +1,24 @@
+"""The rows of a copy-on-write table, read from its newest files without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from airflow_occ_provider.storage.table import HudiTable
+
+
+def count_rows(table: Path, column: str = "id") -> Counter[str]:
+    """How often each key is in the table: newest committed file of each file group."""
+    completed = {one.time for one in HudiTable(str(table)).snapshot().timeline.completed_writes()}
+    newest: dict[str, tuple[str, Path]] = {}
+    for path in table.glob("*/*.parquet"):
+        file_id, _, time = path.stem.split("_")
+        if time in completed and time >= newest.get(file_id, ("", path))[0]:
+            newest[file_id] = (time, path)
+    counts: Counter[str] = Counter()
+    for _, path in newest.values():
+        counts.update(pq.read_table(path, columns=[column]).column(column).to_pylist())
+    return counts

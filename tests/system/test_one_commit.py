@@ -1,0 +1,241 @@
+"""One task run, one commit: retries, clears, backfills, re-created runs, other deployments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.storage.table import HudiTable
+from tests.rows import count_rows
+from tests.system.conftest import DAGS, Run, add_connections
+from tests.system.test_airflow import driver_of, session_of, signatures
+
+pytestmark = pytest.mark.system
+JOB = Path(__file__).parents[1] / "jobs" / "stepped_write.py"
+ONCE = Counter({str(number): 1 for number in range(20)})
+
+
+@pytest.fixture
+def paths(tmp_path):
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    return {"job": JOB, "table": tmp_path / "t", "gate": gate}
+
+
+def clear(run, *task_ids):
+    body = {
+        "dry_run": False,
+        "dag_run_id": run.run_id,
+        "only_failed": False,
+        "task_ids": list(task_ids or ("write",)),
+    }
+    run.airflow.call("POST", f"/dags/{run.dag_id}/clearTaskInstances", body)
+
+
+def wait_for_try(run, number, state):
+    def there():
+        task = run.task("write")
+        return task["try_number"] == number and task["state"] == state
+
+    run.wait_for(there, f"try {number} {state}")
+
+
+def keyed(*names):
+    """Every row of some items, as often as the item is named."""
+    return Counter(f"{name}-{number}" for name in names for number in range(20))
+
+
+def test_cleared_after_its_commit_had_landed_and_it_had_failed(airflow, start, paths):
+    (paths["gate"] / "after.fail").touch()
+    run = start("once", **paths).wait()
+    assert run.task("write")["state"] == "failed"
+    assert "had landed" in run.log("write")
+    clear(run)
+    wait_for_try(run, 2, "success")
+    (commit,) = HudiTable(str(paths["table"])).snapshot().timeline.completed_writes()
+    assert run.result("write")["instant"] == commit.time
+    assert f"Commit {commit} of an earlier try is in the table: done." in run.log("write", 2)
+    assert count_rows(paths["table"]) == ONCE
+    told = attempts(airflow, run)
+    (attempt,) = told["attempts"]
+    assert (attempt["commit"], attempt["outcome"]) == (commit.time, "committed")
+    assert attempt["instants"] == {commit.time: "commit COMPLETED"}
+    assert (attempt["settled"], told["succeeded"], told["waiting"]) == (True, True, None)
+
+
+def attempts(airflow, run, *options):
+    """What ``airflow hudi attempts`` tells."""
+    command = ["airflow", "hudi", "attempts", run.dag_id, run.run_id, "write", "-o", "json", *options]
+    done = subprocess.run(
+        command, env=airflow.environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout[done.stdout.index("{") :])
+
+
+def test_arguments_that_differ_between_tries_do_not_write_twice(start, paths):
+    """A try number, a clock and the path of a bundle."""
+    for number in (1, 2, 3):
+        (paths["gate"] / str(number)).mkdir()
+        shutil.copy(JOB, paths["gate"] / str(number) / "job.py")
+    (paths["gate"] / "after.fail").touch()
+    run = start("restless", **paths).wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
+    assert count_rows(paths["table"]) == ONCE
+
+
+def test_other_arguments_after_a_clear_are_not_silently_done(start, paths):
+    (paths["gate"] / "after.fail").touch()
+    run = start("changed", **paths).wait()
+    assert run.task("write")["state"] == "failed"
+    clear(run)
+    wait_for_try(run, 2, "failed")
+    assert "whether it is this try's work cannot be told" in run.log("write", 2)
+    assert count_rows(paths["table"]) == ONCE
+
+
+def test_a_run_made_anew_under_the_same_id_writes_again(airflow, paths):
+    body = {"logical_date": None, "dag_run_id": "same", "conf": {k: str(v) for k, v in paths.items()}}
+    airflow.call("PATCH", "/dags/once", {"is_paused": False})
+    for _ in range(2):
+        airflow.call("POST", "/dags/once/dagRuns", body)
+        run = Run(airflow, "once", run_id="same").wait()
+        assert run.task("write")["state"] == "success", run.log("write")[-3000:]
+        airflow.call("DELETE", "/dags/once/dagRuns/same")
+    assert count_rows(paths["table"]) == ONCE + ONCE
+
+
+def test_a_mapped_task_whose_items_moved_writes_each_item(start, paths):
+    items = paths["gate"] / "items.json"
+    items.write_text('["a", "b"]')
+    (paths["gate"] / "a-before.fail").touch()
+    run = start("items", **paths).wait()
+    assert [run.task("write", index)["state"] for index in (0, 1)] == ["failed", "success"]
+    assert count_rows(paths["table"]) == keyed("b")
+    items.write_text('["c", "a", "b"]')
+    clear(run, "items", "write")
+    run.wait_for(lambda: run.get("write", "", 2)["state"] == "success", "the third item")
+    run.wait()
+    assert [run.task("write", index)["state"] for index in range(3)] == ["success"] * 3
+    assert count_rows(paths["table"]) == keyed("b", "c", "a", "b")
+
+
+def test_a_backfill_over_the_same_dates_writes_again(airflow, paths):
+    airflow.call("PATCH", "/dags/dated", {"is_paused": False})
+    body = {
+        "dag_id": "dated",
+        "from_date": "2026-01-01T00:00:00Z",
+        "to_date": "2026-01-02T00:00:00Z",
+        "max_active_runs": 2,
+        "reprocess_behavior": "completed",
+        "dag_run_conf": {key: str(value) for key, value in paths.items()},
+    }
+    dates = ("2026-01-01", "2026-01-02")
+    for times in (1, 2):
+        backfill = airflow.call("POST", "/backfills", body)
+        run = Run(airflow, "dated", run_id="backfill")
+
+        def ended(number=backfill["id"]):
+            return airflow.call("GET", f"/backfills/{number}")["completed_at"]
+
+        run.wait_for(ended, "the backfill")
+        assert count_rows(paths["table"]) == keyed(*dates * times)
+
+
+def test_two_deployments_with_equal_ids_write_each(airflow, hudi_stack, tmp_path, paths):
+    body = {"logical_date": None, "dag_run_id": "equal", "conf": {k: str(v) for k, v in paths.items()}}
+
+    def write(deployment):
+        deployment.call("PATCH", "/dags/once", {"is_paused": False})
+        deployment.call("POST", "/dags/once/dagRuns", body)
+        run = Run(deployment, "once", run_id="equal").wait()
+        assert run.task("write")["state"] == "success", run.log("write")[-3000:]
+
+    write(airflow)
+    with EmbeddedAirflow(tmp_path / "other", DAGS, hudi_stack.environment) as other:
+        add_connections(other, hudi_stack)
+        Run(other, "once", run_id="equal").wait_for(lambda: other.has_dag("once"), "the DAG")
+        write(other)
+    assert count_rows(paths["table"]) == ONCE + ONCE
+    first, second = signatures(paths["table"])
+    assert first.identity != second.identity
+    assert (first.dag_id, first.run_id) == (second.dag_id, second.run_id)
+
+
+def test_a_storage_that_is_away_leaves_the_state_unknown_until_it_is_back(start, paths):
+    table, away = paths["table"], paths["gate"] / "away"
+    (paths["gate"] / "after.hold").touch()
+    run = start("once", **paths)
+    run.wait_for((paths["gate"] / "after.reached").exists, "the commit")
+    table.rename(away)
+    table.touch()
+    (paths["gate"] / "after.hold").unlink()
+    wait_for_try(run, 2, "up_for_retry")
+    for number in (1, 2):
+        log = run.log("write", number)
+        assert "commit state unknown" in log, log[-3000:]
+    assert "Spark-Submit cmd" not in run.log("write", 2)
+    table.unlink()
+    away.rename(table)
+    run.wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("success", 3), run.log("write", 3)[-3000:]
+    assert count_rows(table) == ONCE
+
+
+def test_a_table_that_is_gone_is_no_table_to_be_made(start, paths):
+    """A mount that was lost shows an empty folder: what was written there is not 'not committed'."""
+    table, away = paths["table"], paths["gate"] / "away"
+    (paths["gate"] / "after.hold").touch()
+    run = start("once", **paths)
+    run.wait_for((paths["gate"] / "after.reached").exists, "the commit")
+    table.rename(away)
+    (paths["gate"] / "after.hold").unlink()
+    wait_for_try(run, 2, "up_for_retry")
+    assert not table.exists()
+    away.rename(table)
+    assert run.wait().task("write")["state"] == "success"
+    assert count_rows(table) == ONCE
+
+
+def test_a_task_that_is_out_of_time_leaves_no_driver_and_no_ghost(start, paths):
+    hold = paths["gate"] / "rows.hold"
+    hold.touch()
+    run = start("hasty", **paths)
+    run.wait_for((paths["gate"] / "rows.reached").exists, "the write")
+    session = driver_of(paths["table"]).pid
+    run.wait_for(lambda: not session_of(session), "the driver's end")
+    hold.unlink()
+    run.wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
+    assert "its heartbeat was removed" in run.log("write") + run.log("write", 2)
+    assert count_rows(paths["table"]) == ONCE
+
+
+def test_a_task_cleared_while_it_runs_starts_over_without_a_rival(start, paths):
+    hold = paths["gate"] / "rows.hold"
+    hold.touch()
+    run = start("once", **paths)
+    run.wait_for((paths["gate"] / "rows.reached").exists, "the write")
+    first = driver_of(paths["table"])
+    clear(run)
+
+    def restarted():
+        second = driver_of(paths["table"])
+        assert not (second and first.is_running() and second.pid != first.pid), "two drivers"
+        return second and second.pid != first.pid
+
+    run.wait_for(restarted, "the second driver")
+    hold.unlink()
+    run.wait()
+    assert run.task("write")["state"] == "success", run.log("write", 2)[-3000:]
+    assert count_rows(paths["table"]) == ONCE
+    assert [signature.try_number for signature in signatures(paths["table"])] == [2]

@@ -1,0 +1,103 @@
+"""The gate and the survivors, with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from airflow_occ_provider.jobs import gate
+from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.jobs.driver_process import DriverProcess
+from airflow_occ_provider.operators.driver import end_survivors
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
+PARENT = """
+import os, subprocess, sys, time
+gate, opened, *command = sys.argv[1:]
+child = subprocess.Popen([sys.executable, gate, str(os.getpid()), *command], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+if opened == "open":
+    child.stdin.write(b"x"); child.stdin.close()
+time.sleep(60)
+"""
+
+
+def start(*command, parent=None):
+    return subprocess.Popen(
+        [sys.executable, gate.__file__, str(parent or os.getpid()), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
+def gone(pid):
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_nothing_runs_before_the_word_is_given(tmp_path):
+    witness = tmp_path / "ran"
+    driver = start("sh", "-c", f"touch {witness}; cat; echo $$")
+    who = DriverProcess.of(driver.pid)
+    time.sleep(0.3)
+    assert not witness.exists()
+    out, _ = driver.communicate(b"\n", timeout=10)
+    assert witness.exists()
+    assert int(out) == driver.pid  # and `cat` found nothing at its standard input
+    assert (who.pid, who.started > 0) == (driver.pid, True)
+
+
+def test_a_gate_that_is_never_opened_starts_nothing(tmp_path):
+    driver = start("touch", str(tmp_path / "ran"))
+    driver.communicate(timeout=10)
+    assert driver.returncode == gate.EXIT_SHUT
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_parent_that_is_gone_already_starts_nothing(tmp_path):
+    driver = start("touch", str(tmp_path / "ran"), parent=1)
+    driver.communicate(b"\n", timeout=10)
+    assert driver.returncode == gate.EXIT_SHUT
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("opened", ["open", "shut"])
+def test_a_driver_dies_with_its_parent(opened):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, gate.__file__, opened, "sleep", "60"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    driver = int(parent.stdout.readline())
+    time.sleep(0.3)
+    parent.kill()
+    parent.communicate(timeout=10)
+    assert gone(driver)
+
+
+def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too():
+    identity = f"test-{os.getpid()}"
+    environment = {**os.environ, IDENTITY_VARIABLE: identity}
+    wrapper = subprocess.Popen(["setsid", "--fork", "sleep", "61"], env=environment)
+    wrapper.wait()
+    neighbour = subprocess.Popen(["sleep", "62"], env={**os.environ, IDENTITY_VARIABLE: "other"})
+    stopped = subprocess.Popen(["sleep", "63"], env=environment)
+    stopped.send_signal(19)
+    try:
+        found, left = end_survivors(identity)
+        assert (len(found), left) == (2, [])
+        assert neighbour.poll() is None
+        assert end_survivors(identity) == ([], [])
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+        stopped.wait(timeout=10)

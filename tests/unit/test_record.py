@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.comms import ErrorResponse
+
+from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
+from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.jobs.record import (
+    RECORD_KEY,
+    Attempt,
+    TaskRecord,
+    TryKey,
+    Waiting,
+    digest,
+)
+from airflow_occ_provider.operators import task_run
+from airflow_occ_provider.operators.task_run import TaskRun
+
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000)
+ATTEMPT = Attempt(1, 14, "i", "/t", 5, DRIVER, ("20261121092507982",), "exit code 1", 6, True, "killed")
+
+
+class Store(dict):
+    """Airflow's task state store: takes JSON values only."""
+
+    refuses = 0
+
+    def set(self, key, value):
+        if self.refuses:
+            self.refuses -= 1
+            raise AirflowRuntimeError(ErrorResponse(detail={"reason": "not_found"}))
+        assert json.loads(json.dumps(value)) == value, "no JSON value"
+        self[key] = value
+
+    def delete(self, key):
+        self.pop(key, None)
+
+
+class Instance:
+    def __init__(self, number, max_tries, instance_id):
+        self.try_number, self.max_tries, self.id = number, max_tries, instance_id
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def start(store):
+    def start(number=1, max_tries=14, instance_id=None):
+        ti = Instance(number, max_tries, instance_id or f"ti{number}")
+        return TaskRun({"task_state_store": store, "ti": ti})
+
+    return start
+
+
+def test_a_record_comes_back_from_json():
+    record = TaskRecord(
+        "i", "d", "", TryKey(1, 14, "ti1"), False, (ATTEMPT,), Waiting("beating", 7, ("1",))
+    )
+    assert TaskRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert TaskRecord.from_json(TaskRecord("i").to_json()) == TaskRecord("i")
+
+
+def test_an_attempt_is_replaced_by_its_later_state():
+    record = TaskRecord().with_attempt(ATTEMPT).with_attempt(replace(ATTEMPT, settled=True))
+    assert [attempt.settled for attempt in record.attempts] == [True]
+    assert record.unsettled == ()
+
+
+def test_a_retry_keeps_the_identity(start):
+    first = start(1)
+    first.begin("d", "")
+    assert start(2).record.identity == first.record.identity
+
+
+def test_a_task_cleared_after_success_is_other_work(start):
+    first = start(1)
+    first.begin("d", "")
+    first.succeed()
+    assert start(2, max_tries=15).record.identity != first.record.identity
+
+
+def test_a_retry_of_a_try_that_died_after_its_last_word_is_the_same_work(start):
+    first = start(1)
+    first.succeed()
+    assert start(2).record.identity == first.record.identity
+
+
+def test_a_task_cleared_after_failure_is_the_same_work(start):
+    first = start(1)
+    first.begin("d", "")
+    assert start(2, max_tries=15).record.identity == first.record.identity
+
+
+@pytest.mark.parametrize(("number", "instance_id"), [(1, "other"), (2, "other")])
+def test_a_run_made_anew_under_the_same_id_is_other_work(start, store, number, instance_id):
+    """Where the database does not drop the state of a deleted run with it."""
+    start(1)
+    old = start(2)
+    old.succeed()
+    store["hudi_retries"] = {"max_tries": 14, "counts": {"conflict": 5}}
+    new = start(number, instance_id=instance_id)
+    assert new.record.identity != old.record.identity
+    assert not new.record.succeeded
+    assert "hudi_retries" not in store
+
+
+def test_a_try_that_was_deferred_goes_on_with_its_record(start):
+    first = start(1)
+    first.wait("beating", ("1",), 100)
+    resumed = start(1)
+    assert resumed.record.identity == first.record.identity
+    assert resumed.wait("still beating", ("1",), 200).since_ms == 100
+
+
+def test_the_work_is_named_by_its_first_attempt(start):
+    run = start(1)
+    run.begin("d", "1")
+    run.begin("e", "2")
+    assert (run.record.digest, run.record.since) == ("d", "1")
+
+
+def test_other_work_keeps_the_old_attempts(start):
+    run = start(1)
+    run.begin("d", "1")
+    run.keep(ATTEMPT)
+    old = run.record.identity
+    run.renew()
+    assert run.record.identity != old
+    assert (run.record.attempts, run.record.since, run.record.digest) == ((ATTEMPT,), None, "")
+
+
+def test_the_digest_tells_work_apart():
+    same = digest("a.py", ["1", 2], "/t")
+    assert same == digest("a.py", ["1", "2"], "/t")
+    assert len({same, digest("b.py", ["1", 2], "/t"), digest("a.py", ["12"], "/t")}) == 3
+
+
+def test_a_store_that_was_busy_is_asked_again(start, store, monkeypatch):
+    monkeypatch.setattr(task_run, "_SAVE_PAUSE_S", 0)
+    store.refuses = 2
+    run = start(1)
+    assert store[RECORD_KEY]["identity"] == run.record.identity
+
+
+def test_a_store_that_refuses_stops_the_try(start, store, monkeypatch):
+    monkeypatch.setattr(task_run, "_SAVE_PAUSE_S", 0)
+    run = start(1)
+    store.refuses = 3
+    with pytest.raises(StateStoreError) as caught:
+        run.keep(ATTEMPT)
+    assert caught.value.retry
+
+
+@pytest.mark.parametrize("kept", [{"identity": "i"}, {"format": 2}, {"format": 1}])
+def test_a_record_of_another_release_is_no_record(start, store, kept):
+    store[RECORD_KEY] = kept
+    with pytest.raises(CommitStateUnknownError, match=RECORD_KEY):
+        start(1)
+
+
+def test_without_a_store_a_run_still_works():
+    assert TaskRun({"ti": Instance(1, 0, "x")}).record.identity

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.jobs.record import Attempt, Waiting
+from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
+
+RULE = HeartbeatRule(1000, 5)
+NOW = 100_000
+OWN, OTHER = "20261121092507982", "20261121092507999"
+LOST = Attempt(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42))
+ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
+
+
+def look(pending=(), now=NOW, **ages):
+    """The table, with heartbeats of so many milliseconds of age."""
+    ticks = {time: now - age for time, age in zip(pending, ages.get("ages", ()), strict=False)}
+    return Look(frozenset(pending), ticks, now, RULE)
+
+
+def test_an_ended_driver_leaves_its_pending_instants_as_ghosts():
+    attempt = replace(ENDED, instants=(OWN, "1"), log_read=True)
+    assert judge(attempt, look([OWN, OTHER], ages=[0, 0]), None) == Settled((OWN,))
+
+
+def test_where_its_log_was_not_read_a_beating_instant_may_be_its_own():
+    step = judge(ENDED, look([OTHER], ages=[3000]), None)
+    assert isinstance(step, Wait)
+    assert step.instants == (OTHER,)
+    assert "log of try 1" in step.reason
+
+
+def test_an_instant_that_ticked_after_the_end_is_somebody_elses():
+    assert judge(ENDED, look([OTHER], ages=[100]), None) == Settled()
+
+
+@pytest.mark.parametrize("ages", [[6000], []])
+def test_one_that_does_not_beat_needs_no_wait(ages):
+    assert judge(ENDED, look([OTHER], ages=ages), None) == Settled()
+
+
+def test_a_driver_that_nobody_saw_end_is_waited_for_while_it_beats():
+    step = judge(replace(LOST, instants=(OWN,)), look([OWN, OTHER], ages=[0, 0]), None)
+    assert isinstance(step, Wait)
+    assert (step.instants, step.ended_ms) == ((OWN,), 0)
+    assert "process 42 on far" in step.reason
+
+
+@pytest.mark.parametrize("ages", [[5001], []])
+def test_and_fenced_when_it_has_stopped(ages):
+    assert judge(replace(LOST, instants=(OWN,)), look([OWN], ages=ages), None) == Fence((OWN,))
+
+
+def test_once_its_instant_is_gone_it_is_settled():
+    assert judge(replace(LOST, instants=(OWN,)), look([OTHER], ages=[0]), None) == Settled()
+
+
+def test_of_a_driver_that_told_no_instant_whatever_beats_may_be_its_own():
+    step = judge(LOST, look([OTHER], ages=[0]), None)
+    assert isinstance(step, Wait)
+    assert step.instants == (OTHER,)
+
+
+def test_what_was_waited_for_is_fenced_when_it_has_stopped():
+    waiting = Waiting("", NOW - 9000, (OTHER,))
+    assert judge(LOST, look([OTHER], ages=[6000]), waiting) == Fence((OTHER,))
+
+
+def test_a_silent_driver_is_given_one_tolerance_to_show_an_instant():
+    step = judge(LOST, look(), None)
+    assert isinstance(step, Wait)
+    assert (step.instants, step.until_ms) == ((), NOW + 5000)
+    assert isinstance(judge(LOST, look(), Waiting("", NOW - 4999)), Wait)
+    assert judge(LOST, look(), Waiting("", NOW - 5000)) == Settled()
+
+
+def test_only_a_look_at_the_same_process_table_proves_anything():
+    here = ProcessTable("host", "boot", "pid:[1]")
+    assert here.proves(ProcessTable("host", "boot", "pid:[1]"))
+    assert not here.proves(replace(here, host="other"))
+    assert not here.proves(replace(here, boot="rebooted"))
+    assert not here.proves(replace(here, namespace="pid:[2]"))
+    unknown = ProcessTable("host", "", "")
+    assert not unknown.proves(unknown)
