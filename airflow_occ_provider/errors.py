@@ -21,6 +21,7 @@
         ├── DriverKilledError     retry yes, committed no       the driver died without a word
         ├── RolledBackError       retry no,  committed no       somebody rolled the writer back
         ├── DataLossError         retry no,  committed yes      the commit landed, its files are gone
+        ├── DanglingFilesError    retry no,  committed yes      readers see files that nobody committed
         ├── MisconfigurationError retry no                      the write was not protected
         └── JobError              retry is the user's           the job's own failure
 
@@ -164,6 +165,10 @@ class RolledBackError(AttemptError):
 
 class DataLossError(AttemptError):
     """The commit is in the table, but somebody deleted files of it."""
+
+
+class DanglingFilesError(AttemptError):
+    """The commit is in the table, and beside it files of a fenced driver that readers take for its."""
 
 
 class MisconfigurationError(AttemptError):

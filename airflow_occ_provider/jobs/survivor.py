@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.record import Attempt, Waiting
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -88,6 +89,63 @@ class Look:
             and self.rule.judge(self.ticks.get(time), self.now_ms).live
             and not (ended_ms and self.ticks[time] > ended_ms)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Dangling:
+    """What a driver wrote after its instant had been rolled back.
+
+    Nothing of Hudi's removes it: its clean looks at instants that are in the timeline.
+
+    :param instant: requested time of the instant.
+    :param files: names of the data files that its markers tell of.
+    :param visible: whether readers take them for committed: Hudi (1.2.0, ``HoodieFileGroup``) does so
+        with whatever is older than the oldest instant of the active timeline.
+    """
+
+    instant: str
+    files: tuple[str, ...]
+    visible: bool
+
+    def error(self) -> DanglingFilesError:
+        """Return the error that it deserves where readers see it."""
+        return DanglingFilesError(
+            f"{self.message}. The timeline holds no older commit, so Hudi's readers take them for "
+            "committed: rows may be there twice",
+            outcome="committed",
+            remedy=self.remedy,
+            committed=True,
+        )
+
+    @property
+    def message(self) -> str:
+        """What happened."""
+        return (
+            f"the driver of instant {self.instant} went on after it had been rolled back, and left "
+            f"{len(self.files)} files that no clean removes: {', '.join(self.files)}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return f"remove them with Hudi's HoodieRepairTool, for instant {self.instant}"
+
+
+def dangling(attempts: Iterable[Attempt], snapshot: Snapshot) -> tuple[Dangling, ...]:
+    """Find what fenced drivers wrote after the fence, as far as it can be seen now.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    fenced = (time for attempt in attempts if not attempt.end for time in attempt.instants)
+    completed = snapshot.timeline.completed_writes()
+    oldest = min((one.time for one in completed), default="")
+    found = []
+    for time in fenced:
+        markers = () if snapshot.timeline.find(time) else snapshot.markers(time)
+        if markers:
+            names = sorted(f"{one.partition}/{one.data_file}".lstrip("/") for one in markers)
+            found.append(Dangling(time, tuple(names), time < oldest))
+    return tuple(found)
 
 
 def judge(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:

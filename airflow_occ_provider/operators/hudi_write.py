@@ -28,7 +28,7 @@ from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import Site, read_site
-from airflow_occ_provider.jobs.survivor import Wait
+from airflow_occ_provider.jobs.survivor import Wait, dangling
 from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
@@ -161,6 +161,7 @@ class HudiWriteOperator(SparkAttemptOperator):
             "seconds": round(time.monotonic() - started, 1),
         }
         self._tell_outlets(context, result)
+        self._tell_dangling(run)
         run.succeed()
         return result
 
@@ -311,6 +312,15 @@ class HudiWriteOperator(SparkAttemptOperator):
         settlement = settle(self._table, preparation.signature, told.log, exit_code)
         told.settled(settlement)
         return settlement
+
+    def _tell_dangling(self, run: TaskRun) -> None:
+        """Tell, or raise, if a driver that was fenced wrote on all the same."""
+        if all(attempt.end for attempt in run.record.attempts):
+            return
+        for found in dangling(run.record.attempts, self._table.snapshot()):
+            if found.visible:
+                raise found.error()
+            self.log.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
         for outlet in self.outlets:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from tests.faults.aftermath import inspect
+from tests.faults.aftermath import inspect, make_tables
 from tests.faults.plan import draw
 from tests.faults.rig import FaultyRun, airflow
 
@@ -38,6 +38,7 @@ def play(args, folder):
         return report
 
     with EmbeddedStack(folder / "stack") as stack:
+        make_tables(stack, folder, faults)
         with airflow(folder / "airflow", stack) as running, ThreadPoolExecutor(args.jobs) as pool:
             reports = list(pool.map(one, faults))
         inspect(stack, folder, reports)

@@ -9,13 +9,23 @@ from pathlib import Path
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import Writer
 
-JOB = Path(__file__).parents[1] / "jobs" / "clean_and_count.py"
-ROWS = {str(number): 1 for number in range(20)}
+JOBS = Path(__file__).parents[1] / "jobs"
+ROWS = {"first": 1, **{str(number): 1 for number in range(20)}}
 EXPIRY_S = 10
 HEARTBEATS = {
     "hoodie.client.heartbeat.interval_in_ms": "2000",
     "hoodie.client.heartbeat.tolerable.misses": "5",
 }
+
+
+def make_tables(stack, folder, faults):
+    """Make every table, with one commit: as most tables are that a writer finds."""
+    tables = [str(folder / "tables" / fault.name) for fault in faults]
+    made = Writer(
+        stack, folder / "made", application=JOBS / "make_tables.py", arguments=tables, identity="first"
+    )
+    made.run()
+    assert made.exit_code == 0, made.log[-3000:]
 
 
 def inspect(stack, folder, reports):
@@ -28,7 +38,7 @@ def inspect(stack, folder, reports):
         Writer(
             stack,
             folder / "cleaned",
-            application=JOB,
+            application=JOBS / "clean_and_count.py",
             arguments=(str(answer), *tables),
             hudi_options=HEARTBEATS,
         ).run()
@@ -38,7 +48,7 @@ def inspect(stack, folder, reports):
         found = rows.get(str(report.table))
         if found != ROWS:
             counts = sorted(set((found or {}).values()))
-            report.wrong.append(f"{len(found or {})} of 20 rows, each {counts} times")
+            report.wrong.append(f"{len(found or {})} of {len(ROWS)} rows, each {counts} times")
         for what in leftovers(report.table):
             left.setdefault(what, []).append(report.fault.name)
         pending = HudiTable(str(report.table)).snapshot().timeline.pending_writes()

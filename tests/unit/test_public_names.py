@@ -15,7 +15,7 @@ PUBLIC = {
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
-        *("StateStoreError", "FenceError"),
+        *("StateStoreError", "FenceError", "DanglingFilesError"),
         *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
