@@ -87,6 +87,10 @@ class TableUnreadableError(OccError):
     retry = True
     committed = None
 
+    def after_an_attempt(self) -> TableUnreadableError:
+        """Return it as what it means once an attempt has run; a later try asks the table first."""
+        return TableUnreadableError(f"commit state unknown: {self.message}", remedy=self.remedy)
+
 
 class NotHudiTableError(TableUnreadableError):
     """The path holds no Hudi table."""

@@ -46,10 +46,8 @@ class Settlement:
 
     def error(self) -> errors.OccError | None:
         """Return the error that the attempt deserves; ``None`` where it did its work."""
-        if self.unreadable:  # may be tried again: a try asks the table first
-            return errors.TableUnreadableError(
-                f"commit state unknown: {self.unreadable.message}", remedy=self.unreadable.remedy
-            )
+        if self.unreadable:
+            return self.unreadable.after_an_attempt()
         if self.outcome is Outcome.UNKNOWN:
             return errors.CommitStateUnknownError(
                 f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]

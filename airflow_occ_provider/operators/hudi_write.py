@@ -35,7 +35,7 @@ from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import TaskRun, known_state
 from airflow_occ_provider.operators.told_attempt import ToldAttempt
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
@@ -130,7 +130,9 @@ class HudiWriteOperator(SparkAttemptOperator):
     ) -> None:
         """Render the fields, then add what the job will be given, so that the UI shows it."""
         super().render_template_fields(context, jinja_env)
-        self._prepare(context, self._task_run(context))
+        run = self._task_run(context)
+        with known_state(run):
+            self._prepare(context, run)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Run the job once, ask the table what came of it, and return that or raise.
@@ -155,7 +157,9 @@ class HudiWriteOperator(SparkAttemptOperator):
         self._warn_of_few_retries()
         started = time.monotonic()
         run = self._task_run(context)
-        commit = self._settle_earlier(context, run) or self._attempt(context, run)
+        with known_state(run):
+            commit = self._settle_earlier(context, run)
+        commit = commit or self._attempt(context, run)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
             "seconds": round(time.monotonic() - started, 1),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
+from airflow_occ_provider.errors import (
+    CommitStateUnknownError,
+    StateStoreError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord, TryKey, Waiting
 from airflow_occ_provider.operators.retry_policy import SPENT_KEY
 
@@ -106,3 +112,15 @@ class TaskRun:
                         "server's log",
                     ) from error
                 time.sleep(_SAVE_PAUSE_S)
+
+
+@contextmanager
+def known_state(run: TaskRun) -> Iterator[None]:
+    """Have a table that cannot be read mean an unknown commit state, once an attempt has begun.
+
+    :raises TableUnreadableError: in those words.
+    """
+    try:
+        yield
+    except TableUnreadableError as error:
+        raise (error.after_an_attempt() if run.record.attempts else error) from error

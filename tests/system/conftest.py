@@ -21,8 +21,12 @@ class Run:
         self._path = f"/dags/{dag_id}/dagRuns/{self.run_id}"
 
     def task(self, task_id, map_index=-1):
+        return self.mapped(task_id)[map_index]
+
+    def mapped(self, task_id):
+        """The instances of a task by map index."""
         tasks = self.airflow.call("GET", f"{self._path}/taskInstances?limit=100")["task_instances"]
-        return next(t for t in tasks if t["task_id"] == task_id and t["map_index"] == map_index)
+        return {task["map_index"]: task for task in tasks if task["task_id"] == task_id}
 
     def wait_for(self, happened, what):
         deadline = time.monotonic() + _PATIENCE_S

@@ -121,9 +121,11 @@ def test_a_mapped_task_whose_items_moved_writes_each_item(start, paths):
     assert count_rows(paths["table"]) == keyed("b")
     items.write_text('["c", "a", "b"]')
     clear(run, "items", "write")
-    run.wait_for(lambda: run.get("write", "", 2)["state"] == "success", "the third item")
-    run.wait()
-    assert [run.task("write", index)["state"] for index in range(3)] == ["success"] * 3
+
+    def written():
+        return [one["state"] for one in run.mapped("write").values()] == ["success"] * 3
+
+    run.wait_for(written, "the three items")
     assert count_rows(paths["table"]) == keyed("b", "c", "a", "b")
 
 
