@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo test unit lint types format golden-logs golden-tables differential \
+.PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
 	bench-timeline bench-import clean
 
 help:  ## Show the targets
@@ -50,6 +50,10 @@ SEED ?= 7
 HUDI ?= 1.2.0
 differential: $(INSTALLED)  ## Our verdicts against real Hudi's (PAIRS=2000 SEED=7 HUDI=1.2.0)
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
+
+RUNS ?= 60
+faults: $(INSTALLED)  ## One task run, one commit, whatever is killed or frozen when (RUNS=60 SEED=7)
+	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
 
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline

@@ -9,26 +9,12 @@ from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.table import HudiTable
+from tests.unit.conftest import PROPERTIES
 from tests.unit.test_metadata import RECORD, avro
 
-PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
 C = "20261121092559999"
 SIGNATURE = Signature("me", "dag", "run", "task", latest_instant=T0)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    metadata = tmp_path / "t" / ".hoodie"
-    (metadata / "timeline" / "history").mkdir(parents=True)
-    (metadata / ".heartbeat").mkdir()
-    (metadata / "hoodie.properties").write_text(PROPERTIES)
-    return metadata
-
-
-@pytest.fixture
-def table(folder):
-    return HudiTable(str(folder.parent))
 
 
 def add(folder, name, *, identity=None, operation="UPSERT"):

@@ -1,0 +1,84 @@
+"""What the table shows after a fence: a commit that came through it, and files that nobody committed."""
+
+from __future__ import annotations
+
+import io
+
+import fastavro
+import pytest
+
+from airflow_occ_provider.jobs.audit import audit
+from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.jobs.survivor import dangling
+from tests.unit.test_table import T0, T1, add
+
+ROLLBACK = "20261121092600000"
+EARLY, MADE, LATE = "20261121092601000", "20261121092602000", "20261121092603000"
+SCHEMA = {
+    "type": "record",
+    "name": "HoodieRollbackMetadata",
+    "fields": [{"name": "commitsRollback", "type": {"type": "array", "items": "string"}}],
+}
+
+
+def roll_back(folder, time, name):
+    content = io.BytesIO()
+    fastavro.writer(content, SCHEMA, [{"commitsRollback": [time]}])
+    (folder / "timeline" / name).write_bytes(content.getvalue())
+
+
+def loss(folder, table):
+    add(folder, f"{T1}_{MADE}.commit", identity="me")
+    snapshot = table.snapshot()
+    (instant,) = snapshot.timeline.completed_writes()
+    metadata = snapshot.commit(instant)
+    for path in metadata.paths:
+        (folder.parent / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder.parent / path).touch()
+    return audit(table, snapshot, instant, metadata)
+
+
+@pytest.mark.parametrize(
+    ("rollback", "lost"),
+    [
+        (f"{ROLLBACK}_{EARLY}.rollback", False),
+        (f"{ROLLBACK}_{LATE}.rollback", True),
+        (f"{ROLLBACK}.rollback.requested", True),
+    ],
+)
+def test_only_a_rollback_that_was_over_before_the_commit_took_nothing(folder, table, rollback, lost):
+    roll_back(folder, T1, rollback)
+    assert (loss(folder, table) is not None) == lost
+
+
+def attempt(end=""):
+    return Attempt(1, 14, "me", "/t", 0, None, (T1,), end, settled=True)
+
+
+def mark(folder, time):
+    marker = folder / ".temp" / time / "p" / f"f_1-0_{time}.parquet.marker.CREATE"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+
+
+@pytest.mark.parametrize(("committed", "visible"), [(T0, False), (LATE, True), (None, False)])
+def test_markers_of_an_instant_that_is_gone_tell_of_files_that_nobody_removes(
+    folder,
+    table,
+    committed,
+    visible,
+):
+    mark(folder, T1)
+    if committed:
+        add(folder, f"{committed}_{LATE}.commit")
+    (found,) = dangling([attempt()], table.snapshot())
+    assert (found.instant, found.files) == (T1, (f"p/f_1-0_{T1}.parquet",))
+    assert found.visible == visible
+    assert "HoodieRepairTool" in str(found.error())
+
+
+def test_an_instant_that_is_pending_or_whose_driver_was_seen_to_end_is_none(folder, table):
+    mark(folder, T1)
+    assert dangling([attempt("exit code 1")], table.snapshot()) == ()
+    add(folder, f"{T1}.commit.requested")
+    assert dangling([attempt()], table.snapshot()) == ()
