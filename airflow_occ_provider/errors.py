@@ -18,7 +18,7 @@
         ├── WriteConflictError    retry yes, committed no       a rival won the same file groups
         ├── LockTimeoutError      retry yes, committed no       Hudi did not get its commit lock
         ├── HeartbeatExpiredError retry yes, committed no       Hudi gave the writer up
-        ├── DriverKilledError     retry yes, committed no       the driver died without a word
+        ├── DriverKilledError     retry yes                      the driver died without a word
         ├── RolledBackError       retry no,  committed no       somebody rolled the writer back
         ├── DataLossError         retry no,  committed yes      the commit landed, its files are gone
         ├── DanglingFilesError    retry no,  committed yes      readers see files that nobody committed

@@ -124,6 +124,11 @@ class Reading:
         return REMEDIES[self.outcome]
 
 
+def was_killed(exit_code: int) -> bool:
+    """Whether a driver's exit code says that a signal ended it, or its Python program."""
+    return exit_code < 0 or exit_code in _KILLED
+
+
 class DriverLog:
     """Reads a driver's log as it streams; its memory does not grow with the log."""
 
@@ -219,7 +224,7 @@ class DriverLog:
         return self._completed.get(own[-1]) if own else None
 
     def _how_it_ended(self, exit_code: int | None) -> tuple[Outcome, tuple[str, ...]]:
-        if exit_code is not None and (exit_code < 0 or exit_code in _KILLED):
+        if exit_code is not None and was_killed(exit_code):
             return Outcome.KILLED, (f"exit code {exit_code}",)
         death = self._death(exit_code)
         if death:

@@ -12,7 +12,14 @@ from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import REMEDIES, UNCHECKED, DriverLog, Outcome, Reading
+from airflow_occ_provider.jobs.outcome import (
+    REMEDIES,
+    UNCHECKED,
+    DriverLog,
+    Outcome,
+    Reading,
+    was_killed,
+)
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -58,7 +65,8 @@ class Settlement:
         if self.outcome is Outcome.NOTHING_WRITTEN or (self.outcome is Outcome.COMMITTED and clean):
             return None
         if self.outcome is Outcome.COMMITTED:
-            return errors.JobError(
+            killed = was_killed(self.exit_code or 0)
+            return (errors.DriverKilledError if killed else errors.JobError)(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant} "
                 f"had landed{self._later()}; the next try will find the commit and write nothing",
                 outcome=self.outcome,

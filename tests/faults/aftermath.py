@@ -12,6 +12,7 @@ from tests.writers import Writer
 JOBS = Path(__file__).parents[1] / "jobs"
 ROWS = {"first": 1, **{str(number): 1 for number in range(20)}}
 EXPIRY_S = 10
+PORTION = 20
 HEARTBEATS = {
     "hoodie.client.heartbeat.interval_in_ms": "2000",
     "hoodie.client.heartbeat.tolerable.misses": "5",
@@ -20,29 +21,19 @@ HEARTBEATS = {
 
 def make_tables(stack, folder, faults):
     """Make every table, with one commit: as most tables are that a writer finds."""
-    tables = [str(folder / "tables" / fault.name) for fault in faults]
-    made = Writer(
-        stack, folder / "made", application=JOBS / "make_tables.py", arguments=tables, identity="first"
-    )
-    made.run()
-    assert made.exit_code == 0, made.log[-3000:]
+    for some in _portions([str(folder / "tables" / fault.name) for fault in faults]):
+        run_job(stack, folder / "made", "make_tables.py", *some)
 
 
 def inspect(stack, folder, reports):
     """Add what is wrong with the tables to the reports; tell what no procedure of Hudi's removes."""
     time.sleep(EXPIRY_S)
     written = [report for report in reports if (report.table / ".hoodie").is_dir()]
-    answer = folder / "rows.json"
-    tables = [str(report.table) for report in written]
-    if tables:
-        Writer(
-            stack,
-            folder / "cleaned",
-            application=JOBS / "clean_and_count.py",
-            arguments=(str(answer), *tables),
-            hudi_options=HEARTBEATS,
-        ).run()
-    rows = json.loads(answer.read_text()) if answer.exists() else {}
+    rows = {}
+    for some in _portions([str(report.table) for report in written]):
+        answer = folder / "rows.json"
+        run_job(stack, folder / "cleaned", "clean_and_count.py", str(answer), *some)
+        rows |= json.loads(answer.read_text())
     left = {}
     for report in written:
         found = rows.get(str(report.table))
@@ -56,6 +47,24 @@ def inspect(stack, folder, reports):
             report.wrong.append(f"pending after the clean: {', '.join(map(str, pending))}")
     for what, names in sorted(left.items()):
         print(f"left after the clean, {len(names)} of {len(written)} tables: {what} ({names[0]}, ...)")
+
+
+def run_job(stack, table, job, *arguments):
+    """Run one of the jobs that look after the tables, protected as any other writer."""
+    writer = Writer(
+        stack,
+        table,
+        application=JOBS / job,
+        arguments=arguments,
+        hudi_options=HEARTBEATS,
+        identity="first",
+    )
+    writer.run()
+    assert writer.exit_code == 0, writer.log[-3000:]
+
+
+def _portions(tables):
+    return [tables[begin : begin + PORTION] for begin in range(0, len(tables), PORTION)]
 
 
 def leftovers(table):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, TableUnreadableError
 from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.commit import find_commit
 from airflow_occ_provider.jobs.identity import Signature
@@ -87,6 +87,14 @@ def test_a_committed_attempt(folder, table):
     assert facts["instant"] == T1
     assert facts["partitions"] == ["p=1", "p=2", "p=3"]
     assert (facts["file_groups"], facts["records"]) == (4, 15)
+
+
+def test_a_driver_killed_after_its_commit_is_tried_again_to_find_it(folder, table):
+    begin(folder, T1)
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    error = settle(table, SIGNATURE, DriverLog(), -9).error()
+    assert isinstance(error, DriverKilledError)
+    assert (error.retry, error.committed) == (True, True)
 
 
 def test_an_error_after_the_commit_is_an_error_that_says_committed(folder, table):
