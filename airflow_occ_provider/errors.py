@@ -168,7 +168,14 @@ class RolledBackError(AttemptError):
 
 
 class DataLossError(AttemptError):
-    """The commit is in the table, but somebody deleted files of it."""
+    """The commit is in the table, but somebody deleted files of it.
+
+    :param instant: requested time of the commit.
+    """
+
+    def __init__(self, message: str, *, instant: str, remedy: str) -> None:
+        self.instant = instant
+        super().__init__(message, outcome="rolled_back", remedy=remedy, committed=True)
 
 
 class DanglingFilesError(AttemptError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -31,10 +31,9 @@ class Loss:
         """Return the error that it deserves: never a success."""
         return DataLossError(
             f"data loss: {self}",
-            outcome="rolled_back",
+            instant=self.instant,
             remedy="find who wrote with single-writer settings just before that rollback and give it "
             f"HudiWriteOperator; then CALL rollback_to_instant for {self.instant}, and clear the task",
-            committed=True,
         )
 
     def __str__(self) -> str:
@@ -65,6 +64,25 @@ def audit(
     if culprit is None and not missing:
         return None
     return Loss(instant.time, culprit, missing, len(metadata.paths))
+
+
+def built_upon(snapshot: Snapshot, time: str) -> Instant | None:
+    """Return a write, pending or done, that touches file groups of an older commit.
+
+    Where there is none, the commit can be rolled back without taking anybody else's rows along.
+
+    :param time: requested time of the commit.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    commit = snapshot.timeline.find(time)
+    groups = _touched(snapshot, commit) if commit else frozenset()
+    others = (one for one in snapshot.timeline if one.is_write and one.time != time)
+    return next((one for one in others if one.time > time and groups & _touched(snapshot, one)), None)
+
+
+def _touched(snapshot: Snapshot, write: Instant) -> frozenset[FileGroup]:
+    told = snapshot.commit(write) if write.completed else snapshot.profile(write)
+    return told.file_groups | told.replaced if told else frozenset()
 
 
 def _absent(snapshot: Snapshot, paths: Iterable[str]) -> tuple[str, ...]:

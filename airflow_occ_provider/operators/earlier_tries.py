@@ -8,9 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from airflow_occ_provider.errors import FenceError, TableUnreadableError
+from airflow_occ_provider.errors import (
+    CommitStateUnknownError,
+    DataLossError,
+    FenceError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import remove_leftovers
+from airflow_occ_provider.jobs.audit import built_upon
+from airflow_occ_provider.jobs.commit import Commit, earlier_commit
 from airflow_occ_provider.jobs.driver_process import ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
@@ -27,7 +34,7 @@ class EarlierTries:
     :param run: the task run.
     :param open_table: opens a table by its base path.
     :param rule: how the writers' heartbeats are judged.
-    :param fence: has Hudi roll back the failed writes of a table.
+    :param clean: has Hudi roll back the failed writes of a table, and some instants.
     :param log: the task's log.
     """
 
@@ -36,13 +43,13 @@ class EarlierTries:
         run: TaskRun,
         open_table: Callable[[str], HudiTable],
         rule: HeartbeatRule,
-        fence: Callable[[str], None],
+        clean: Callable[[str, Sequence[str]], None],
         log: Any,
     ) -> None:
         self._run = run
         self._open_table = open_table
         self._rule = rule
-        self._fence = fence
+        self._clean = clean
         self._log = log
 
     def end_drivers(self) -> None:
@@ -64,6 +71,55 @@ class EarlierTries:
             self._log.info("The driver of try %s, %s, was %s.", attempt.try_number, attempt.driver, end)
             remove_leftovers(attempt.identity)
             self._run.keep(replace(attempt, end=end, ended_ms=_now_ms()))
+
+    def commit(self, table: str, digest: str) -> Commit | None:
+        """Return what an earlier try committed, with all its data.
+
+        :param table: base path of the table.
+        :param digest: of this try's work.
+        :raises CommitStateUnknownError: if nobody can tell whether a commit is this try's work.
+        :raises DataLossError: if files of the commit are gone, and it was not our own fence.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        record = self._run.record
+        try:
+            commit = self._find(table)
+        except DataLossError as loss:
+            if not self._was_fenced(loss.instant) or built_upon(
+                self._open_table(table).snapshot(), loss.instant
+            ):
+                raise
+            self._log.warning(
+                "%s. Our own fence did it, so it is rolled back and made anew.", loss.message
+            )
+            self._clean(table, (loss.instant,))
+            commit = self._find(table)
+        if commit is None:
+            return None
+        cleared = any(one.max_tries != self._run.now.max_tries for one in record.attempts)
+        if cleared and record.digest != digest:
+            raise CommitStateUnknownError(
+                f"commit {commit.instant.time} of this task run was made with another application, "
+                "other arguments or another table than this try has: whether it is this try's work "
+                "cannot be told",
+                remedy="if it is, mark the task as success; if not, delete hudi_write from the "
+                "task's state store and clear the task",
+            )
+        self._log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
+        return commit
+
+    def _find(self, table: str) -> Commit | None:
+        record = self._run.record
+        return earlier_commit(
+            self._open_table(table),
+            record.identity,
+            record.since or "",
+            must_exist=record.touched_table,
+        )
+
+    def _was_fenced(self, instant: str) -> bool:
+        attempts = self._run.record.attempts
+        return any(instant in attempt.instants and not attempt.end for attempt in attempts)
 
     def close(self) -> None:
         """Settle them all: the commit that was to be made is in the table."""
@@ -116,7 +172,7 @@ class EarlierTries:
             attempt.driver,
             ", ".join(fence.instants),
         )
-        self._fence(attempt.table)
+        self._clean(attempt.table, ())
 
     def _retire(self, table: HudiTable, ghosts: Sequence[str]) -> list[str]:
         retired = []

@@ -23,7 +23,7 @@ from airflow_occ_provider.hudi.options import is_secret
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
-from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit, earlier_commit
+from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
@@ -187,14 +187,14 @@ class HudiWriteOperator(SparkAttemptOperator):
             run,
             lambda table: open_table(table, self.storage_conn_id),
             rule,
-            lambda table: self._fence(context, run, table),
+            lambda table, instants: self._clean(context, run, table, instants),
             self.log,
         )
         tries.end_drivers()
-        commit = self._earlier_commit(run)
+        commit = tries.commit(self.table, self._digest)
         if commit is None and run.record.unsettled:
             wait = tries.settle()
-            commit = self._earlier_commit(run)
+            commit = tries.commit(self.table, self._digest)
             if wait and commit is None:
                 self._wait(run, wait, rule)
         if commit:
@@ -202,25 +202,6 @@ class HudiWriteOperator(SparkAttemptOperator):
         elif run.record.digest not in ("", self._digest):
             self.log.info("The task's application, arguments or table are others than before.")
             run.renew()
-        return commit
-
-    def _earlier_commit(self, run: TaskRun) -> Commit | None:
-        record = run.record
-        commit = earlier_commit(
-            self._table, record.identity, record.since or "", must_exist=record.touched_table
-        )
-        if commit is None:
-            return None
-        self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
-        cleared = any(one.max_tries != run.now.max_tries for one in record.attempts)
-        if cleared and record.digest != self._digest:
-            raise CommitStateUnknownError(
-                f"commit {commit.instant.time} of this task run was made with another application, "
-                "other arguments or another table than this try has: whether it is this try's work "
-                "cannot be told",
-                remedy="if it is, mark the task as success; if not, delete hudi_write from the "
-                "task's state store and clear the task",
-            )
         return commit
 
     def _wait(self, run: TaskRun, wait: Wait, rule: HeartbeatRule) -> None:
@@ -240,9 +221,10 @@ class HudiWriteOperator(SparkAttemptOperator):
             method_name=self.execute_after_wait.__name__,
         )
 
-    def _fence(self, context: Context, run: TaskRun, table: str) -> None:
+    def _clean(self, context: Context, run: TaskRun, table: str, instants: Sequence[str]) -> None:
+        """Have Hudi roll back a table's failed writes, and some instants."""
         preparation = self._prepare(context, run)
-        job = replace(self._job, application=clean_job.__file__, arguments=(table,))
+        job = replace(self._job, application=clean_job.__file__, arguments=(table, *instants))
         log = DriverLog()
         with prepared(job, preparation.options, preparation.site) as submission:
             exit_code = self._submit(context, submission, Follower(log))
