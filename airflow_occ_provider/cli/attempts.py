@@ -30,7 +30,10 @@ def attempts(args: argparse.Namespace) -> None:
         tables, unreadable = {}, error.message
     except OccError as error:
         raise SystemExit(f"airflow hudi attempts: {error}") from error
-    described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
+    try:
+        described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
+    except OccError as error:
+        raise SystemExit(f"airflow hudi attempts: {error}") from error
     if args.output == "json":
         print(json.dumps({**_run(record), "attempts": described}, indent=2))
         return

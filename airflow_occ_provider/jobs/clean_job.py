@@ -47,7 +47,8 @@ def given_options(hudi):
     """Return what this driver was given; what signs a commit has no place in a clean."""
     given = hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
     names = given.stringPropertyNames()
-    return {key: given.getProperty(key) for key in names if key.startswith("hoodie.")}
+    options = {key: given.getProperty(key) for key in names if key.startswith("hoodie.")}
+    return {**options, "hoodie.table.services.enabled": "true"}  # else Hudi's clean() does nothing
 
 
 if __name__ == "__main__":

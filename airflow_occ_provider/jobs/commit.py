@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -88,31 +88,66 @@ def _signed(
 
 
 def earlier_commit(
-    table: HudiTable, identity: str, since: str, *, must_exist: bool = False
+    table: HudiTable,
+    identities: Sequence[str],
+    since: str,
+    told: Sequence[str] = (),
+    *,
+    must_exist: bool = False,
 ) -> Commit | None:
     """Find what an earlier try of a task run committed, and see that its data is still there.
 
-    :param identity: uuid of the task run.
+    :param identities: of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
+    :param told: requested times of writes that earlier tries asked for.
     :param must_exist: whether the table is known to have existed: then one that is not there is a
         storage that does not show it.
-    :raises CommitStateUnknownError: if only archived instants can tell, and they cannot be read.
+    :raises CommitStateUnknownError: if only archived instants can tell, and they cannot be read; or
+        if a write that was told is completed without a signature.
     :raises DataLossError: if the commit is there and files of it are gone.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(missing_ok=not must_exist)
     try:
-        commit = find_commit(snapshot, identity, since)
+        commits = (find_commit(snapshot, identity, since) for identity in identities)
+        commit = next(filter(None, commits), None)
     except HistoryUnreadableError as error:
         raise CommitStateUnknownError(
             f"commit state unknown: an earlier try may have committed, and {error.message}",
-            remedy=f"{error.remedy}; or look there for _airflow_identity={identity}: if it is in no "
-            "commit, delete hudi_write from the task's state store and clear the task",
+            remedy=f"{error.remedy}; or look there for _airflow_identity={identities[0]}: if it is in "
+            "no commit, delete hudi_write from the task's state store and clear the task",
         ) from error
-    loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
+    if commit is None:
+        _refuse_unsigned(snapshot, told)
+        return None
+    loss = audit(table, snapshot, commit.instant, commit.metadata)
     if loss:
         raise loss.error()
     return commit
+
+
+def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> int:
+    """Count the write commits of the active timeline that a task run has signed.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
+    told = filter(None, map(snapshot.commit, young))
+    signed = (Signature.from_extra(one.extra) for one in told if not one.is_table_service)
+    return sum(1 for one in signed if one and one.identity in identities)
+
+
+def _refuse_unsigned(snapshot: Snapshot, told: Iterable[str]) -> None:
+    for time in told:
+        found = snapshot.timeline.find(time)
+        metadata = snapshot.commit(found) if found and found.completed and found.is_write else None
+        if metadata and not metadata.is_table_service and not Signature.from_extra(metadata.extra):
+            raise CommitStateUnknownError(
+                f"commit state unknown: {found} was completed by an earlier try, but it is not signed",
+                remedy="leave hoodie.datasource.write.commitmeta.key.prefix alone in the job; if that "
+                "commit is this task's work, mark the task as success, else delete hudi_write from its "
+                "state store and clear it",
+            )
 
 
 def _may_be_younger(time: str, since: str) -> bool:

@@ -58,6 +58,10 @@ class DriverProcess:
         """Describe a process of this host."""
         return cls(ProcessTable.here(), pid, _started(pid))
 
+    def has_its_id(self) -> bool:
+        """Whether its id has not gone to another process; its session keeps it while anyone lives."""
+        return _started(self.pid) in (0, self.started)
+
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {**asdict(self.table), "pid": self.pid, "started": self.started}

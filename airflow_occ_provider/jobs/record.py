@@ -25,7 +25,7 @@ class Attempt:
     :param identity: what its commits are signed with.
     :param table: base path of the table that it writes.
     :param started_ms: epoch milliseconds at which its driver was started.
-    :param driver: its process; ``None`` in an attempt that was told by an unknown host.
+    :param driver: its process; ``None`` before it was started.
     :param instants: requested times of its writes, as they were told.
     :param end: how the end of its driver was observed; empty while it was not.
     :param ended_ms: epoch milliseconds at which that was observed.
@@ -89,12 +89,10 @@ class TryKey:
 
     :param number: from 1; a clear goes on counting.
     :param max_tries: raised by every clear of the user, and by nothing else.
-    :param instance_id: Airflow's id of the task instance, a new one for each try.
     """
 
     number: int
     max_tries: int
-    instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,9 @@ class TaskRecord:
 
     :param identity: what the commits of this run are signed with.
     :param digest: of the rendered work that the identity stands for.
-    :param since: the table's youngest completed write before the first attempt, or empty.
+    :param since: the table's youngest completed write before the first attempt, or empty; ``None``
+        while there was no attempt.
+    :param abandoned: earlier identities of the same work, whose arguments were others.
     :param last_try: the try that wrote this record last.
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
@@ -113,19 +113,22 @@ class TaskRecord:
     identity: str = field(default_factory=new_identity)
     digest: str = ""
     since: str | None = None
-    last_try: TryKey = TryKey(0, 0, "")
+    abandoned: tuple[str, ...] = ()
+    last_try: TryKey = TryKey(0, 0)
     succeeded: bool = False
     attempts: tuple[Attempt, ...] = ()
     waiting: Waiting | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; the oldest attempts are dropped once nothing depends on them."""
-        attempts = self.attempts[-_ATTEMPTS_KEPT:]
+        """Return it as JSON values, with the youngest attempts and all unsettled ones."""
+        old = len(self.attempts) - _ATTEMPTS_KEPT
+        attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
         return {
             "format": _FORMAT,
             "identity": self.identity,
             "digest": self.digest,
             "since": self.since,
+            "abandoned": list(self.abandoned),
             "last_try": asdict(self.last_try),
             "succeeded": self.succeeded,
             "attempts": [attempt.to_json() for attempt in attempts],
@@ -144,19 +147,12 @@ class TaskRecord:
             identity=kept["identity"],
             digest=kept["digest"],
             since=kept["since"],
+            abandoned=tuple(kept["abandoned"]),
             last_try=TryKey(**kept["last_try"]),
             succeeded=kept["succeeded"],
             attempts=tuple(map(Attempt.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
         )
-
-    def is_of(self, now: TryKey) -> bool:
-        """Whether it belongs to the run of a try; a run that was made anew has its name only.
-
-        Databases that do not enforce foreign keys (SQLite) keep the state of a deleted run.
-        """
-        last = self.last_try
-        return now.number > last.number or now.instance_id == last.instance_id
 
     def wants_again(self, now: TryKey) -> bool:
         """Whether the user cleared the task after it had succeeded: he wants it to write again."""
@@ -168,18 +164,37 @@ class TaskRecord:
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
 
     @property
-    def touched_table(self) -> bool:
-        """Whether the table is known to have existed."""
-        return bool(self.since) or any(attempt.instants for attempt in self.attempts)
+    def identities(self) -> tuple[str, ...]:
+        """Every identity with which the work of this run may have been signed."""
+        return (self.identity, *self.abandoned)
 
-    def renewed(self) -> TaskRecord:
-        """Return it with a fresh identity; the attempts stay, to be settled and shown."""
+    def instants_in(self, table: str) -> tuple[str, ...]:
+        """Return the requested times that attempts at this work, as jobs of one table, have told."""
+        return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
+
+    def knows(self, table: str) -> bool:
+        """Whether a table is known to have existed."""
+        return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
+
+    def _at_work_on(self, table: str) -> list[Attempt]:
+        return [one for one in self.attempts if one.identity in self.identities and one.table == table]
+
+    def again(self) -> TaskRecord:
+        """Return it for work that is wanted anew; the attempts stay, to be settled and shown."""
         return TaskRecord(attempts=self.attempts, last_try=self.last_try)
+
+    def abandon(self, digest: str) -> TaskRecord:
+        """Return it with a fresh identity for other arguments; a commit of the old one still counts.
+
+        :param digest: of the rendered work.
+        """
+        abandoned = (*self.abandoned, self.identity)
+        return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
 
     def with_attempt(self, attempt: Attempt) -> TaskRecord:
         """Return it with an attempt added, or the one of the same try and start replaced."""
-        others = [a for a in self.attempts if (a.try_number, a.started_ms) != _key(attempt)]
-        return replace(self, attempts=(*others, attempt))
+        known = {_key(one): one for one in self.attempts} | {_key(attempt): attempt}
+        return replace(self, attempts=tuple(known.values()))
 
 
 def _key(attempt: Attempt) -> tuple[int, int]:

@@ -31,6 +31,7 @@ class Wait:
     """The attempt may still write, or nobody can tell yet.
 
     :param reason: for people.
+    :param table: base path of the table where it may still write.
     :param instants: requested times of the instants that are waited for; empty for a plain pause.
     :param until_ms: epoch milliseconds at which a plain pause ends.
     :param ended_ms: epoch milliseconds since which its driver is known to be dead, so that a
@@ -38,6 +39,7 @@ class Wait:
     """
 
     reason: str
+    table: str
     instants: tuple[str, ...] = ()
     until_ms: int = 0
     ended_ms: int = 0
@@ -58,24 +60,28 @@ class Look:
     """The table at one moment.
 
     :param pending: requested times of the pending writes.
+    :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
     :param now_ms: epoch milliseconds of the look.
     :param rule: how heartbeats are judged.
     """
 
     pending: frozenset[str]
+    over: frozenset[str]
     ticks: Mapping[str, int]
     now_ms: int
     rule: HeartbeatRule
 
     @classmethod
     def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> Look:
-        """Look at a snapshot; heartbeats first would tell of writers that have ended since.
+        """Look at a snapshot.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
         pending = frozenset(instant.time for instant in snapshot.timeline.pending_writes())
-        return cls(pending, snapshot.heartbeats(), now_ms, rule)
+        completed = frozenset(instant.time for instant in snapshot.timeline.completed_writes())
+        taken = frozenset[str]().union(*(victims for _, victims in snapshot.rollbacks()))
+        return cls(pending, completed | (taken - pending), snapshot.heartbeats(), now_ms, rule)
 
     def live(self, instants: Iterable[str], ended_ms: int = 0) -> tuple[str, ...]:
         """Return those that are pending with a heartbeat that has not expired.
@@ -142,8 +148,12 @@ def dangling(attempts: Iterable[Attempt], snapshot: Snapshot) -> tuple[Dangling,
     found = []
     for time in fenced:
         markers = () if snapshot.timeline.find(time) else snapshot.markers(time)
-        if markers:
-            names = sorted(f"{one.partition}/{one.data_file}".lstrip("/") for one in markers)
+        names = sorted(
+            f"{one.partition}/{one.data_file}".lstrip("/")
+            for one in markers
+            if one.data_file in snapshot.data_files(one.partition)
+        )
+        if names:
             found.append(Dangling(time, tuple(names), time < oldest))
     return tuple(found)
 
@@ -169,6 +179,7 @@ def _observed(attempt: Attempt, look: Look) -> Settled | Wait:
     return Wait(
         f"nobody read the log of try {attempt.try_number} to its end, so {', '.join(untold)} may be "
         "what it left; its heartbeat will tell",
+        attempt.table,
         untold,
         ended_ms=ended_ms,
     )
@@ -180,22 +191,23 @@ def _unobserved(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settle
     where = f"try {attempt.try_number} ran as {attempt.driver}, and nobody saw it end"
     live = look.live(known)
     if live:
-        return Wait(f"{where}: its instant {', '.join(live)} is still beating", live)
+        return Wait(f"{where}: its instant {', '.join(live)} is still beating", attempt.table, live)
     if known:
         return Fence(tuple(known))
-    if attempt.instants:
+    if look.over.intersection(attempt.instants):
         return Settled()
-    return _silent(where, look, waiting)
+    return _silent(attempt, where, look, waiting)
 
 
-def _silent(where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
-    """Of an attempt that told no instant: whatever beats now may be its own."""
-    if waiting is None:
+def _silent(attempt: Attempt, where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
+    """Of an attempt that told no instant of this table: whatever beats may be its own."""
+    if waiting is None or not waiting.instants:
         beating = look.live(look.pending)
         if beating:
-            return Wait(f"{where}: {', '.join(beating)} may be its own", beating)
+            return Wait(f"{where}: {', '.join(beating)} may be its own", attempt.table, beating)
     tolerance_ms = look.rule.interval_ms * look.rule.tolerable_misses
     until_ms = (waiting.since_ms if waiting else look.now_ms) + tolerance_ms
     if look.now_ms >= until_ms:
         return Settled()
-    return Wait(f"{where}: it had told no instant, and is given time to show one", until_ms=until_ms)
+    reason = f"{where}: it had told no instant, and is given time to show one"
+    return Wait(reason, attempt.table, until_ms=until_ms)

@@ -48,6 +48,7 @@ class ClientDriver:
     :param hook: the hook; its ``submit`` and its reading of the log are extended in place.
     :param follower: who is told what it does.
     :param environment: environment of the driver.
+    :param identity: by which it, and all that it starts, is known on this host.
     :param killed: set when the task was asked to stop.
     """
 
@@ -56,10 +57,12 @@ class ClientDriver:
         hook: Any,
         follower: Follower,
         environment: Mapping[str, str],
+        identity: str,
         killed: threading.Event,
     ) -> None:
         self._hook = hook
         self._follower = follower
+        self._identity = identity
         self._killed = killed
         self.log_read = False
         read, build = hook._process_spark_submit_log, hook._build_spark_submit_command
@@ -79,10 +82,20 @@ class ClientDriver:
         process = self._hook._submit_sp
         return process.returncode if process else None
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and nothing of it is alive on this host."""
+        return self.exit_code is not None and not _marked(self._identity)
+
     def end(self) -> bool:
         """End it, and see it end; ``False`` if it was not running."""
         process = self._hook._submit_sp
-        return process is not None and end_session(process)
+        if process is None:
+            return False
+        was_running = end_session(process)
+        if _marked(self._identity):  # a wrapper has put it into a session of its own
+            end_survivors(self._identity)
+        return was_running
 
     def _follow(self, lines: Iterator[str]) -> Iterator[str]:
         self._open_gate()
@@ -101,6 +114,8 @@ class ClientDriver:
     def _open_gate(self) -> None:
         process = self._hook._submit_sp
         self._follower.on_start(DriverProcess.of(process.pid))
+        if self._killed.is_set():
+            self.end()
         with contextlib.suppress(BrokenPipeError):  # it ended before: its log says why
             process.stdin.write("\n")
             process.stdin.close()
@@ -129,18 +144,24 @@ def end_session(driver: subprocess.Popen[str]) -> bool:
     return was_running
 
 
-def end_survivors(identity: str) -> tuple[list[int], list[int]]:
+def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[list[int], list[int]]:
     """End every process of this host that belongs to a task run's drivers, and see them end.
 
     They are known by a variable of their environment, which also a wrapper that puts
-    ``spark-submit`` into a session of its own hands on.
+    ``spark-submit`` into a session of its own hands on, and by the session of the driver.
 
     :param identity: of the task run.
+    :param driver: the driver's process, if it is one of this host.
     :return: the ids of the processes that were alive, and of those that still are.
     """
-    found = [process.pid for process in _marked(identity)]
-    _end(lambda: _marked(identity))
-    return found, [process.pid for process in _marked(identity)]
+
+    def living() -> list[psutil.Process]:
+        session = _session_of(driver.pid) if driver and driver.has_its_id() else []
+        return [*{*_marked(identity), *session}]
+
+    found = [process.pid for process in living()]
+    _end(living)
+    return found, [process.pid for process in living()]
 
 
 def _gate() -> list[str]:

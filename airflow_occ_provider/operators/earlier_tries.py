@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +21,8 @@ from airflow_occ_provider.jobs.driver_process import ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.operators.driver import end_survivors
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.operators.told_attempt import tell_retired
 from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
@@ -53,35 +53,38 @@ class EarlierTries:
         self._log = log
 
     def end_drivers(self) -> None:
-        """End the drivers of earlier tries that live on this host, and write down what was seen.
+        """End what earlier tries have running on this host, and write down what was seen.
 
-        :raises FenceError: if one does not end.
+        :raises FenceError: if something does not end.
         """
         for attempt in self._run.record.unsettled:
-            here = ProcessTable.here()
-            if attempt.end or not (attempt.driver and here.proves(attempt.driver.table)):
-                continue
-            found, left = end_survivors(attempt.identity)
+            ours = attempt.driver and ProcessTable.here().proves(attempt.driver.table)
+            found, left = end_survivors(attempt.identity, attempt.driver if ours else None)
             if left:
                 raise FenceError(
                     f"processes {left} of the driver of try {attempt.try_number} do not end",
                     remedy="look what they wait for (a dead mount?), end them, and clear the task",
                 )
-            end = f"ended by try {self._run.now.number}" if found else "found ended"
-            self._log.info("The driver of try %s, %s, was %s.", attempt.try_number, attempt.driver, end)
             remove_leftovers(attempt.identity)
-            self._run.keep(replace(attempt, end=end, ended_ms=_now_ms()))
+            if ours and not attempt.end:
+                end = f"ended by try {self._run.now.number}" if found else "found ended"
+                self._log.info(
+                    "The driver of try %s, %s, was %s.", attempt.try_number, attempt.driver, end
+                )
+                self._run.keep(replace(attempt, end=end, ended_ms=now_ms()))
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, with all its data.
 
         :param table: base path of the table.
         :param digest: of this try's work.
-        :raises CommitStateUnknownError: if nobody can tell whether a commit is this try's work.
+        :raises CommitStateUnknownError: if nobody can tell, or whether a commit is this try's work.
         :raises DataLossError: if files of the commit are gone, and it was not our own fence.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         record = self._run.record
+        if record.since is None:
+            return None
         try:
             commit = self._find(table)
         except DataLossError as loss:
@@ -96,7 +99,8 @@ class EarlierTries:
             commit = self._find(table)
         if commit is None:
             return None
-        cleared = any(one.max_tries != self._run.now.max_tries for one in record.attempts)
+        own = (one for one in record.attempts if one.identity in record.identities)
+        cleared = any(one.max_tries != self._run.now.max_tries for one in own)
         if cleared and record.digest != digest:
             raise CommitStateUnknownError(
                 f"commit {commit.instant.time} of this task run was made with another application, "
@@ -112,9 +116,10 @@ class EarlierTries:
         record = self._run.record
         return earlier_commit(
             self._open_table(table),
-            record.identity,
+            record.identities,
             record.since or "",
-            must_exist=record.touched_table,
+            record.instants_in(table),
+            must_exist=record.knows(table),
         )
 
     def _was_fenced(self, instant: str) -> bool:
@@ -126,9 +131,9 @@ class EarlierTries:
         for attempt in self._run.record.unsettled:
             if attempt.end:
                 table = self._open_table(attempt.table)
-                look = Look.at(table.snapshot(), _now_ms(), self._rule)
+                look = Look.at(table.snapshot(), now_ms(), self._rule)
                 ghosts = [time_ for time_ in attempt.instants if time_ in look.pending]
-                self._tell(attempt, self._retire(table, ghosts))
+                tell_retired(self._log, f"Try {attempt.try_number}", self._retire(table, ghosts))
             self._run.settle(attempt)
 
     def settle(self) -> Wait | None:
@@ -140,8 +145,8 @@ class EarlierTries:
         for attempt in self._run.record.unsettled:
             wait = self._settle(attempt)
             if wait:
-                waiting = self._run.wait(wait.reason, wait.instants, _now_ms())
-                seconds = (_now_ms() - waiting.since_ms) / 1000
+                waiting = self._run.wait(wait.reason, wait.instants, now_ms())
+                seconds = (now_ms() - waiting.since_ms) / 1000
                 self._log.info("Waiting (%.0f s so far): %s", seconds, wait.reason)
                 return wait
         return None
@@ -149,12 +154,12 @@ class EarlierTries:
     def _settle(self, attempt: Attempt) -> Wait | None:
         table = self._open_table(attempt.table)
         for fences_left in reversed(range(_FENCES)):
-            look = Look.at(table.snapshot(missing_ok=not attempt.instants), _now_ms(), self._rule)
+            look = Look.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self._rule)
             step = judge(attempt, look, self._run.record.waiting)
             if isinstance(step, Wait):
                 return step
             if isinstance(step, Settled):
-                self._tell(attempt, self._retire(table, step.ghosts))
+                tell_retired(self._log, f"Try {attempt.try_number}", self._retire(table, step.ghosts))
                 self._run.settle(attempt)
                 return None
             if fences_left:
@@ -181,16 +186,3 @@ class EarlierTries:
                 if table.retire_heartbeat(time_):
                     retired.append(time_)
         return retired
-
-    def _tell(self, attempt: Attempt, retired: Sequence[str]) -> None:
-        for instant in retired:
-            self._log.info(
-                "Try %s left instant %s unfinished; its heartbeat was removed, so that nobody waits "
-                "for it and the next lazy clean rolls it back.",
-                attempt.try_number,
-                instant,
-            )
-
-
-def _now_ms() -> int:
-    return round(time.time() * 1000)

@@ -23,7 +23,7 @@ from airflow_occ_provider.hudi.options import is_secret
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
-from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
+from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit, count_commits
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
@@ -35,7 +35,7 @@ from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
-from airflow_occ_provider.operators.task_run import TaskRun, known_state
+from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
 from airflow_occ_provider.operators.told_attempt import ToldAttempt
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
@@ -142,15 +142,8 @@ class HudiWriteOperator(SparkAttemptOperator):
         """
         return self._execute(context)
 
-    def execute_after_wait(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on after ``HudiSurvivorTrigger`` has fired."""
-        if event["status"] == "timeout":
-            waiting = self._task_run(context).record.waiting
-            raise CommitStateUnknownError(
-                f"commit state unknown: after {self.survivor_timeout} still "
-                f"{waiting.reason if waiting else 'waiting for an earlier try'}",
-                remedy="end that driver, or wait for its commit; then clear the task",
-            )
+    def execute_after_wait(self, context: Context, event: object) -> dict[str, Any]:  # noqa: ARG002
+        """Go on after ``HudiSurvivorTrigger`` has fired, whatever it says: the table decides."""
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -165,7 +158,7 @@ class HudiWriteOperator(SparkAttemptOperator):
             "seconds": round(time.monotonic() - started, 1),
         }
         self._tell_outlets(context, result)
-        self._tell_dangling(run)
+        self._tell_oddities(run)
         run.succeed()
         return result
 
@@ -201,20 +194,26 @@ class HudiWriteOperator(SparkAttemptOperator):
             tries.close()
         elif run.record.digest not in ("", self._digest):
             self.log.info("The task's application, arguments or table are others than before.")
-            run.renew()
+            run.abandon(self._digest)
         return commit
 
     def _wait(self, run: TaskRun, wait: Wait, rule: HeartbeatRule) -> None:
-        waiting = run.record.waiting
-        since_ms = waiting.since_ms if waiting else 0
+        since_ms = run.record.waiting.since_ms if run.record.waiting else now_ms()
+        deadline_ms = since_ms + round(self.survivor_timeout.total_seconds() * 1000)
+        if now_ms() >= deadline_ms:
+            run.stop_waiting()
+            raise CommitStateUnknownError(
+                f"commit state unknown: after {self.survivor_timeout} still {wait.reason}",
+                remedy="end that driver, or wait for its commit; then clear the task",
+            )
         self.defer(
             trigger=HudiSurvivorTrigger(
-                table=self.table,
+                table=wait.table,
                 storage_conn_id=self.storage_conn_id,
                 instants=wait.instants,
                 until_ms=wait.until_ms,
                 ended_ms=wait.ended_ms,
-                deadline_ms=since_ms + round(self.survivor_timeout.total_seconds() * 1000),
+                deadline_ms=deadline_ms,
                 interval_ms=rule.interval_ms,
                 tolerable_misses=rule.tolerable_misses,
             ),
@@ -224,6 +223,7 @@ class HudiWriteOperator(SparkAttemptOperator):
     def _clean(self, context: Context, run: TaskRun, table: str, instants: Sequence[str]) -> None:
         """Have Hudi roll back a table's failed writes, and some instants."""
         preparation = self._prepare(context, run)
+        refuse_unproven(self._job, preparation.site)
         job = replace(self._job, application=clean_job.__file__, arguments=(table, *instants))
         log = DriverLog()
         with prepared(job, preparation.options, preparation.site) as submission:
@@ -273,13 +273,14 @@ class HudiWriteOperator(SparkAttemptOperator):
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)
-        with prepared(self._job, preparation.options, preparation.site) as submission:
-            try:
+        self._forget_driver()
+        try:
+            with prepared(self._job, preparation.options, preparation.site) as submission:
                 self._submit(context, submission, told.follower)
-            except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
-                if self._exit_code is not None:
-                    self._settle(preparation, told)
-                raise
+        except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
+            if self._driver_ended:
+                self._settle(preparation, told)
+            raise
         settlement = self._settle(preparation, told)
         error = settlement.error()
         if error is None and self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
@@ -299,11 +300,16 @@ class HudiWriteOperator(SparkAttemptOperator):
         told.settled(settlement)
         return settlement
 
-    def _tell_dangling(self, run: TaskRun) -> None:
-        """Tell, or raise, if a driver that was fenced wrote on all the same."""
-        if all(attempt.end for attempt in run.record.attempts):
-            return
-        for found in dangling(run.record.attempts, self._table.snapshot()):
+    def _tell_oddities(self, run: TaskRun) -> None:
+        """Tell of more commits than one, and of files that a fenced driver has left.
+
+        :raises DanglingFilesError: if readers see such files.
+        """
+        record, snapshot = run.record, self._table.snapshot(missing_ok=True)
+        commits = count_commits(snapshot, record.identities, record.since or "")
+        if commits > 1:
+            self.log.warning("This task run has %s commits in the table, not one.", commits)
+        for found in dangling(record.attempts, snapshot):
             if found.visible:
                 raise found.error()
             self.log.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)

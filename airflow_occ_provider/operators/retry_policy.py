@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Airflow's UI folds what follows a failed execute; the reason should be seen without a click.
 _LEAVE_FOLDED_GROUP = "::endgroup::"
-SPENT_KEY = "hudi_retries"
+_SPENT_KEY = "hudi_retries"
 
 
 DEFAULT_RETRIES = sum(DEFAULT_BUDGETS.values())
@@ -86,14 +86,14 @@ class _Spent:
     def __init__(self, context: Context | None, max_tries: int) -> None:
         self._store: Any = cast("Any", context).get("task_state_store") if context else None
         self._max_tries = max_tries
-        kept: Any = self._store.get(SPENT_KEY) if self._store else None
+        kept: Any = self._store.get(_SPENT_KEY) if self._store else None
         same = isinstance(kept, dict) and kept.get("max_tries") == max_tries
         self.counts: dict[str, int] = dict(kept["counts"]) if same else {}
 
     def add(self, cause: str) -> None:
         self.counts[cause] = self.counts.get(cause, 0) + 1
         if self._store:
-            self._store.set(SPENT_KEY, {"max_tries": self._max_tries, "counts": self.counts})
+            self._store.set(_SPENT_KEY, {"max_tries": self._max_tries, "counts": self.counts})
 
 
 def _own_retries(context: Context | None, max_tries: int) -> int:

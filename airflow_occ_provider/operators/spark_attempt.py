@@ -13,8 +13,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.jobs.attempt import SparkJob, Submission
+from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, FenceError
+from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE, SparkJob, Submission
+from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.driver import ClientDriver, Follower
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class SparkAttemptOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """End the driver and everything that it started, within Airflow's five seconds."""
         self._killed.set()
-        self._end_driver()
+        if self._driver:
+            self._driver.end()  # without a word: the log's lock may be held where the signal came
 
     @property
     def _env_vars(self) -> dict[str, str]:
@@ -66,8 +68,17 @@ class SparkAttemptOperator(SparkSubmitOperator):
         return self._get_hook()
 
     def _submit(self, context: Context, submission: Submission, follower: Follower) -> int:
-        """Run a submission, follow its log, and return the exit code of the ended driver."""
-        self._hook, self._driver, self._follower = None, None, follower
+        """Run a submission, follow its log, and return the exit code of the ended driver.
+
+        :raises DriverKilledError: if the task was asked to stop before.
+        :raises FenceError: if something of the driver lives on.
+        """
+        self._forget_driver()
+        self._follower = follower
+        if self._killed.is_set():
+            raise DriverKilledError(
+                "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
+            )
         try:
             with self._in_place(submission):
                 super().execute(context)
@@ -76,7 +87,13 @@ class SparkAttemptOperator(SparkSubmitOperator):
                 raise
         finally:
             self._follower = None
-            self._end_driver()
+            if self._driver and self._driver.end():
+                self.log.info("The Spark driver was ended.")
+        if not self._driver_ended:
+            raise FenceError(
+                "something that the driver started does not end",
+                remedy="look in the worker's processes what it waits for, and end it",
+            )
         return self._exit_code or 0
 
     @contextmanager
@@ -103,14 +120,18 @@ class SparkAttemptOperator(SparkSubmitOperator):
                 hook,
                 self._follower,
                 {**os.environ, **self._env_vars},
+                self._env_vars.get(IDENTITY_VARIABLE, ""),
                 self._killed,
             )
         return hook
 
+    def _forget_driver(self) -> None:
+        self._hook, self._driver = None, None
+
+    @property
+    def _driver_ended(self) -> bool:
+        return self._driver is not None and self._driver.ended
+
     @property
     def _exit_code(self) -> int | None:
         return self._driver.exit_code if self._driver else None
-
-    def _end_driver(self) -> None:
-        if self._driver and self._driver.end():
-            self.log.info("The Spark driver was ended.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.errors import (
@@ -16,29 +18,31 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
 )
 from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord, TryKey, Waiting
-from airflow_occ_provider.operators.retry_policy import SPENT_KEY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_SAVE_TRIES = 3
-_SAVE_PAUSE_S = 1.0
+_log = logging.getLogger(__name__)
+_TRIES = 3
+_PAUSE_S = 1.0
 
 
 class TaskRun:
     """The record of a task run, as one of its tries reads and goes on writing it.
 
-    Airflow refuses what a try writes after the next one has begun: so a try that was given up,
-    but lives, cannot start a driver any more, as a driver has to be written down first.
+    Airflow gives every try a task instance of its own, and refuses what one writes that is none any
+    more: so a try that was given up, but lives, cannot start a driver once the next one is due, as
+    a driver has to be written down first.
 
     :param context: of the try.
-    :raises CommitStateUnknownError: if the record was written by a newer release.
+    :raises CommitStateUnknownError: if the record was written by another release.
+    :raises StateStoreError: if the state store does not answer.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = cast("Any", context).get("task_state_store")
         ti = context["ti"]
-        self.now = TryKey(ti.try_number, ti.max_tries or 0, str(ti.id))
+        self.now = TryKey(ti.try_number, ti.max_tries or 0)
         self.record = self._read()
 
     def begin(self, digest: str, since: str) -> None:
@@ -50,9 +54,9 @@ class TaskRun:
         if self.record.since is None:
             self._save(replace(self.record, digest=digest, since=since))
 
-    def renew(self) -> None:
-        """Take a fresh identity: what follows is other work."""
-        self._save(self.record.renewed())
+    def abandon(self, digest: str) -> None:
+        """Take a fresh identity: the arguments are others, and nothing was committed with the old."""
+        self._save(self.record.abandon(digest))
 
     def keep(self, attempt: Attempt) -> None:
         """Write an attempt down."""
@@ -70,13 +74,19 @@ class TaskRun:
         self._save(replace(self.record, waiting=waiting))
         return waiting
 
+    def stop_waiting(self) -> None:
+        """Write down that nothing is waited for; a later wait begins anew."""
+        self._save(replace(self.record, waiting=None))
+
     def succeed(self) -> None:
         """Write down that the run did its work; called last."""
         self._save(replace(self.record, succeeded=True, waiting=None))
 
     def _read(self) -> TaskRecord:
-        kept = self._store.get(RECORD_KEY) if self._store is not None else None
+        kept = self._ask("get", RECORD_KEY) if self._store is not None else None
         if kept is None:
+            if self.now.number > 1:
+                _log.warning("There is no record of the tries before %s.", self.now.number)
             return self._save(TaskRecord())
         try:
             record = TaskRecord.from_json(kept)
@@ -86,32 +96,28 @@ class TaskRun:
                 remedy="run the task with the release that wrote it, or, if no commit of this run is "
                 f"in the table, delete {RECORD_KEY} from the task's state store",
             ) from error
-        if not record.is_of(self.now):
-            self._store.delete(RECORD_KEY)
-            self._store.delete(SPENT_KEY)
-            return self._save(TaskRecord())
-        return self._save(record.renewed() if record.wants_again(self.now) else record)
+        return self._save(record.again() if record.wants_again(self.now) else record)
 
     def _save(self, record: TaskRecord) -> TaskRecord:
         self.record = replace(record, last_try=self.now)
         if self._store is not None:
-            self._write(self.record.to_json())
+            self._ask("set", RECORD_KEY, self.record.to_json(), retention=NEVER_EXPIRE)
         return self.record
 
-    def _write(self, value: dict[str, Any]) -> None:
-        for left in reversed(range(_SAVE_TRIES)):
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        for left in reversed(range(_TRIES)):
             try:
-                self._store.set(RECORD_KEY, value)
-                return
-            except (AirflowRuntimeError, OSError) as error:
+                return getattr(self._store, method)(*arguments, **options)
+            except (AirflowRuntimeError, OSError, EOFError) as error:
                 if not left:
                     raise StateStoreError(
-                        f"Airflow's task state store did not take the record of try {self.now.number}: "
-                        f"{error}",
+                        f"Airflow's task state store did not {method} the record of try "
+                        f"{self.now.number}: {error}",
                         remedy="nothing, if a younger try of the task is running; else look at the API "
                         "server's log",
                     ) from error
-                time.sleep(_SAVE_PAUSE_S)
+                time.sleep(_PAUSE_S)
+        raise AssertionError("not reached")
 
 
 @contextmanager
@@ -123,4 +129,11 @@ def known_state(run: TaskRun) -> Iterator[None]:
     try:
         yield
     except TableUnreadableError as error:
-        raise (error.after_an_attempt() if run.record.attempts else error) from error
+        if not run.record.attempts:
+            raise
+        raise error.after_an_attempt() from error
+
+
+def now_ms() -> int:
+    """Return the epoch milliseconds of this host's clock."""
+    return round(time.time() * 1000)

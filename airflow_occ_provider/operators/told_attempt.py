@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from airflow_occ_provider.jobs.outcome import DriverLog
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.operators.driver import Follower
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 
 
 class ToldAttempt:
@@ -32,7 +32,7 @@ class ToldAttempt:
             max_tries=run.now.max_tries,
             identity=run.record.identity,
             table=table,
-            started_ms=_now_ms(),
+            started_ms=now_ms(),
         )
 
     def ended(self, exit_code: int, *, log_read: bool) -> None:
@@ -42,7 +42,7 @@ class ToldAttempt:
         :param log_read: whether its log was read to its end.
         """
         end = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-        self._keep(end=end, ended_ms=_now_ms(), log_read=log_read)
+        self._keep(end=end, ended_ms=now_ms(), log_read=log_read)
 
     def settled(self, settlement: Settlement) -> None:
         """Write down what the table says of it."""
@@ -70,13 +70,19 @@ class ToldAttempt:
         )
         for line in settlement.lines:
             self._logger.info("Decided by: %s", line)
-        for instant in settlement.retired:
-            self._logger.info(
-                "The driver left instant %s unfinished; its heartbeat was removed, so that nobody "
-                "waits for it and the next lazy clean rolls it back.",
-                instant,
-            )
+        tell_retired(self._logger, "The driver", settlement.retired)
 
 
-def _now_ms() -> int:
-    return round(time.time() * 1000)
+def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
+    """Tell in a task's log which heartbeats were removed.
+
+    :param who: left them.
+    :param instants: requested times.
+    """
+    for instant in instants:
+        logger.info(
+            "%s left instant %s unfinished; its heartbeat was removed, so that nobody waits for it and "
+            "the next lazy clean rolls it back.",
+            who,
+            instant,
+        )

@@ -85,7 +85,7 @@ class HudiSurvivorTrigger(BaseTrigger):
 
     def _live(self) -> tuple[str, ...]:
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
-        snapshot = open_table(self.table, self.storage_conn_id).snapshot(missing_ok=True)
+        snapshot = open_table(self.table, self.storage_conn_id).snapshot()
         return Look.at(snapshot, self._now_ms(), rule).live(self.instants, self.ended_ms)
 
     @staticmethod

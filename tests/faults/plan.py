@@ -39,6 +39,7 @@ def draw(runs: int, seed: int, *, only: str = "") -> list[Fault]:
     """Draw the faults of so many runs."""
     kills = [(point, victim, "") for point, victim in product(POINTS, VICTIMS)]
     freezes = [(point, "frozen", step) for point, step in product(FROZEN_AT, THAWED_AT)]
+    freezes.append(("before", "frozen", "waiting"))
     cells = [cell for cell in (*kills, *freezes) if only in "_".join(cell)]
     dice, drawn = random.Random(seed), []  # noqa: S311
     while len(drawn) < runs:

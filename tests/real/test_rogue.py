@@ -90,7 +90,7 @@ def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_pat
     assert settlement.loss.missing
     assert {name.rpartition("/")[2] for name in settlement.loss.missing}.isdisjoint(data_files(table))
     with pytest.raises(DataLossError):
-        earlier_commit(HudiTable(str(table)), victim.identity, "")
+        earlier_commit(HudiTable(str(table)), (victim.identity,), "")
 
 
 def test_a_commit_that_its_own_clean_took_out_is_never_a_success(hudi_stack, tmp_path):

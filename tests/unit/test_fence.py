@@ -55,10 +55,12 @@ def attempt(end=""):
     return Attempt(1, 14, "me", "/t", 0, None, (T1,), end, settled=True)
 
 
-def mark(folder, time):
+def mark(folder, time, *, written=True):
     marker = folder / ".temp" / time / "p" / f"f_1-0_{time}.parquet.marker.CREATE"
-    marker.parent.mkdir(parents=True)
-    marker.touch()
+    data = folder.parent / "p" / f"f_1-0_{time}.parquet"
+    for path in (marker, data) if written else (marker,):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 @pytest.mark.parametrize(("committed", "visible"), [(T0, False), (LATE, True), (None, False)])
@@ -75,6 +77,11 @@ def test_markers_of_an_instant_that_is_gone_tell_of_files_that_nobody_removes(
     assert (found.instant, found.files) == (T1, (f"p/f_1-0_{T1}.parquet",))
     assert found.visible == visible
     assert "HoodieRepairTool" in str(found.error())
+
+
+def test_a_marker_without_its_file_is_none(folder, table):
+    mark(folder, T1, written=False)
+    assert dangling([attempt()], table.snapshot()) == ()
 
 
 def test_an_instant_that_is_pending_or_whose_driver_was_seen_to_end_is_none(folder, table):

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
@@ -29,7 +30,8 @@ class Store(dict):
 
     refuses = 0
 
-    def set(self, key, value):
+    def set(self, key, value, *, retention):
+        assert retention is NEVER_EXPIRE
         if self.refuses:
             self.refuses -= 1
             raise AirflowRuntimeError(ErrorResponse(detail={"reason": "not_found"}))
@@ -41,8 +43,8 @@ class Store(dict):
 
 
 class Instance:
-    def __init__(self, number, max_tries, instance_id):
-        self.try_number, self.max_tries, self.id = number, max_tries, instance_id
+    def __init__(self, number, max_tries):
+        self.try_number, self.max_tries = number, max_tries
 
 
 @pytest.fixture
@@ -52,16 +54,15 @@ def store():
 
 @pytest.fixture
 def start(store):
-    def start(number=1, max_tries=14, instance_id=None):
-        ti = Instance(number, max_tries, instance_id or f"ti{number}")
-        return TaskRun({"task_state_store": store, "ti": ti})
+    def start(number=1, max_tries=14):
+        return TaskRun({"task_state_store": store, "ti": Instance(number, max_tries)})
 
     return start
 
 
 def test_a_record_comes_back_from_json():
     record = TaskRecord(
-        "i", "d", "", TryKey(1, 14, "ti1"), False, (ATTEMPT,), Waiting("beating", 7, ("1",))
+        "i", "d", "", ("h",), TryKey(1, 14), False, (ATTEMPT,), Waiting("beating", 7, ("1",))
     )
     assert TaskRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
     assert TaskRecord.from_json(TaskRecord("i").to_json()) == TaskRecord("i")
@@ -98,19 +99,6 @@ def test_a_task_cleared_after_failure_is_the_same_work(start):
     assert start(2, max_tries=15).record.identity == first.record.identity
 
 
-@pytest.mark.parametrize(("number", "instance_id"), [(1, "other"), (2, "other")])
-def test_a_run_made_anew_under_the_same_id_is_other_work(start, store, number, instance_id):
-    """Where the database does not drop the state of a deleted run with it."""
-    start(1)
-    old = start(2)
-    old.succeed()
-    store["hudi_retries"] = {"max_tries": 14, "counts": {"conflict": 5}}
-    new = start(number, instance_id=instance_id)
-    assert new.record.identity != old.record.identity
-    assert not new.record.succeeded
-    assert "hudi_retries" not in store
-
-
 def test_a_try_that_was_deferred_goes_on_with_its_record(start):
     first = start(1)
     first.wait("beating", ("1",), 100)
@@ -126,14 +114,43 @@ def test_the_work_is_named_by_its_first_attempt(start):
     assert (run.record.digest, run.record.since) == ("d", "1")
 
 
-def test_other_work_keeps_the_old_attempts(start):
+def test_other_arguments_are_signed_anew_but_the_old_signature_still_counts(start):
     run = start(1)
     run.begin("d", "1")
-    run.keep(ATTEMPT)
+    run.keep(replace(ATTEMPT, identity=run.record.identity))
     old = run.record.identity
-    run.renew()
-    assert run.record.identity != old
-    assert (run.record.attempts, run.record.since, run.record.digest) == ((ATTEMPT,), None, "")
+    run.abandon("e")
+    record = start(2).record
+    assert record.identity != old
+    assert record.identities == (record.identity, old)
+    assert (record.digest, record.since, len(record.attempts)) == ("e", "1", 1)
+    assert record.instants_in("/t") == ATTEMPT.instants
+    assert (record.knows("/t"), record.knows("/other")) == (True, False)
+
+
+def test_what_is_wanted_again_does_not_count_older_commits(start):
+    first = start(1)
+    first.begin("d", "1")
+    first.keep(replace(ATTEMPT, identity=first.record.identity))
+    first.succeed()
+    record = start(2, max_tries=15).record
+    assert record.identities == (record.identity,)
+    assert (record.since, len(record.attempts), record.instants_in("/t")) == (None, 1, ())
+
+
+def test_a_wait_that_was_given_up_begins_anew(start):
+    run = start(1)
+    run.wait("beating", (), 100)
+    run.stop_waiting()
+    assert run.wait("beating", (), 900).since_ms == 900
+
+
+def test_the_oldest_attempts_are_dropped_but_none_that_is_unsettled():
+    record = TaskRecord("i")
+    for number in range(60):
+        record = record.with_attempt(replace(ATTEMPT, try_number=number, settled=number != 3))
+    kept = [one["try_number"] for one in record.to_json()["attempts"]]
+    assert kept == [3, *range(20, 60)]
 
 
 def test_the_digest_tells_work_apart():
@@ -143,19 +160,26 @@ def test_the_digest_tells_work_apart():
 
 
 def test_a_store_that_was_busy_is_asked_again(start, store, monkeypatch):
-    monkeypatch.setattr(task_run, "_SAVE_PAUSE_S", 0)
+    monkeypatch.setattr(task_run, "_PAUSE_S", 0)
     store.refuses = 2
     run = start(1)
     assert store[RECORD_KEY]["identity"] == run.record.identity
 
 
 def test_a_store_that_refuses_stops_the_try(start, store, monkeypatch):
-    monkeypatch.setattr(task_run, "_SAVE_PAUSE_S", 0)
+    monkeypatch.setattr(task_run, "_PAUSE_S", 0)
     run = start(1)
     store.refuses = 3
     with pytest.raises(StateStoreError) as caught:
         run.keep(ATTEMPT)
     assert caught.value.retry
+
+
+def test_a_store_that_cannot_be_asked_stops_the_try_too(start, store, monkeypatch):
+    monkeypatch.setattr(task_run, "_PAUSE_S", 0)
+    monkeypatch.setattr(Store, "get", lambda *_: (_ for _ in ()).throw(EOFError("socket closed")))
+    with pytest.raises(StateStoreError, match="did not get"):
+        start(1)
 
 
 @pytest.mark.parametrize("kept", [{"identity": "i"}, {"format": 2}, {"format": 1}])
@@ -166,4 +190,4 @@ def test_a_record_of_another_release_is_no_record(start, store, kept):
 
 
 def test_without_a_store_a_run_still_works():
-    assert TaskRun({"ti": Instance(1, 0, "x")}).record.identity
+    assert TaskRun({"ti": Instance(1, 0)}).record.identity

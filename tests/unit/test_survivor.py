@@ -16,10 +16,10 @@ LOST = Attempt(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", 
 ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 
 
-def look(pending=(), now=NOW, **ages):
+def look(pending=(), ages=(), over=()):
     """The table, with heartbeats of so many milliseconds of age."""
-    ticks = {time: now - age for time, age in zip(pending, ages.get("ages", ()), strict=False)}
-    return Look(frozenset(pending), ticks, now, RULE)
+    ticks = {time: NOW - age for time, age in zip(pending, ages, strict=False)}
+    return Look(frozenset(pending), frozenset(over), ticks, NOW, RULE)
 
 
 def test_an_ended_driver_leaves_its_pending_instants_as_ghosts():
@@ -56,7 +56,14 @@ def test_and_fenced_when_it_has_stopped(ages):
 
 
 def test_once_its_instant_is_gone_it_is_settled():
-    assert judge(replace(LOST, instants=(OWN,)), look([OTHER], ages=[0]), None) == Settled()
+    seen = look([OTHER], ages=[0], over=[OWN])
+    assert judge(replace(LOST, instants=(OWN,)), seen, None) == Settled()
+
+
+def test_an_instant_that_is_of_another_table_tells_nothing_of_this_one():
+    step = judge(replace(LOST, instants=("1",)), look([OTHER], ages=[0]), None)
+    assert isinstance(step, Wait)
+    assert step.instants == (OTHER,)
 
 
 def test_of_a_driver_that_told_no_instant_whatever_beats_may_be_its_own():
@@ -75,6 +82,9 @@ def test_a_silent_driver_is_given_one_tolerance_to_show_an_instant():
     assert isinstance(step, Wait)
     assert (step.instants, step.until_ms) == ((), NOW + 5000)
     assert isinstance(judge(LOST, look(), Waiting("", NOW - 4999)), Wait)
+    shown = judge(LOST, look([OTHER], ages=[0]), Waiting("", NOW - 5000))
+    assert isinstance(shown, Wait)
+    assert shown.instants == (OTHER,)
     assert judge(LOST, look(), Waiting("", NOW - 5000)) == Settled()
 
 

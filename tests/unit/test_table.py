@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, TableUnreadableError
+from airflow_occ_provider.errors import (
+    CommitStateUnknownError,
+    ConfigurationError,
+    DriverKilledError,
+    NotHudiTableError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.commit import find_commit
+from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.settle import settle
@@ -102,6 +108,27 @@ def test_an_error_after_the_commit_is_an_error_that_says_committed(folder, table
     settlement = settle(table, SIGNATURE, DriverLog(), 1)
     assert settlement.outcome is Outcome.COMMITTED
     assert settlement.error().committed is True
+
+
+def test_what_an_earlier_try_completed_without_a_signature_is_not_run_again(folder, table):
+    add(folder, f"{T1}_{C}.commit")
+    assert earlier_commit(table, ("me",), T0) is None
+    with pytest.raises(CommitStateUnknownError, match="not signed"):
+        earlier_commit(table, ("me",), T0, [T1])
+
+
+def test_an_older_signature_of_the_same_work_counts_too(folder, table):
+    add(folder, f"{T1}_{C}.commit", identity="me before")
+    table.snapshot()
+    assert count_commits(table.snapshot(), ("me", "me before"), T0) == 1
+    assert count_commits(table.snapshot(), ("me",), T0) == 0
+
+
+def test_a_table_that_is_gone_is_not_an_empty_one(tmp_path):
+    table = HudiTable(str(tmp_path / "gone"))
+    assert earlier_commit(table, ("me",), "") is None
+    with pytest.raises(NotHudiTableError):
+        earlier_commit(table, ("me",), "", must_exist=True)
 
 
 def test_a_completed_instant_of_ours_without_signature_is_unknown(folder, table):
