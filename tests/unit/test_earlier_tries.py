@@ -1,0 +1,184 @@
+"""What earlier tries have left, on tables made by hand; the real thing is in ``tests/faults``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.jobs.audit import built_upon
+from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.operators.earlier_tries import EarlierTries
+from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
+from tests.unit.test_record import Instance, Store
+from tests.unit.test_table import T0, T1, T2, add, begin
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
+LOST = DriverProcess(ProcessTable("far", "b", "n"), 42)
+RULE = HeartbeatRule(60_000, 2)
+
+
+class Tries:
+    """One try after an earlier one, of a table made by hand."""
+
+    def __init__(self, folder, *, since=T0, number=2, max_tries=14, **attempt):
+        self.cleaned = []
+        self.run = TaskRun({"task_state_store": Store(), "ti": Instance(number, max_tries)})
+        self.run.begin("d", since)
+        self.identity = self.run.record.identity
+        self.path = str(folder.parent)
+        self.run.keep(Attempt(1, 14, self.identity, self.path, 0, **attempt))
+        self.folder, self.tries = folder, self._tries(self.clean)
+
+    def _tries(self, clean):
+        return EarlierTries(self.run, HudiTable, RULE, clean, logging.getLogger(__name__))
+
+    def clean(self, table, instants):
+        """Do to the hand-made timeline what Hudi's rollback does."""
+        self.cleaned.append((table, tuple(instants)))
+        pending = [path.name[:17] for path in (self.folder / "timeline").glob("*.requested")]
+        for time in instants or [time for time in pending if "rollback" not in time]:
+            for path in (self.folder / "timeline").glob(f"{time}*"):
+                path.unlink()
+            roll_back(self.folder, time, f"{ROLLBACK}_{LATE}.rollback")
+
+    def commit(self, digest="d"):
+        return self.tries.commit(self.path, digest)
+
+    @property
+    def attempt(self):
+        return self.run.record.attempts[-1]
+
+
+def committed(folder, tries):
+    add(folder, f"{T1}_{MADE}.commit", identity=tries.identity)
+    for partition in ("p=1", "p=2", "p=3"):
+        (folder.parent / partition).mkdir(exist_ok=True)
+
+
+def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
+    """Also not one whose archive nobody can read."""
+    table = unpack(GOLDEN / "version_6_archive.zip", tmp_path / "t")
+    run = TaskRun({"ti": Instance(1, 14)})
+    tries = EarlierTries(run, HudiTable, RULE, lambda *_: None, logging.getLogger(__name__))
+    assert tries.commit(str(table), "d") is None
+    run.begin("d", "")
+    with pytest.raises(CommitStateUnknownError):
+        tries.commit(str(table), "d")
+
+
+def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(folder):
+    retry = Tries(folder, end="exit code 1")
+    committed(folder, retry)
+    assert retry.commit("other").instant.time == T1
+    cleared = Tries(folder, max_tries=16, end="exit code 1")
+    add(folder, f"{T1}_{MADE}.commit", identity=cleared.identity)
+    assert cleared.commit().instant.time == T1
+    with pytest.raises(CommitStateUnknownError, match="cannot be told"):
+        cleared.commit("other")
+
+
+@pytest.mark.parametrize(("end", "healed"), [("", True), ("exit code 1", False)])
+def test_only_what_our_own_fence_took_is_rolled_back_and_made_anew(folder, end, healed):
+    tries = Tries(folder, instants=(T1,), driver=LOST, end=end)
+    committed(folder, tries)
+    roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
+    if not healed:
+        with pytest.raises(DataLossError):
+            tries.commit()
+        return
+    assert tries.commit() is None
+    assert tries.cleaned == [(tries.path, (T1,))]
+
+
+def test_and_not_where_others_have_written_on_it(folder):
+    tries = Tries(folder, instants=(T1,), driver=LOST)
+    committed(folder, tries)
+    roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
+    add(folder, f"{T2}_{LATE}.commit")
+    snapshot = HudiTable(tries.path).snapshot()
+    assert built_upon(snapshot, T1).time == T2
+    assert built_upon(snapshot, T2) is None
+    with pytest.raises(DataLossError):
+        tries.commit()
+    assert tries.cleaned == []
+
+
+def test_an_observed_end_retires_the_ghost_and_settles(folder):
+    begin(folder, T1)
+    tries = Tries(folder, instants=(T1,), end="exit code 1", log_read=True)
+    assert tries.tries.settle() is None
+    assert not (folder / ".heartbeat" / T1).exists()
+    assert tries.run.record.unsettled == ()
+    assert tries.cleaned == []
+
+
+def test_a_driver_that_nobody_saw_end_is_waited_for_and_named(folder):
+    begin(folder, T1)
+    tries = Tries(folder, instants=(T1,), driver=LOST)
+    tries.tries.end_drivers()
+    wait = tries.tries.settle()
+    assert (wait.table, wait.instants) == (tries.path, (T1,))
+    assert "process 42 on far" in tries.run.record.waiting.reason
+
+
+def test_and_fenced_when_it_has_stopped_beating(folder):
+    begin(folder, T1)
+    (folder / ".heartbeat" / T1).unlink()
+    tries = Tries(folder, instants=(T1,), driver=LOST)
+    assert tries.tries.settle() is None
+    assert tries.cleaned == [(tries.path, ())]
+    assert tries.run.record.unsettled == ()
+
+
+def test_a_clean_that_does_nothing_is_no_fence(folder):
+    begin(folder, T1)
+    (folder / ".heartbeat" / T1).unlink()
+    tries = Tries(folder, instants=(T1,), driver=LOST)
+    with pytest.raises(FenceError, match="lazy clean"):
+        tries._tries(lambda *_: None).settle()
+
+
+def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
+    tries = Tries(folder)
+    environment = {**os.environ, IDENTITY_VARIABLE: tries.identity}
+    driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
+    left = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{tries.identity}_"))
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    tries.tries.end_drivers()
+    assert driver.wait(timeout=10) != 0
+    assert not left.exists()
+    assert tries.attempt.end == "ended by try 2"
+    assert tries.tries.settle() is None
+
+
+def test_a_driver_that_hid_its_environment_is_found_by_its_session(folder):
+    tries = Tries(folder)
+    driver = subprocess.Popen(["sleep", "65"], start_new_session=True)
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    tries.tries.end_drivers()
+    assert driver.wait(timeout=10) != 0
+
+
+def test_a_stranger_with_the_drivers_old_process_id_lives_on(folder):
+    tries = Tries(folder)
+    stranger = subprocess.Popen(["sleep", "66"], start_new_session=True)
+    who = DriverProcess.of(stranger.pid)
+    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1)))
+    tries.tries.end_drivers()
+    assert stranger.poll() is None
+    assert tries.attempt.end == "found ended"
+    stranger.kill()
+    stranger.wait()
