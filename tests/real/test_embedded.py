@@ -20,8 +20,9 @@ from airflow_occ_provider.leases.zookeeper import check_lock_service
 pytestmark = pytest.mark.real
 
 HOLD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 with EmbeddedZookeeper(Path(sys.argv[1])) as zookeeper:
     print(zookeeper.hosts, flush=True)
