@@ -66,6 +66,9 @@ _OPERATIONS = re.compile(
     r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
 )
 _CHECKED = "Successfully resolved conflicts, if any"
+_APPLICATION = re.compile(
+    r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
+)
 _WRITES = ("commit", "deltacommit", "replacecommit")
 # Where the driver's log ends in a task's log: what our operator, and what Airflow, writes next.
 _SETTLED = re.compile(r"Outcome: \w+ \(instant \S+, exit code (-?\d+)\)\.")
@@ -130,9 +133,13 @@ def was_killed(exit_code: int) -> bool:
 
 
 class DriverLog:
-    """Reads a driver's log as it streams; its memory does not grow with the log."""
+    """Reads a driver's log as it streams; its memory does not grow with the log.
+
+    ``application_id`` is what the cluster manager calls the job, empty while the log has not told.
+    """
 
     def __init__(self) -> None:
+        self.application_id = ""
         self._traces = TraceReader()
         self._actions: dict[str, str] = {}
         self._requested: list[str] = []
@@ -156,8 +163,14 @@ class DriverLog:
         self._traces.feed(line)
         if "instant" in line.lower() or "]" in line:
             self._note_instants(line)
+        self._note(line)
+
+    def _note(self, line: str) -> None:
         if "operation = " in line and "instantTime=" in line:
             self._conflict = line.strip()
+        elif "appl" in line or "app ID" in line:
+            told = _APPLICATION.search(line)
+            self.application_id = told[1] if told else self.application_id
         elif _CHECKED in line:
             self._checked = True
         elif line.startswith("airflow_occ_provider: protected: "):

@@ -26,6 +26,7 @@ class Attempt:
     :param table: base path of the table that it writes.
     :param started_ms: epoch milliseconds at which its driver was started.
     :param driver: its process; ``None`` before it was started.
+    :param application_id: what the cluster manager calls the job, where the log has told it.
     :param instants: requested times of its writes, as they were told.
     :param end: how the end of its driver was observed; empty while it was not.
     :param ended_ms: epoch milliseconds at which that was observed.
@@ -40,6 +41,7 @@ class Attempt:
     table: str
     started_ms: int
     driver: DriverProcess | None = None
+    application_id: str = ""
     instants: tuple[str, ...] = ()
     end: str = ""
     ended_ms: int = 0

@@ -58,7 +58,8 @@ class ToldAttempt:
         self._keep(instants=(*self._attempt.instants, instant))
 
     def _keep(self, **changes: Any) -> None:
-        self._attempt = replace(self._attempt, **changes)
+        told = {"application_id": self.log.application_id, **changes}
+        self._attempt = replace(self._attempt, **told)
         self._run.keep(self._attempt)
 
     def _tell(self, settlement: Settlement) -> None:

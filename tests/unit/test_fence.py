@@ -52,7 +52,7 @@ def test_only_a_rollback_that_was_over_before_the_commit_took_nothing(folder, ta
 
 
 def attempt(end=""):
-    return Attempt(1, 14, "me", "/t", 0, None, (T1,), end, settled=True)
+    return Attempt(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
 
 
 def mark(folder, time, *, written=True):

@@ -312,3 +312,21 @@ def test_memory_does_not_grow_with_the_log():
         log.feed(f"plain output {number} [x]")
     assert len(log._actions) == 0
     assert log.own_instants == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x INFO YarnClientImpl: Submitted application application_1795_0001", "application_1795_0001"),
+        (
+            "x INFO StandaloneSchedulerBackend: Connected to Spark cluster with app ID app-2026-0001",
+            "app-2026-0001",
+        ),
+        ("x INFO SparkContext: Submitted application: write_job.py", ""),
+    ],
+)
+def test_the_cluster_managers_name_of_the_job(line, told):
+    log = DriverLog()
+    log.feed(line)
+    log.feed("x INFO Client: Application report for application_1795_0001 (state: RUNNING)")
+    assert log.application_id == told

@@ -22,7 +22,20 @@ from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.task_run import TaskRun
 
 DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000)
-ATTEMPT = Attempt(1, 14, "i", "/t", 5, DRIVER, ("20261121092507982",), "exit code 1", 6, True, "killed")
+ATTEMPT = Attempt(
+    1,
+    14,
+    "i",
+    "/t",
+    5,
+    DRIVER,
+    "application_1_2",
+    ("20261121092507982",),
+    "exit code 1",
+    6,
+    True,
+    "killed",
+)
 
 
 class Store(dict):
