@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from airflow_occ_provider.jobs.log_lines import is_log_record
 
-_START = "Traceback (most recent call last):"
+# A long record of the JVM may be cut in two by the program's first line; in a message it follows ": ".
+_START = re.compile(r"(?:.*[^\s:])?Traceback \(most recent call last\):")
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -90,7 +91,7 @@ class TraceReader:
         if self._in_record and not self._in_frames and _ERROR_LINE.match(text):
             return  # that record's own stack trace
         self._in_record = False
-        if text == _START:
+        if _START.fullmatch(text):
             self._begin()
         elif self._in_frames:
             self._frame_or_error(line, text)

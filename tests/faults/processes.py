@@ -12,16 +12,12 @@ import psutil
 
 def drivers(table):
     """The living JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living() if one.name() == "java" and str(table) in _command(one)]
+    return [one for one in _living("java") if str(table) in _command(one)]
 
 
 def programs(table):
     """The living Python programs of those drivers."""
-    return [
-        one
-        for one in _living()
-        if one.name().startswith("python") and str(table) in _command(one) and _is_runner(one)
-    ]
+    return [one for one in _living("python") if str(table) in _command(one) and _is_runner(one)]
 
 
 def end_all(table):
@@ -48,6 +44,7 @@ class Census:
         self._thread.start()
 
     def close(self):
+        assert self._thread.is_alive(), "the census was cut short"
         self._closed.set()
         self._thread.join()
 
@@ -65,11 +62,13 @@ def wait_until_gone(processes, timeout_s=30):
         time.sleep(0.05)
 
 
-def _living():
+def _living(name):
+    found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if _is_living(process):
-                yield process
+            if process.name().startswith(name) and _is_living(process):
+                found.append(process)
+    return found
 
 
 def _is_living(process):

@@ -330,3 +330,17 @@ def test_the_cluster_managers_name_of_the_job(line, told):
     log.feed(line)
     log.feed("x INFO Client: Application report for application_1795_0001 (state: RUNNING)")
     assert log.application_id == told
+
+
+@pytest.mark.parametrize(
+    "cut", ["at org.apache.spark.sched", "\tat org.apache.spark.Task.run(Task.scala:1)"]
+)
+def test_a_record_that_the_programs_traceback_cuts_in_two_does_not_hide_it(cut):
+    path = LOGS / "early_conflict.exit1.log"
+    lines = path.read_text().splitlines()
+    begin = max(n for n, line in enumerate(lines) if line.startswith("Traceback"))
+    lines[begin] = cut + lines[begin]
+    log = DriverLog()
+    for line in lines:
+        log.feed(line)
+    assert log.read(1, committed=False).outcome is Outcome.EARLY_CONFLICT
