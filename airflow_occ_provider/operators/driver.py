@@ -25,6 +25,7 @@ _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0
 _ORPHAN_GRACE_S = 10.0
 _POLL_S = 0.05
+_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +160,12 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
         session = _session_of(driver.pid) if driver and driver.has_its_id() else []
         return [*{*_marked(identity), *session}]
 
-    found = [process.pid for process in living()]
-    _end(living)
-    return found, [process.pid for process in living()]
+    found: set[int] = set()
+    for _ in range(_LOOKS):  # a process that is just becoming another program shows no environment
+        found |= {process.pid for process in living()}
+        _end(living)
+        time.sleep(_POLL_S)
+    return sorted(found), [process.pid for process in living()]
 
 
 def _gate() -> list[str]:
