@@ -10,13 +10,15 @@ from typing import Any
 from airflow.cli.simple_table import AirflowConsole
 from airflow.state import TaskScope, get_state_backend
 
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.cli.table import told_plainly
+from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.jobs.commit import find_commit
 from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
+@told_plainly
 def attempts(args: argparse.Namespace) -> None:
     """Print the attempts, oldest first."""
     record = _record(args)
@@ -28,12 +30,7 @@ def attempts(args: argparse.Namespace) -> None:
         unreadable = ""
     except TableUnreadableError as error:
         tables, unreadable = {}, error.message
-    except OccError as error:
-        raise SystemExit(f"airflow hudi attempts: {error}") from error
-    try:
-        described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
-    except OccError as error:
-        raise SystemExit(f"airflow hudi attempts: {error}") from error
+    described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
     if args.output == "json":
         print(json.dumps({**_run(record), "attempts": described}, indent=2))
         return
@@ -79,8 +76,7 @@ def _attempt(
     told["table_unreadable"] = unreadable or None
     if snapshot:
         since = (record.since or "") if attempt.identity == record.identity else ""
-        commit = _commit(snapshot, attempt, since)
-        told["commit"] = commit
+        told["commit"] = _commit(snapshot, attempt, since)
     return told
 
 

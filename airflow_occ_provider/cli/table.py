@@ -20,7 +20,9 @@ from airflow_occ_provider.storage.writers import PendingInstant
 _Command = Callable[[argparse.Namespace], None]
 
 
-def _told_plainly(command: _Command) -> _Command:
+def told_plainly(command: _Command) -> _Command:
+    """Have a command end with our error's own words instead of a traceback."""
+
     @wraps(command)
     def run(args: argparse.Namespace) -> None:
         try:
@@ -31,7 +33,7 @@ def _told_plainly(command: _Command) -> _Command:
     return run
 
 
-@_told_plainly
+@told_plainly
 def timeline(args: argparse.Namespace) -> None:
     """Print the instants, oldest first."""
     snapshot = _hook(args).snapshot()
@@ -42,7 +44,7 @@ def timeline(args: argparse.Namespace) -> None:
     _print(described, [_timeline_row(one) for one in described], args.output)
 
 
-@_told_plainly
+@told_plainly
 def writers(args: argparse.Namespace) -> None:
     """Print the pending writes and table services with the liveness of their writers."""
     hook = _hook(args)
@@ -51,7 +53,7 @@ def writers(args: argparse.Namespace) -> None:
     _print(described, [_writer_row(one) for one in described], args.output)
 
 
-@_told_plainly
+@told_plainly
 def conflicts(args: argparse.Namespace) -> None:
     """Print the verdict on each pending write, or on one."""
     hook = _hook(args)

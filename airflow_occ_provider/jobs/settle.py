@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_occ_provider import errors
 from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.identity import Signature
@@ -122,7 +121,9 @@ def settle(
     except errors.TableUnreadableError as error:
         return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
     timeline = snapshot.timeline
-    retired = _retire_ghosts(table, timeline, log) if retire else ()
+    pending = {instant.time for instant in timeline.pending_writes()}
+    ghosts = [time for time in log.own_instants if time in pending]
+    retired = retire_heartbeats(table, ghosts) if retire else ()
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
     reading = log.read(exit_code, committed=False)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
@@ -177,12 +178,16 @@ def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
     return tuple(f"rollback {rollback.time} took back {time}" for time, rollback in pairs if rollback)
 
 
-def _retire_ghosts(table: HudiTable, timeline: Timeline, log: DriverLog) -> tuple[str, ...]:
-    pending = {instant.time for instant in timeline.pending_writes()}
+def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...]:
+    """Remove the heartbeats of unfinished instants whose driver has ended.
+
+    :param ghosts: their requested times.
+    :return: those that had one.
+    """
     retired = []
-    for time in log.own_instants:
+    for time in ghosts:
         # One that stays only makes the next attempt wait for its expiry.
         with suppress(errors.TableUnreadableError):
-            if time in pending and table.retire_heartbeat(time):
+            if table.retire_heartbeat(time):
                 retired.append(time)
     return tuple(retired)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
     FenceError,
-    TableUnreadableError,
 )
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import remove_leftovers
@@ -19,6 +17,7 @@ from airflow_occ_provider.jobs.audit import built_upon
 from airflow_occ_provider.jobs.commit import Commit, earlier_commit
 from airflow_occ_provider.jobs.driver_process import ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.jobs.settle import retire_heartbeats
 from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.operators.driver import end_survivors
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
@@ -131,9 +130,8 @@ class EarlierTries:
         for attempt in self._run.record.unsettled:
             if attempt.end:
                 table = self._open_table(attempt.table)
-                look = Look.at(table.snapshot(), now_ms(), self._rule)
-                ghosts = [time_ for time_ in attempt.instants if time_ in look.pending]
-                tell_retired(self._log, f"Try {attempt.try_number}", self._retire(table, ghosts))
+                pending = {one.time for one in table.snapshot().timeline.pending_writes()}
+                self._retire(attempt, table, [time for time in attempt.instants if time in pending])
             self._run.settle(attempt)
 
     def settle(self) -> Wait | None:
@@ -159,7 +157,7 @@ class EarlierTries:
             if isinstance(step, Wait):
                 return step
             if isinstance(step, Settled):
-                tell_retired(self._log, f"Try {attempt.try_number}", self._retire(table, step.ghosts))
+                self._retire(attempt, table, step.ghosts)
                 self._run.settle(attempt)
                 return None
             if fences_left:
@@ -179,10 +177,6 @@ class EarlierTries:
         )
         self._clean(attempt.table, ())
 
-    def _retire(self, table: HudiTable, ghosts: Sequence[str]) -> list[str]:
-        retired = []
-        for time_ in ghosts:
-            with suppress(TableUnreadableError):  # then it ages out
-                if table.retire_heartbeat(time_):
-                    retired.append(time_)
-        return retired
+    def _retire(self, attempt: Attempt, table: HudiTable, ghosts: Sequence[str]) -> None:
+        retired = retire_heartbeats(table, ghosts)
+        tell_retired(self._log, f"Try {attempt.try_number}", retired)

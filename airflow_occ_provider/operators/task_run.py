@@ -62,9 +62,9 @@ class TaskRun:
         """Write an attempt down."""
         self._save(self.record.with_attempt(attempt))
 
-    def settle(self, attempt: Attempt, **changes: Any) -> None:
+    def settle(self, attempt: Attempt) -> None:
         """Write down that nothing of an attempt can reach the table any more."""
-        settled = replace(attempt, settled=True, **changes)
+        settled = replace(attempt, settled=True)
         self._save(replace(self.record.with_attempt(settled), waiting=None))
 
     def wait(self, reason: str, instants: tuple[str, ...], now_ms: int) -> Waiting:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.survivor import Look
 
@@ -85,8 +86,12 @@ class HudiSurvivorTrigger(BaseTrigger):
 
     def _live(self) -> tuple[str, ...]:
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
-        snapshot = open_table(self.table, self.storage_conn_id).snapshot()
-        return Look.at(snapshot, self._now_ms(), rule).live(self.instants, self.ended_ms)
+        return Look.at(self._hook.snapshot(), self._now_ms(), rule).live(self.instants, self.ended_ms)
+
+    @cached_property
+    def _hook(self) -> HudiTableHook:
+        """It keeps the last look, so that a poll costs one listing and what is new."""
+        return HudiTableHook(self.table, self.storage_conn_id)
 
     @staticmethod
     def _now_ms() -> int:
