@@ -5,6 +5,9 @@
     OccError
     ├── ConfigurationError        retry no,  committed no       refused before Spark started
     ├── LockUnreachableError      retry yes, committed no       the lock service did not answer
+    ├── LeaseLostError            retry yes, committed unknown  others took the lease's owner for dead
+    ├── LeaseRefusedError         retry no,  committed no       a second lease beside the first
+    ├── AdmissionTimeoutError     retry no,  committed no       waited for a lease for too long
     ├── StateStoreError           retry yes, committed unknown  Airflow did not take the task's record
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
@@ -65,6 +68,21 @@ class LockUnreachableError(OccError):
     """The lock service did not answer within its time-out."""
 
     retry = True
+
+
+class LeaseLostError(OccError):
+    """A request does not stand in line any more, or another process took it over."""
+
+    retry = True
+    committed = None
+
+
+class LeaseRefusedError(OccError):
+    """A lease cannot be asked for beside what the owner holds, or what stands in line."""
+
+
+class AdmissionTimeoutError(OccError):
+    """The lease was not granted within the admission time-out; nothing was run."""
 
 
 class StateStoreError(OccError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, lazy_load_command
 
 _LOG = Arg(("log",), help="A driver's log, as saved by Spark or Airflow; - for standard input")
 _EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
@@ -28,6 +28,17 @@ _DAG_ID = Arg(("dag_id",), help="The DAG's id")
 _RUN_ID = Arg(("run_id",), help="The run's id, such as manual__2026-11-21T10:00:00+00:00")
 _TASK_ID = Arg(("task_id",), help="The task's id")
 _MAP_INDEX = Arg(("--map-index",), type=int, default=-1, help="Index of a mapped task")
+_LOCK_CONN_ID = Arg(
+    ("--lock-conn-id",), default="hudi_lock_default", help="Lock connection of the writers"
+)
+_LOCK_KEY = Arg(
+    ("--lock-key",),
+    default=None,
+    help="The lock's name, where it is not the table's (hoodie.table.name)",
+)
+_ANY_TABLE = Arg(("table",), nargs="?", default=None, help="Base path of the table; default: all tables")
+_ID = Arg(("--id",), required=True, help="Id of the request, as airflow hudi leases list shows it")
+_YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
 _READS = "airflow_occ_provider.cli.table"
 
 
@@ -37,7 +48,15 @@ def get_cli_commands() -> list[GroupCommand]:
         GroupCommand(
             name="hudi",
             help="Look into concurrent writes of Hudi tables",
-            subcommands=[_outcome(), _timeline(), _writers(), _conflicts(), _attempts()],
+            subcommands=[
+                _outcome(),
+                _timeline(),
+                _writers(),
+                _conflicts(),
+                _attempts(),
+                _locks(),
+                _leases(),
+            ],
         )
     ]
 
@@ -59,7 +78,7 @@ def _timeline() -> ActionCommand:
         help="Show the instants of a Hudi table",
         description="Show the instants of a Hudi table, oldest first, in Hudi's own words.",
         func=lazy_load_command(f"{_READS}.timeline"),
-        args=(_TABLE, _CONN_ID, _TIMEOUT, _ARCHIVED, _FILES, _OUTPUT),
+        args=(_TABLE, _CONN_ID, _TIMEOUT, _ARCHIVED, _FILES, _OUTPUT, ARG_VERBOSE),
     )
 
 
@@ -70,7 +89,7 @@ def _writers() -> ActionCommand:
         description="Show the pending writes and table services of a Hudi table with their "
         "heartbeats, by Hudi's defaults of 60 seconds and 2 tolerable misses.",
         func=lazy_load_command(f"{_READS}.writers"),
-        args=(_TABLE, _CONN_ID, _TIMEOUT, _OUTPUT),
+        args=(_TABLE, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
 
 
@@ -81,7 +100,7 @@ def _conflicts() -> ActionCommand:
         description="Tell for each pending write whether Hudi's commit check will refuse it: "
         "certain, possible or none, with the rival and the file groups that both touch.",
         func=lazy_load_command(f"{_READS}.conflicts"),
-        args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT),
+        args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
 
 
@@ -92,5 +111,46 @@ def _attempts() -> ActionCommand:
         description="Show the attempts of one HudiWriteOperator task: who ran them, how their end was "
         "seen, and what the table says of each instant. Run it where Airflow's database can be reached.",
         func=lazy_load_command("airflow_occ_provider.cli.attempts.attempts"),
-        args=(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, _CONN_ID, _TIMEOUT, _OUTPUT),
+        args=(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
+    )
+
+
+def _locks() -> ActionCommand:
+    return ActionCommand(
+        name="locks",
+        help="Show who has Hudi's commit lock of a table, and who waits for it",
+        description="Show the holder of Hudi's own commit lock and those who wait, where the lock "
+        "provider lets one see them: ZooKeeper, a lock file, or Hudi's storage based lock.",
+        func=lazy_load_command("airflow_occ_provider.cli.locks.locks"),
+        args=(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
+    )
+
+
+def _leases() -> GroupCommand:
+    return GroupCommand(
+        name="leases",
+        help="Show and release the leases of a table's writers",
+        subcommands=[_leases_list(), _leases_release()],
+    )
+
+
+def _leases_list() -> ActionCommand:
+    return ActionCommand(
+        name="list",
+        help="Show who stands in line, who holds and who waits for whom",
+        description="Show the requests for leases of one table, or of all, eldest first: who "
+        "holds, who waits for whom, since when, and for which partitions.",
+        func=lazy_load_command("airflow_occ_provider.cli.leases.leases_list"),
+        args=(_ANY_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
+    )
+
+
+def _leases_release() -> ActionCommand:
+    return ActionCommand(
+        name="release",
+        help="Remove a request from the line by force",
+        description="Remove a request from the line, whoever owns it. Its owner may be writing, and "
+        "learns of it only when it next renews. A dead owner's request goes by itself.",
+        func=lazy_load_command("airflow_occ_provider.cli.leases.leases_release"),
+        args=(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
     )

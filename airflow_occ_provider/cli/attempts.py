@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from airflow.cli.simple_table import AirflowConsole
 from airflow.state import TaskScope, get_state_backend
 
-from airflow_occ_provider.cli.table import told_plainly
+from airflow_occ_provider.cli.table import shown_time, told_plainly
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.jobs.commit import find_commit
@@ -36,7 +35,7 @@ def attempts(args: argparse.Namespace) -> None:
         return
     AirflowConsole().print_as_table([_row(one) for one in described])
     if record.waiting:
-        print(f"waiting since {_time(record.waiting.since_ms)}: {record.waiting.reason}")
+        print(f"waiting since {shown_time(record.waiting.since_ms)}: {record.waiting.reason}")
 
 
 def _record(args: argparse.Namespace) -> TaskRecord:
@@ -104,7 +103,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
     instants = [f"{time}: {state}" for time, state in described["instants"].items()]
     return {
         "try": str(described["try_number"]),
-        "started": _time(described["started_ms"]),
+        "started": shown_time(described["started_ms"]),
         "driver": f"{driver['pid']} on {driver['host']}" if driver else "-",
         "end": described["end"] or "not observed",
         "outcome": described["outcome"] or "-",
@@ -112,7 +111,3 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
         "committed": described["commit"] or described["table_unreadable"] or "-",
         "settled": "yes" if described["settled"] else "no",
     }
-
-
-def _time(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
 from airflow.cli.simple_table import AirflowConsole
+from airflow.utils.cli import suppress_logs_and_warning
 
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
@@ -17,20 +21,36 @@ from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.writers import PendingInstant
 
+_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _Command = Callable[[argparse.Namespace], None]
 
 
 def told_plainly(command: _Command) -> _Command:
     """Have a command end with our error's own words instead of a traceback."""
+    name = command.__name__.replace("_", " ")
 
+    @suppress_logs_and_warning
     @wraps(command)
     def run(args: argparse.Namespace) -> None:
         try:
-            command(args)
+            with _database_connections():
+                command(args)
         except OccError as error:
-            raise SystemExit(f"airflow hudi {command.__name__}: {error}") from error
+            raise SystemExit(f"airflow hudi {name}: {error}") from error
 
     return run
+
+
+@contextmanager
+def _database_connections() -> Iterator[None]:
+    """Have Airflow look for connections in its database too, as ``airflow connections get`` does."""
+    before = os.environ.get(_CONTEXT)
+    os.environ[_CONTEXT] = before or "server"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CONTEXT]
 
 
 @told_plainly
@@ -85,6 +105,11 @@ def _print(described: Sequence[dict[str, Any]], rows: Sequence[dict[str, str]], 
         print(json.dumps(described, indent=2))
     else:
         AirflowConsole().print_as_table(list(rows))
+
+
+def shown_time(epoch_ms: int) -> str:
+    """Return a moment as people read it."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")
 
 
 def _timeline_row(described: dict[str, Any]) -> dict[str, str]:

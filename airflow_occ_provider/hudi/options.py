@@ -129,13 +129,23 @@ def _objection(name: str, value: str) -> str | None:
         return f"remove the line, or set it to {OPTIMISTIC}: only then does Hudi check for conflicts"
     if name in FAILED_WRITES_POLICIES and value.upper() != LAZY:
         return "remove the line, or set it to LAZY: any other policy rolls live neighbours back"
-    if name == LOCK_PROVIDER and value.endswith(_ONE_PROCESS_LOCKS):
-        return "remove the line: that provider excludes nobody outside its own process"
+    if name == LOCK_PROVIDER and excludes_nobody(value):
+        return (
+            "name it in the lock connection, if all writers of the table are tasks with that connection"
+        )
     if name == COMMIT_KEY_PREFIX and not SIGNATURE_PREFIX.startswith(value):
         return "remove the line: commits could not be signed, and so not be found again"
     if name.startswith(SIGNATURE_PREFIX):
         return f"choose another key: those that start with {SIGNATURE_PREFIX} sign the commit"
     return None
+
+
+def excludes_nobody(lock_provider: str) -> bool:
+    """Whether a lock provider excludes nobody outside its own process.
+
+    :param lock_provider: its class name.
+    """
+    return lock_provider.endswith(_ONE_PROCESS_LOCKS)
 
 
 def is_secret(key: str) -> bool:

@@ -31,6 +31,7 @@ class Signature:
     :param map_index: label, ``-1`` for a task that is not mapped.
     :param try_number: label, from 1.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
+    :param order_token: of the lease under which it ran, or empty; a later lease has a greater one.
     """
 
     identity: str
@@ -40,6 +41,7 @@ class Signature:
     map_index: int = -1
     try_number: int = 1
     latest_instant: str = ""
+    order_token: str = ""
 
     def options(self) -> dict[str, str]:
         """Return the write options that sign a commit."""
@@ -59,6 +61,7 @@ class Signature:
             map_index=_number(text["map_index"], -1),
             try_number=_number(text["try_number"], 1),
             latest_instant=text["latest_instant"],
+            order_token=text["order_token"],
         )
 
 

@@ -86,6 +86,20 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The task run's place in the line for its table.
+
+    :param request_id: of its request; asking again with it finds the same place.
+    :param asked: what it asked for, in words; who asks for something else takes a new place.
+    :param since_ms: epoch milliseconds at which the wait began; 0 once it was over.
+    """
+
+    request_id: str
+    asked: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TryKey:
     """Which try of a task run it is.
 
@@ -110,6 +124,9 @@ class TaskRecord:
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
     :param waiting: what is waited for now.
+    :param place: where it stands in line.
+    :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
+        for the whole table; ``None`` while none has lost.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -120,6 +137,8 @@ class TaskRecord:
     succeeded: bool = False
     attempts: tuple[Attempt, ...] = ()
     waiting: Waiting | None = None
+    place: Place | None = None
+    escalation: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -135,6 +154,8 @@ class TaskRecord:
             "succeeded": self.succeeded,
             "attempts": [attempt.to_json() for attempt in attempts],
             "waiting": self.waiting.to_json() if self.waiting else None,
+            "place": asdict(self.place) if self.place else None,
+            "escalation": None if self.escalation is None else list(self.escalation),
         }
 
     @classmethod
@@ -154,6 +175,8 @@ class TaskRecord:
             succeeded=kept["succeeded"],
             attempts=tuple(map(Attempt.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
+            place=Place(**place) if (place := kept.get("place")) else None,
+            escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
         )
 
     def wants_again(self, now: TryKey) -> bool:
@@ -203,7 +226,10 @@ def _key(attempt: Attempt) -> tuple[int, int]:
     return attempt.try_number, attempt.started_ms
 
 
-def digest(application: str, arguments: Sequence[object], table: str) -> str:
+def digest(
+    application: str, arguments: Sequence[object], table: str, scope: Sequence[str] | None = None
+) -> str:
     """Return a digest of the rendered work of a task run."""
-    text = json.dumps([application, [str(one) for one in arguments], table])
+    work = [application, [str(one) for one in arguments], table]
+    text = json.dumps(work if scope is None else [*work, list(scope)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

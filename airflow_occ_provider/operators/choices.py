@@ -19,6 +19,24 @@ _SWITCHES = {
 }
 
 
+class AdmissionMode(StrEnum):
+    """Whether a writer stands in line for its table."""
+
+    QUEUE = "queue"
+    OFF = "off"
+
+
+def admission_choice(given: object) -> AdmissionMode:
+    """Return whether a writer stands in line.
+
+    :param given: ``True``, ``False``, a choice or its name.
+    :raises ConfigurationError: for anything else.
+    """
+    if isinstance(given, bool):
+        return AdmissionMode.QUEUE if given else AdmissionMode.OFF
+    return _choice("admission", AdmissionMode, given)
+
+
 def early_choice(given: object) -> EarlyDetection:
     """Return the choice of early conflict detection that a value stands for.
 

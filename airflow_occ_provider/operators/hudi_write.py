@@ -13,30 +13,34 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import Asset, RetryPolicy
 from airflow.sdk.log import mask_secret
 
-from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError
+from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import is_secret
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
-from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit, count_commits
+from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
 from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
-from airflow_occ_provider.jobs.site import Site, read_site
-from airflow_occ_provider.jobs.survivor import Wait, dangling
+from airflow_occ_provider.jobs.site import read_site
+from airflow_occ_provider.jobs.survivor import Wait
+from airflow_occ_provider.operators.admitted import Admitted, AdmittedOperator
 from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
+from airflow_occ_provider.operators.lease_audit import (
+    CommitLockAudit,
+    audit_scope,
+    planned_partitions,
+)
 from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.operators.told_attempt import ToldAttempt, tell_oddities
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiWriteOperator(SparkAttemptOperator):
+class HudiWriteOperator(AdmittedOperator):
     """Run a PySpark job as a safe concurrent writer of one Hudi table.
 
     It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and everything that
@@ -56,6 +60,18 @@ class HudiWriteOperator(SparkAttemptOperator):
 
     :param table: base path of the table that the job writes, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param scope: the partitions that the job will touch, each with all below it, such as
+        ``["dt=2026-11-21"]``: it writes them alone, beside writers of others. By default nobody knows:
+        it writes optimistically beside others who do not know, and alone after a lost conflict.
+        (templated)
+    :param key_safe: whether no two writers may insert the same new key, which Hudi's check does not
+        see; all writers of the table should say the same. It writes its scope alone, and is stopped
+        where it loses its lease.
+    :param reads_table: whether the job reads the table that it writes (MERGE, UPDATE, SCD2), so that a
+        rival's commit in between would be lost. What follows is as for ``key_safe``.
+    :param admission: ``"queue"`` to stand in line for the table before the job runs, without a worker
+        slot, or ``"off"`` to run at once.
+    :param admission_timeout: how long to wait in line before the task fails.
     :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
         default the credentials that the worker itself has. (templated)
     :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
@@ -79,16 +95,17 @@ class HudiWriteOperator(SparkAttemptOperator):
     """
 
     template_fields: Sequence[str] = (
-        *SparkAttemptOperator.template_fields,
+        *AdmittedOperator.template_fields,
         "table",
         "lock_conn_id",
         "storage_conn_id",
+        "scope",
         "hudi_options",
         "hudi_defaults",
         "submission",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("conf", "env_vars", "hudi_options", "hudi_defaults", "submission"), "json"
+        ("conf", "env_vars", "scope", "hudi_options", "hudi_defaults", "submission"), "json"
     )
     overwrite_rtif_after_execution = True
     ui_color = "#d6ecf7"
@@ -97,7 +114,6 @@ class HudiWriteOperator(SparkAttemptOperator):
         self,
         *,
         table: str,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
@@ -109,9 +125,7 @@ class HudiWriteOperator(SparkAttemptOperator):
         retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
-        self.table = table
-        self.lock_conn_id = lock_conn_id
+        super().__init__(table=table, retries=retries, retry_policy=retry_policy, **kwargs)
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = early_choice(early_conflict_detection)
         self.conflict_resolution = resolution_choice(conflict_resolution)
@@ -152,13 +166,16 @@ class HudiWriteOperator(SparkAttemptOperator):
         run = self._task_run(context)
         with known_state(run):
             commit = self._settle_earlier(context, run)
-        commit = commit or self._attempt(context, run)
+        if commit is None:
+            self._refuse_before_start(context, run)
+            with self._admitted(context, run, self.hudi_defaults) as admitted:
+                commit = self._attempt(context, run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
             "seconds": round(time.monotonic() - started, 1),
         }
         self._tell_outlets(context, result)
-        self._tell_oddities(run)
+        tell_oddities(run.record, self._table.snapshot(missing_ok=True), self.log)
         run.succeed()
         return result
 
@@ -169,7 +186,7 @@ class HudiWriteOperator(SparkAttemptOperator):
 
     @property
     def _digest(self) -> str:
-        return digest(self.application, self.application_args or (), self.table)
+        return digest(self.application, self.application_args or (), self.table, self._partitions)
 
     def _settle_earlier(self, context: Context, run: TaskRun) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
@@ -239,9 +256,10 @@ class HudiWriteOperator(SparkAttemptOperator):
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
-    def _prepare(self, context: Context, run: TaskRun) -> Preparation:
+    def _prepare(self, context: Context, run: TaskRun, token: int | None = None) -> Preparation:
         """Decide what the attempt is given, and have the UI show it."""
         snapshot = self._table.snapshot(missing_ok=True)
+        self._claim.refuse_impossible(snapshot.properties)
         protection = Protection(
             self.lock_conn_id,
             self.early_conflict_detection,
@@ -254,7 +272,7 @@ class HudiWriteOperator(SparkAttemptOperator):
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
-        signature = sign(context, run.record.identity, snapshot)
+        signature = sign(context, run.record.identity, snapshot, token)
         preparation = prepare(protection, self._job, site, signature, snapshot)
         self.hudi_defaults = dict(preparation.options)
         for key, value in self.hudi_defaults.items():
@@ -262,18 +280,19 @@ class HudiWriteOperator(SparkAttemptOperator):
                 mask_secret(value)
         return preparation
 
-    def _refuse_before_start(self, site: Site) -> None:
-        refuse_unproven(self._job, site)
+    def _refuse_before_start(self, context: Context, run: TaskRun) -> None:
+        refuse_unproven(self._job, self._prepare(context, run).site)
         self.log.info(lock_hook(self.lock_conn_id).check())
 
-    def _attempt(self, context: Context, run: TaskRun) -> Commit | None:
+    def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""
-        preparation = self._prepare(context, run)
-        self._refuse_before_start(preparation.site)
+        preparation = self._prepare(context, run, admitted.token)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)
+        lock = CommitLockAudit(self.lock_conn_id, preparation.options, self._table)
         self._forget_driver()
+        admitted.refuse_if_lost()
         try:
             with prepared(self._job, preparation.options, preparation.site) as submission:
                 self._submit(context, submission, told.follower)
@@ -281,16 +300,27 @@ class HudiWriteOperator(SparkAttemptOperator):
             if self._driver_ended:
                 self._settle(preparation, told)
             raise
-        settlement = self._settle(preparation, told)
+        commit = self._judge(run, self._settle(preparation, told), admitted)
+        if commit:
+            lock.refuse_unlocked(commit)
+            audit_scope(commit, admitted, self.log)
+        return commit
+
+    def _judge(self, run: TaskRun, settlement: Settlement, admitted: Admitted) -> Commit | None:
+        """Return the attempt's commit, if there is one and nothing is wrong with it."""
+        if settlement.commit is None:
+            admitted.refuse_if_lost()
         error = settlement.error()
-        if error is None and self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
-            error = JobError(
+        if isinstance(error, WriteConflictError):
+            run.escalate(planned_partitions(self._table, settlement.instant))
+        if error:
+            raise error
+        if self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
+            raise JobError(
                 "the job ended well but wrote nothing",
                 outcome=settlement.outcome,
                 remedy="correct the job, or allow it with require_commit=False",
             )
-        if error:
-            raise error
         return settlement.commit
 
     def _settle(self, preparation: Preparation, told: ToldAttempt) -> Settlement:
@@ -299,20 +329,6 @@ class HudiWriteOperator(SparkAttemptOperator):
         settlement = settle(self._table, preparation.signature, told.log, exit_code)
         told.settled(settlement)
         return settlement
-
-    def _tell_oddities(self, run: TaskRun) -> None:
-        """Tell of more commits than one, and of files that a fenced driver has left.
-
-        :raises DanglingFilesError: if readers see such files.
-        """
-        record, snapshot = run.record, self._table.snapshot(missing_ok=True)
-        commits = count_commits(snapshot, record.identities, record.since or "")
-        if commits > 1:
-            self.log.warning("This task run has %s commits in the table, not one.", commits)
-        for found in dangling(record.attempts, snapshot):
-            if found.visible:
-                raise found.error()
-            self.log.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
         for outlet in self.outlets:

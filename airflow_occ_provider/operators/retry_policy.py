@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import RetryDecision, RetryPolicy, conf
 
+from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class HudiConflictRetryPolicy(RetryPolicy):
             exception,
             spent.counts,
             _own_retries(context, max_tries),
-            random.random(),  # noqa: S311 - jitter
+            0.0 if _is_queued(exception, context) else random.random(),  # noqa: S311 - jitter
         )
         if verdict.cause:
             spent.add(verdict.cause)
@@ -94,6 +95,12 @@ class _Spent:
         self.counts[cause] = self.counts.get(cause, 0) + 1
         if self._store:
             self._store.set(_SPENT_KEY, {"max_tries": self._max_tries, "counts": self.counts})
+
+
+def _is_queued(exception: BaseException, context: Context | None) -> bool:
+    """Whether the next try waits in line, so that losers need not be spread over time."""
+    task = cast("Any", context or {}).get("task")
+    return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
 
 
 def _own_retries(context: Context | None, max_tries: int) -> int:

@@ -17,7 +17,7 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     TableUnreadableError,
 )
-from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord, TryKey, Waiting
+from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, Place, TaskRecord, TryKey, Waiting
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,6 +73,15 @@ class TaskRun:
         waiting = Waiting(reason, before.since_ms if before else now_ms, instants)
         self._save(replace(self.record, waiting=waiting))
         return waiting
+
+    def stand(self, place: Place | None) -> None:
+        """Write down where the run stands in line."""
+        if place != self.record.place:
+            self._save(replace(self.record, place=place))
+
+    def escalate(self, partitions: tuple[str, ...]) -> None:
+        """Write down what the next attempt has to write alone; empty for the whole table."""
+        self._save(replace(self.record, escalation=partitions))
 
     def stop_waiting(self) -> None:
         """Write down that nothing is waited for; a later wait begins anew."""

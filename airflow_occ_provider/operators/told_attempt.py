@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from airflow_occ_provider.jobs.commit import count_commits
 from airflow_occ_provider.jobs.driver_process import DriverProcess
 from airflow_occ_provider.jobs.outcome import DriverLog
-from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.jobs.record import Attempt, TaskRecord
 from airflow_occ_provider.jobs.settle import Settlement
+from airflow_occ_provider.jobs.survivor import dangling
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.storage.snapshot import Snapshot
 
 
 class ToldAttempt:
@@ -87,3 +90,20 @@ def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
             who,
             instant,
         )
+
+
+def tell_oddities(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
+    """Tell of more commits than one, and of files that a fenced driver has left.
+
+    :param record: of the task run.
+    :param snapshot: of its table.
+    :param logger: the task's log.
+    :raises DanglingFilesError: if readers see such files.
+    """
+    commits = count_commits(snapshot, record.identities, record.since or "")
+    if commits > 1:
+        logger.warning("This task run has %s commits in the table, not one.", commits)
+    for found in dangling(record.attempts, snapshot):
+        if found.visible:
+            raise found.error()
+        logger.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)

@@ -42,6 +42,14 @@ def fsspec_url(scheme: str, path: str) -> str:
     return path if scheme == "file" else fsspec_scheme(scheme) + path[len(scheme) :]
 
 
+def canonical_table(table: object) -> str:
+    """Return the one name of a table, however its path is written: ``s3a`` is ``s3``.
+
+    :raises ConfigurationError: for what is no path.
+    """
+    return fsspec_url(*parse_table_path(table))
+
+
 def open_file_system(scheme: str, path: str) -> Any:
     """Return the fsspec file system of a canonical path, with the credentials of this process.
 

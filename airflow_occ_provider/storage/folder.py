@@ -29,7 +29,7 @@ class TableFolder:
     def __init__(self, scheme: str, path: str, file_system: Any, timeout_s: float) -> None:
         self.scheme, self.path = scheme, path
         self.file_system = file_system
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
 
     def read(self, name: str) -> bytes | None:
@@ -90,14 +90,14 @@ class TableFolder:
         """
         path = f"{self._root}/{name}" if name else self._root
         try:
-            return _within(self._timeout_s, lambda: call(path))
+            return _within(self.timeout_s, lambda: call(path))
         except FileNotFoundError:
             return None
         except OccError:
             raise
         except TimeoutError as error:
             raise StorageStalledError(
-                f"{self.path}/{name}: the storage did not answer in {self._timeout_s:g} s",
+                f"{self.path}/{name}: the storage did not answer in {self.timeout_s:g} s",
                 remedy="check the storage and the network between; the request may be made again",
             ) from error
         except Exception as error:

@@ -40,6 +40,11 @@ class HudiTable:
         served = file_system or open_file_system(self.scheme, self.path)
         self._folder = TableFolder(self.scheme, self.path, served, timeout_s)
 
+    @property
+    def files(self) -> TableFolder:
+        """The files below the base path."""
+        return self._folder
+
     def properties(self) -> dict[str, str] | None:
         """Return ``hoodie.properties``, or ``None`` where there is no table yet.
 

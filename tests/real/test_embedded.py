@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.zookeeper import check_lock_service
+from airflow_occ_provider.leases.zookeeper.client import Access, check_lock_service
 
 pytestmark = pytest.mark.real
 
@@ -81,14 +81,16 @@ def test_a_failed_start_leaves_nothing(tmp_path):
 
 
 def test_the_lock_service_is_really_asked(embedded_zookeeper):
-    before = check_lock_service(embedded_zookeeper.hosts, "/never/made", timeout_s=15)
-    assert "will create /never/made" in before
+    access = Access(embedded_zookeeper.hosts, 15)
+    before = check_lock_service(access, "/never/made", "/nor/this")
+    assert "/never/made will be created" in before
+    assert "/nor/this will be created" in before
     client = KazooClient(hosts=embedded_zookeeper.hosts)
     client.start(timeout=15)
     client.ensure_path("/made")
-    assert "can be made under /made" in check_lock_service(
-        embedded_zookeeper.hosts, "/made", timeout_s=5
-    )
+    found = check_lock_service(access, None, "/made")
+    assert "can be made under /made" in found
+    assert "None" not in found
     assert client.get_children("/made") == []
     client.stop()
     client.close()
@@ -97,5 +99,5 @@ def test_the_lock_service_is_really_asked(embedded_zookeeper):
 def test_an_unreachable_lock_service_is_said_within_its_time_out():
     started = time.monotonic()
     with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:1 .*Remedy"):
-        check_lock_service("127.0.0.1:1", "/locks", timeout_s=2)
+        check_lock_service(Access("127.0.0.1:1", 2), "/locks", "/leases")
     assert time.monotonic() - started < 10

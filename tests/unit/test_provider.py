@@ -1,25 +1,32 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import airflow
+import jsonschema
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook, Terms
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
+from airflow_occ_provider.leases.zookeeper.client import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.provider_info import get_provider_info
 
+PROVIDERS = "org.apache.hudi.client.transaction.lock"
 CLOSED_PORT = "127.0.0.1:1"
 
 
 def connection(monkeypatch, conn_type="hudi_zookeeper_lock", host="zk1:2181,zk2:2181/chroot", **extra):
     value = {"conn_type": conn_type, "host": host, "extra": extra}
+    value |= {name: extra.pop(name) for name in ("login", "password") if name in extra}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
 
 
@@ -31,12 +38,43 @@ def test_airflow_discovers_the_provider():
     assert form.hook_class_name.endswith("HudiZookeeperLockHook")
 
 
+def test_the_form_is_one_that_airflow_draws():
+    schema = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
+    (form,) = get_provider_info()["connection-types"]
+    jsonschema.validate(form, schema["properties"]["connection-types"]["items"])
+    drawn = {
+        one.connection_type: one for one in ProvidersManager().iter_connection_type_hook_ui_metadata()
+    }
+    behaviour = drawn["hudi_zookeeper_lock"].field_behaviour
+    assert not {"login", "password", "host"} & set(behaviour["hidden_fields"])
+    assert form["conn-fields"]["hudi_lock_options"]["schema"]["format"] == "multiline"
+
+
+def test_the_forms_defaults_are_the_hooks(monkeypatch):
+    (form,) = get_provider_info()["connection-types"]
+    fields = form["conn-fields"].items()
+    defaults = {name: field["schema"].get("default") for name, field in fields}
+    for given in (defaults, dict.fromkeys(defaults), dict.fromkeys(defaults, "")):
+        connection(monkeypatch, **given)
+        filled = lock_hook("lock")
+        connection(monkeypatch)
+        empty = lock_hook("lock")
+        assert filled.options() == empty.options()
+        assert filled.terms() == empty.terms()
+        assert filled._access == empty._access
+        assert (
+            filled._lease_root
+            == empty._lease_root
+            == form["conn-fields"]["lease_root"]["schema"]["default"]
+        )
+
+
 def test_the_metadata_names_what_is_there():
     info = get_provider_info()
     (form,) = info["connection-types"]
     assert form["connection-type"] == HudiZookeeperLockHook.conn_type
     assert form["hook-name"] == HudiZookeeperLockHook.hook_name
-    for kind in ("operators", "hooks", "triggers"):
+    for kind in ("operators", "sensors", "hooks", "triggers"):
         for group in info[kind]:
             for module in group["python-modules"]:
                 __import__(module)
@@ -68,15 +106,122 @@ def test_a_port_of_its_own_goes_into_the_hosts(monkeypatch):
         ({"base_path": "/"}, "base_path"),
         ({"session_timeout_ms": "soon"}, "session_timeout_ms"),
         ({"wait_time_ms": -1}, "wait_time_ms"),
+        ({"base_path": "/hudi//locks"}, "base_path"),
+        ({"lease_root": "leases"}, "lease_root"),
+        ({"lease_root": "/hudi/locks/../locks"}, "lease_root"),
+        ({"lease_ttl_s": 2}, "lease_ttl_s"),
+        ({"lease_ttl_s": 60, "claim_ttl_s": 59}, "claim_ttl_s"),
+        ({"tls": "perhaps"}, "tls"),
+        ({"password": "s3cret"}, "login"),
     ],
 )
 def test_a_wrong_field_is_named_with_a_remedy(monkeypatch, fields, named):
     connection(monkeypatch, **fields)
-    with pytest.raises(ConfigurationError, match=rf"^connection 'lock', {named}: .*Remedy: enter"):
+    with pytest.raises(
+        ConfigurationError, match=rf"^connection 'lock', {named}: .*Remedy: enter"
+    ) as told:
+        lock_hook("lock").check()
+    assert HudiZookeeperLockHook("lock").test_connection() == (False, str(told.value))
+    assert "s3cret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("lease_root", "base_path"),
+    [
+        ("/hudi/locks", "/hudi/locks"),
+        ("/hudi/locks", None),
+        ("/hudi/locks/leases", "/hudi/locks"),
+        ("/hudi", "/hudi/locks"),
+        (None, "/airflow_occ"),
+        (None, "/airflow_occ/leases/hudi"),
+    ],
+)
+@pytest.mark.parametrize("other", [False, True], ids=["our fields", "options of their own"])
+def test_leases_never_live_where_hudis_locks_do(monkeypatch, lease_root, base_path, other):
+    fields = {"lease_root": lease_root, "base_path": base_path}
+    if other:
+        del fields["base_path"]
+        fields["hudi_lock_options"] = (
+            f"hoodie.write.lock.provider={ZOOKEEPER_LOCK_PROVIDER}\n"
+            f"hoodie.write.lock.zookeeper.base_path={base_path or '/hudi/locks'}"
+        )
+    connection(monkeypatch, host=CLOSED_PORT, **fields)
+    with pytest.raises(ConfigurationError, match=r"'lock', lease_root: .* lie in each other"):
+        lock_hook("lock").leases()
+    with pytest.raises(ConfigurationError, match="lease_root"):
+        lock_hook("lock").check()
+
+
+def test_neighbouring_paths_are_no_harm(monkeypatch):
+    fields = {"lease_root": "/hudi/locks2", "base_path": "/hudi/locks", "connection_timeout_ms": 300}
+    connection(monkeypatch, host=CLOSED_PORT, **fields)
+    with pytest.raises(LockUnreachableError, match=CLOSED_PORT):
+        lock_hook("lock").leases()
+
+
+def test_a_claim_stands_at_least_as_long_as_a_lease(monkeypatch):
+    connection(monkeypatch)
+    assert lock_hook("lock").terms() == Terms(60_000, 600_000)
+    connection(monkeypatch, lease_ttl_s=900)
+    assert lock_hook("lock").terms() == Terms(900_000, 900_000)
+    connection(monkeypatch, lease_ttl_s="10", claim_ttl_s=10)
+    assert lock_hook("lock").terms() == Terms(10_000, 10_000)
+
+
+def test_another_lock_provider_takes_the_place_of_zookeeper(monkeypatch):
+    given = """
+        hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.StorageBasedLockProvider
+        hoodie.write.lock.storage.validity.timeout.secs = 300
+    """
+    connection(monkeypatch, hudi_lock_options=given)
+    hook = lock_hook("lock")
+    assert hook.options() == {
+        "hoodie.write.lock.provider": f"{PROVIDERS}.StorageBasedLockProvider",
+        "hoodie.write.lock.storage.validity.timeout.secs": "300",
+    }
+    assert hook.commit_lock() is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "hoodie.write.lock.storage.validity.timeout.secs=300",
+        f"{PROVIDERS}.StorageBasedLockProvider",
+        f"{LOCK_PROVIDER}={PROVIDERS}.A\nhoodie.write.concurrency.mode=SINGLE_WRITER",
+        f"{LOCK_PROVIDER}={PROVIDERS}.A\nhoodie.cleaner.policy.failed.writes=EAGER",
+    ],
+    ids=["no provider", "no option at all", "single writer", "eager cleaning"],
+)
+def test_options_that_are_no_lock_are_refused(monkeypatch, given):
+    connection(monkeypatch, hudi_lock_options=given)
+    with pytest.raises(ConfigurationError, match=r"^connection 'lock', hudi_lock_options: .*Remedy"):
         lock_hook("lock").options()
-    ok, message = HudiZookeeperLockHook("lock").test_connection()
+
+
+def test_tls_verifies_unless_told_otherwise(monkeypatch):
+    connection(monkeypatch, tls_ca="/ca.pem")
+    assert lock_hook("lock")._access.tls is None
+    files = {"tls_ca": "/ca.pem", "tls_certificate": "/me.pem", "tls_key": "/me.key"}
+    for given in ({}, {"tls_verify": None}, {"tls_verify": ""}, {"tls_verify": True}):
+        connection(monkeypatch, tls=True, **files, **given)
+        assert lock_hook("lock")._access.tls == Tls("/ca.pem", "/me.pem", "/me.key", verify=True)
+    connection(monkeypatch, tls="true", tls_verify="False")
+    assert lock_hook("lock")._access.tls == Tls(verify=False)
+
+
+def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
+    caplog.set_level("DEBUG")
+    secret = {"login": "occ", "password": "s3cret"}
+    connection(monkeypatch, host=CLOSED_PORT, connection_timeout_ms=300, **secret)
+    hook = lock_hook("lock")
+    assert hook._access.login == "occ"
+    assert hook._access.password == "s3cret"
+    assert "s3cret" not in repr(hook._access)
+    with pytest.raises(LockUnreachableError) as told:
+        hook.leases()
+    ok, message = hook.test_connection()
     assert not ok
-    assert named in message
+    assert "s3cret" not in f"{told.value}{message}{caplog.text}{hook.options()}"
 
 
 def test_a_connection_of_another_kind_is_refused(monkeypatch):

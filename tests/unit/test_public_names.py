@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 
+from airflow_occ_provider.operators.admitted import AdmittedOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 PUBLIC = {
@@ -16,12 +17,26 @@ PUBLIC = {
         *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
         *("StateStoreError", "FenceError", "DanglingFilesError"),
+        *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError"),
         *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
-    "hooks.zookeeper_lock": {"HudiZookeeperLockHook"},
+    "hooks.zookeeper_lock": {"HudiZookeeperLockHook", "Terms"},
+    "leases.keeper": {"Keeper"},
+    "leases.lease": {"LeaseService", "Status", "Ticket"},
+    "leases.line": {"Line"},
+    "leases.rules": {
+        *("Mode", "Scope", "Owner", "Request", "Standing", "Blocker"),
+        *("blockers", "conflicting", "umbrella"),
+    },
     "operators.hudi_write": {"HudiWriteOperator"},
+    "operators.lease": {
+        *("HudiLeaseOperator", "HudiKeepLeaseOperator", "HudiReleaseLeaseOperator"),
+    },
+    "sensors.lease": {"HudiLeaseSensor"},
+    "triggers.free_scope": {"HudiFreeScopeTrigger"},
+    "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
     "embedded.airflow": {"EmbeddedAirflow"},
@@ -47,10 +62,17 @@ def test_public_names(name):
     assert own == PUBLIC[name]
 
 
+def own_parameters(operator):
+    return list(inspect.signature(operator.__init__).parameters)[1:-1]
+
+
 def test_the_operators_own_arguments():
-    parameters = inspect.signature(HudiWriteOperator.__init__).parameters
-    assert list(parameters)[1:-1] == [
-        *("table", "lock_conn_id", "storage_conn_id", "early_conflict_detection"),
+    assert own_parameters(AdmittedOperator) == [
+        *("table", "lock_conn_id", "scope", "key_safe", "reads_table"),
+        *("admission", "admission_timeout"),
+    ]
+    assert own_parameters(HudiWriteOperator) == [
+        *("table", "storage_conn_id", "early_conflict_detection"),
         *("conflict_resolution", "hudi_options", "require_commit", "survivor_timeout"),
         *("job_retries", "retries", "retry_policy"),
     ]

@@ -18,14 +18,22 @@ def snippets(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_dag_is_one_and_short(tmp_path):
-    (code,) = snippets("python")
-    assert len([line for line in code.splitlines() if line.strip()]) <= 12
-    dag_file = tmp_path / "trips.py"
+@pytest.mark.parametrize(
+    ("code", "tasks"),
+    zip(
+        snippets("python"),
+        [["write_trips"], ["lease", "lease_keep", "lease_release", "write_trips"]],
+        strict=True,
+    ),
+)
+def test_the_dags_are_short_and_whole(tmp_path, code, tasks):
+    assert len([line for line in code.splitlines() if line.strip()]) <= 13
+    dag_file = tmp_path / "shown.py"
     dag_file.write_text(code)
     bag = DagBag(dag_folder=dag_file)
     assert bag.import_errors == {}
-    assert list(bag.dags["trips"].task_dict) == ["write_trips"]
+    (dag,) = bag.dags.values()
+    assert list(dag.task_dict) == tasks
 
 
 @pytest.mark.parametrize("command", [c for text in snippets("bash") for c in text.splitlines()])
@@ -54,5 +62,5 @@ def test_the_table_of_arguments_names_real_ones():
     section = README.split("| argument |")[1].split("\n\n")[0]
     arguments = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     task = HudiWriteOperator(task_id="t", application="a", table="/t")
-    assert len(arguments) == 10
+    assert len(arguments) == 15
     assert all(hasattr(task, argument) for argument in arguments)

@@ -1,0 +1,148 @@
+"""``airflow hudi leases list | release``: who stands in line, who waits for whom."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import Any, NoReturn
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_occ_provider.cli.table import shown_time, told_plainly
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.rules import Blocker, Scope, Standing, blockers
+from airflow_occ_provider.storage.address import canonical_table
+
+_SHOWN = 5
+_RISK = """\
+Its owner may be writing at this moment, and learns of the release only when it next renews: a rival
+may be let in beside it until then. Hudi's commit check still refuses the second of two writers that
+touched the same file groups. It does not catch what only the lease keeps apart: writers with key_safe
+(duplicates of new keys) or reads_table (lost updates). Release a request only if its owner is gone."""
+
+
+@told_plainly
+def leases_list(args: argparse.Namespace) -> None:
+    """Print the requests of one table, or of all, eldest first."""
+    table = canonical_table(args.table) if args.table else None
+    with closing(lock_hook(args.lock_conn_id).leases()) as service:
+        line = service.line()  # of all tables: a request may wait because of another one of its tables
+    described = list(_described(line, table))
+    if args.output == "json":
+        print(json.dumps(described, indent=2))
+    else:
+        _print_text(described)
+
+
+@told_plainly
+def leases_release(args: argparse.Namespace) -> None:
+    """Remove a request by force."""
+    table = canonical_table(args.table)
+    with closing(lock_hook(args.lock_conn_id).leases()) as service:
+        line = service.line()
+        found = [one for one in line if one.request.id == args.id and table in one.request.tables]
+        if not found:
+            _end(f"no request {args.id} stands in line for {table}")
+        if not args.yes:
+            _confirm(found[0])
+        if not service.evict(found[0]):
+            _end(f"request {args.id} has left the line by itself meanwhile")
+    print(f"released {args.id} of {found[0].request.owner}")
+
+
+def _confirm(standing: Standing) -> None:
+    request = standing.request
+    scopes = "".join(f"\n  {scope}" for scope in request.scopes)
+    since = shown_time(standing.since_ms)
+    print(f"Request {request.id} of {request.owner}, in line since {since}:{scopes}")
+    print(_RISK)
+    print("Release it? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        _end("nothing was released")
+
+
+def _end(message: str) -> NoReturn:
+    raise SystemExit(f"airflow hudi leases release: {message}")
+
+
+def _described(line: Sequence[Standing], table: str | None) -> Iterator[dict[str, Any]]:
+    """Describe each request once for each of its tables."""
+    pairs = sorted((name, one.order, one) for one in line for name in one.request.tables)
+    places: dict[tuple[str, str], int] = {}
+    for name, group in groupby(pairs, key=lambda pair: pair[0]):
+        places |= {(name, one.name): place for place, (_, _, one) in enumerate(group, start=1)}
+    for name, _, one in pairs:
+        if table in (None, name):
+            yield _standing(one, name, line, places)
+
+
+def _standing(
+    standing: Standing, table: str, line: Iterable[Standing], places: Mapping[tuple[str, str], int]
+) -> dict[str, Any]:
+    request = standing.request
+    waits_for = [_blocker(one, places) for one in blockers(standing, line)]
+    return {
+        "table": table,
+        "place": places[table, standing.name],
+        "owner": _owner(standing),
+        "holds": not waits_for,
+        "waits_for": waits_for,
+        "since_ms": standing.since_ms,
+        "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
+        "token": standing.token,
+        "id": request.id,
+    }
+
+
+def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    elder, table = blocker.standing, blocker.theirs.table
+    place = places[table, elder.name]
+    return {"table": table, "place": place, "owner": _owner(elder), "id": elder.request.id}
+
+
+def _owner(standing: Standing) -> dict[str, Any]:
+    owner = standing.request.owner
+    return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
+
+
+def _scope(scope: Scope) -> dict[str, Any]:
+    return {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
+
+
+def _print_text(described: Sequence[dict[str, Any]]) -> None:
+    if not described:
+        print("nobody stands in line")
+    for table, group in groupby(described, key=lambda one: one["table"]):
+        print(table)
+        AirflowConsole().print_as_table([_row(one) for one in group])
+
+
+def _row(described: dict[str, Any]) -> dict[str, str]:
+    scopes = described["scopes"]
+    return {
+        "place": str(described["place"]),
+        "owner": described["owner"]["text"],
+        "state": _state(described),
+        "since": shown_time(described["since_ms"]),
+        "mode": "\n".join(scope["mode"] for scope in scopes),
+        "partitions": "\n".join(_some(scope["partitions"] or ["the whole table"]) for scope in scopes),
+        "token": str(described["token"]),
+        "id": described["id"],
+    }
+
+
+def _state(described: dict[str, Any]) -> str:
+    elders = [
+        str(one["place"]) if one["table"] == described["table"] else f"{one['place']} of {one['table']}"
+        for one in described["waits_for"]
+    ]
+    return f"waits for {_some(elders, ', ')}" if elders else "holds"
+
+
+def _some(shown: Sequence[str], between: str = "\n") -> str:
+    more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
+    return between.join([*shown[:_SHOWN], *more])

@@ -1,0 +1,96 @@
+"""``airflow hudi locks``: who has Hudi's own commit lock of a table, and who waits for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_occ_provider.cli.table import shown_time, told_plainly
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.storage.lock_file import LockFile, lock_file
+
+if TYPE_CHECKING:
+    from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock, LockSeat
+
+_FREE = "nobody holds it"
+_UNSEEN = "who holds this provider's lock cannot be seen from here"
+_TIMES = (
+    "Since when each has come for it: a holder may have waited first. The ages compare the lock's clock "
+    "with this machine's, so they are approximate."
+)
+
+
+@told_plainly
+def locks(args: argparse.Namespace) -> None:
+    """Print the holder and the waiters."""
+    described = _described(args)
+    if args.output == "json":
+        print(json.dumps(described, indent=2))
+    else:
+        _print_text(described)
+
+
+def _described(args: argparse.Namespace) -> dict[str, Any]:
+    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout)
+    lock_key = args.lock_key or table.snapshot().properties["hoodie.table.name"]
+    hook = lock_hook(args.lock_conn_id)
+    options = hook.options()
+    told: dict[str, Any] = {"provider": options[LOCK_PROVIDER], "path": None, "seen": True}
+    told |= {"holder": None, "waiters": [], "times_taken": None}
+    commit_lock = hook.commit_lock()
+    if commit_lock:
+        path = f"{options['hoodie.write.lock.zookeeper.base_path']}/{lock_key}"
+        return {**told, "path": path, **_in_zookeeper(commit_lock, lock_key)}
+    file = lock_file(table.get_conn(), options)
+    return {**told, **_in_file(file)} if file else {**told, "seen": False}
+
+
+def _in_zookeeper(commit_lock: CommitLock, lock_key: str) -> dict[str, Any]:
+    try:
+        seats = [_seat(seat) for seat in commit_lock.seats(lock_key)]
+        times_taken = commit_lock.times_taken(lock_key)
+    finally:
+        commit_lock.close()
+    holder = seats[0] if seats else None
+    return {"holder": holder, "waiters": seats[1:], "times_taken": times_taken}
+
+
+def _in_file(file: LockFile) -> dict[str, Any]:
+    holder = _who(file.who, file.since_ms, file.until_ms) if file.held else None
+    return {"path": file.path, "holder": holder}
+
+
+def _seat(seat: LockSeat) -> dict[str, Any]:
+    return _who(seat.who, seat.since_ms, None)
+
+
+def _who(who: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:
+    age_ms = None if since_ms is None else max(0, round(time.time() * 1000) - since_ms)
+    return {"who": who or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
+
+
+def _print_text(described: dict[str, Any]) -> None:
+    print(f"{described['provider']}: {described['path'] or _UNSEEN}")
+    holder = described["holder"]
+    if holder:
+        waiters = [_row("waits", one) for one in described["waiters"]]
+        AirflowConsole().print_as_table([_row("holds", holder), *waiters])
+        print(_TIMES)
+    elif described["seen"]:
+        print(_FREE)
+    if described["times_taken"] is not None:
+        print(f"Writers came for it {described['times_taken']} times.")
+
+
+def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
+    since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
+    row = {"state": state, "who": one["who"] or "not told"}
+    row["since"] = "not told" if since is None else shown_time(since)
+    row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
+    return {**row, "runs out": shown_time(until)} if until is not None else row

@@ -1,0 +1,90 @@
+"""Certificates of an authority of their own, for embedded services that speak TLS on loopback."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.x509 import Certificate
+
+_SERVER = "localhost"
+_VALID = dt.timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files, each with a certificate; those of the server and the client hold its key too.
+
+    :param ca: of the authority.
+    :param server: for 127.0.0.1 and localhost.
+    :param client: for whoever connects; it names no host.
+    """
+
+    ca: Path
+    server: Path
+    client: Path
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Make an authority whose key is forgotten, and what it signs for one server and one client.
+
+    :param folder: where the files are written, readable by their owner only.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
+    authority_key = _key()
+    # No two authorities have one name: a client would send the wrong one along with its certificate.
+    authority = _certificate(f"authority {secrets.token_hex(4)}", authority_key, None, authority_key)
+    _write(made.ca, authority)
+    for name, path in ((_SERVER, made.server), ("client", made.client)):
+        key = _key()
+        _write(path, _certificate(name, key, authority, authority_key), key)
+    return made
+
+
+def _key() -> RSAPrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _certificate(
+    name: str, key: RSAPrivateKey, issuer: Certificate | None, signed_by: RSAPrivateKey
+) -> Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    unsigned = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _VALID)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if name == _SERVER:
+        loopback = [x509.DNSName(_SERVER), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        unsigned = unsigned.add_extension(x509.SubjectAlternativeName(loopback), critical=False)
+    return unsigned.sign(signed_by, SHA256())
+
+
+def _write(path: Path, certificate: Certificate, key: RSAPrivateKey | None = None) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    pem = serialization.Encoding.PEM
+    text = certificate.public_bytes(pem)
+    if key:
+        pkcs8, bare = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        text += key.private_bytes(pem, pkcs8, bare)
+    path.touch(mode=0o600)
+    path.write_bytes(text)

@@ -1,0 +1,69 @@
+"""Three real ZooKeeper servers that elect a leader, on free loopback ports."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+
+_SIZE = 3
+
+
+class EmbeddedZookeeperEnsemble:
+    """A ZooKeeper of three servers for the time of a ``with`` block; it goes on while two run.
+
+    :param folder: where they keep their data and their logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        ports = _free_ports(3 * _SIZE)
+        votes = {
+            f"server.{number}": f"127.0.0.1:{ports.pop()}:{ports.pop()}"
+            for number in range(1, _SIZE + 1)
+        }
+        self.servers = tuple(
+            _member(folder / str(number), number, ports.pop(), votes) for number in range(1, _SIZE + 1)
+        )
+
+    @property
+    def hosts(self) -> str:
+        """The connect string of all."""
+        return ",".join(server.hosts for server in self.servers)
+
+    def __enter__(self) -> Self:
+        try:
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop all; safe to repeat."""
+        with ExitStack() as stack:
+            for server in self.servers:
+                stack.callback(server.stop)
+
+
+def _member(folder: Path, number: int, port: int, votes: dict[str, str]) -> EmbeddedZookeeper:
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "data" / "myid").write_text(str(number))
+    return EmbeddedZookeeper(folder, port, settings={"initLimit": 20, "syncLimit": 10, **votes})
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return different loopback ports that nobody listens at now."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -1,0 +1,77 @@
+"""Reads the fields of a lock connection, and says which one is wrong."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from airflow_occ_provider.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+_WORDS = {"true": True, "1": True, "yes": True, "on": True}
+_WORDS |= {"false": False, "0": False, "no": False, "off": False}
+
+
+class Fields:
+    """The extra fields of a connection, with their defaults.
+
+    :param connection: as Airflow gives it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.conn_id = connection.conn_id
+        extra = connection.extra_dejson
+        self._extra: dict[str, Any] = extra if isinstance(extra, dict) else {}
+
+    def wrong(self, name: str, message: str, remedy: str) -> ConfigurationError:
+        """Return the error of one field."""
+        return ConfigurationError(f"connection {self.conn_id!r}, {name}", message, remedy=remedy)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a line of text."""
+        return str(self._extra.get(name) or default).strip()
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return yes or no.
+
+        :raises ConfigurationError: if it is neither.
+        """
+        given = str(self._extra.get(name) if self._extra.get(name) is not None else "").strip().lower()
+        if given and given not in _WORDS:
+            raise self.wrong(name, f"{given!r} is neither true nor false", "enter one of them")
+        return _WORDS[given] if given else default
+
+    def number(self, name: str, default: int, *, at_least: int = 0) -> int:
+        """Return a whole number.
+
+        :raises ConfigurationError: if it is none, or too small.
+        """
+        given = self._extra.get(name)
+        try:
+            number = default if given in (None, "") else int(given)
+        except (TypeError, ValueError):
+            number = at_least - 1
+        if number < at_least:
+            raise self.wrong(
+                name,
+                f"{given!r} is not a whole number of {at_least} or more",
+                f"enter a number, or leave it empty for {default}",
+            )
+        return number
+
+    def path(self, name: str, default: str) -> str:
+        """Return a path of ZooKeeper's.
+
+        :raises ConfigurationError: if it is none.
+        """
+        path = self.text(name, default)
+        # ZooKeeper's clients take some of the other spellings for this one: two paths must not be equal.
+        if path == "/" or path != posixpath.normpath(f"/{path.lstrip('/')}"):
+            raise self.wrong(
+                name,
+                f"{path!r} is not a ZooKeeper path",
+                f"enter an absolute path without a slash at its end, such as {default}",
+            )
+        return path

@@ -1,0 +1,63 @@
+"""One session to the lock service for everything in this process that waits on one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.line import Line
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.line: Line | None = None
+        self.users = 0
+
+
+_registry = threading.Lock()
+_by_connection: dict[str, _Shared] = {}
+
+
+@asynccontextmanager
+async def shared_line(lock_conn_id: str) -> AsyncIterator[Line]:
+    """Share the line of a connection; the last one who leaves ends its session.
+
+    :param lock_conn_id: Airflow connection of the lock service.
+    :raises ConfigurationError: if the connection is missing or wrong, or refused.
+    :raises LockUnreachableError: if the lock service does not answer in time.
+    """
+    line = await asyncio.to_thread(_enter, lock_conn_id)
+    try:
+        yield line
+    finally:
+        await asyncio.shield(asyncio.to_thread(_leave, lock_conn_id))
+
+
+def _enter(lock_conn_id: str) -> Line:
+    with _registry:
+        shared = _by_connection.setdefault(lock_conn_id, _Shared())
+        shared.users += 1
+    try:
+        with shared.lock:
+            if shared.line is None:
+                shared.line = lock_hook(lock_conn_id).leases()
+            return shared.line
+    except BaseException:
+        _leave(lock_conn_id)
+        raise
+
+
+def _leave(lock_conn_id: str) -> None:
+    with _registry:
+        shared = _by_connection[lock_conn_id]
+        shared.users -= 1
+        if shared.users:
+            return
+        del _by_connection[lock_conn_id]
+    with shared.lock:
+        if shared.line:
+            shared.line.close()

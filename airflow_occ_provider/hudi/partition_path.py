@@ -1,0 +1,38 @@
+"""What a partition path of a table can look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_FIELDS = "hoodie.table.partition.fields"
+_HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+
+
+def objection(path: str, properties: Mapping[str, str]) -> str | None:
+    """Return why a path cannot be a partition of a table, nor one above its partitions.
+
+    Where values may hold slashes, more parts than fields are possible; where the table is not in
+    hive style, any text may be a value. What is possible there is let pass.
+
+    :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
+    :param properties: of the table (``hoodie.properties``).
+    """
+    parts = path.strip("/").split("/")
+    if "://" in path or "" in parts or ".." in parts or "." in parts:
+        return "is not a path below the table"
+    fields = [one.partition(":")[0].strip() for one in properties.get(_FIELDS, "").split(",")]
+    fields = list(filter(None, fields))
+    if not fields:
+        return "cannot be: the table is not partitioned"
+    if properties.get(_HIVE_STYLE, "false").lower() == "true":
+        return _objection_in_hive_style(parts, fields)
+    if parts[0].startswith(f"{fields[0]}="):
+        return f"cannot be: the table is not in hive style, so leave {fields[0]}= out"
+    return None
+
+
+def _objection_in_hive_style(parts: list[str], fields: list[str]) -> str | None:
+    named = [part.partition("=")[0] for part in parts if "=" in part]
+    if "=" not in parts[0] or named != fields[: len(named)]:
+        return f"cannot be: the table is partitioned by {'/'.join(f'{field}=...' for field in fields)}"
+    return None

@@ -1,0 +1,249 @@
+"""The line over a store of nodes: one node a request, granted by what stands before it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.nodes import NodeGoneError, NodeMovedError, Nodes, NodeTakenError
+from airflow_occ_provider.leases.observer import TRUSTED, Observer
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import Blocker, Request, Standing, blockers, umbrella
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A node of ours as it was written or read last; ``written_s`` is the clock before the write."""
+
+    content: Content
+    version: int
+    written_s: float = float("-inf")
+
+
+class Line:
+    """A ``LeaseService`` over a store of nodes. Threads may share it.
+
+    A request ends by the deletion of its node only, and nobody is granted while a conflicting elder
+    node is there. What is known of others is what never changes: who asked for what, and when.
+
+    :param nodes: the store.
+    :param clock: seconds that never go back.
+    """
+
+    def __init__(self, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._nodes = nodes
+        self._clock = clock
+        self._observer = Observer(nodes, clock)
+        self._mark = uuid.uuid4().hex
+        self._known: dict[str, Standing] = {}
+        self._elders: dict[str, set[str]] = {}
+        self._own: dict[str, _Own] = {}
+        self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
+
+    def request(self, asked: Request) -> Ticket:
+        """Stand in line; asked again with the same id, take the first request over."""
+        while True:
+            line = self._look(request_node.concern(asked, self._nodes.names()))
+            with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
+                first = next((one for one in line if one.request.id == asked.id), None)
+                if first:
+                    return self._adopt(Ticket(asked.id, first.name, first.token, 0), any_epoch=True)
+                return self._create(asked, [one for one in line if not self._is_given_up(one, asked)])
+
+    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+        """Tell where the request stands, and remove who is dead before it."""
+        while True:
+            own = self._trusted(ticket)
+            names = self._names()
+            if ticket.name not in names:
+                raise self._lost(ticket, "it was removed")
+            found = self._blockers(ticket, own.content.request, names)
+            if not found and self._is_trusted(own):
+                return Status()
+            if self._observer.remove_dead((one.standing for one in found), own.content.request.ttl_ms):
+                continue
+            # Who came last before us leaves last: one watch, and one message when it is our turn.
+            if found and (wake is None or self._watch(ticket, found[-1].standing.name, wake)):
+                return Status(found)
+
+    def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
+        """Show that its owner lives."""
+        self._write(ticket, lambda held: replace(held, term_ms=ttl_ms or held.request.ttl_ms))
+
+    def ensure_held(self, ticket: Ticket) -> None:
+        """Return if the lease is held, by the store's own word."""
+        self.renew(ticket)
+        found = self.status(ticket).blockers
+        if found:
+            raise self._lost(ticket, f"it waits for {found[0].standing.request.owner}")
+
+    def adopt(self, ticket: Ticket) -> Ticket:
+        """Take the request over from another process, whose ticket is refused from then on."""
+        return self._adopt(ticket)
+
+    def release(self, ticket: Ticket) -> bool:
+        """Leave the line; whether the request was still there and the ticket's."""
+        with suppress(LeaseLostError, NodeGoneError):
+            while True:
+                own = self._mine(ticket)
+                with suppress(NodeMovedError):
+                    self._nodes.delete(ticket.name, own.version)
+                    self._forget(ticket.name)
+                    return True
+                self._own.pop(ticket.name, None)
+        self._forget(ticket.name)
+        return False
+
+    def evict(self, standing: Standing) -> bool:
+        """Remove a request by force, whoever owns it; whether it was there.
+
+        Its owner learns it with his next renewal, not before: he may be writing.
+        """
+        while node := self._nodes.read([standing.name]).get(standing.name):
+            if node.token != standing.token:
+                break
+            with suppress(NodeMovedError, NodeGoneError):
+                self._nodes.delete(standing.name, node.version)
+                return True
+        return False
+
+    def line(self, table: str | None = None) -> tuple[Standing, ...]:
+        """Return who stands in line, eldest first."""
+        names = self._names()
+        line = self._look(request_node.about(table, names) if table else names)
+        return tuple(sorted(line, key=lambda one: one.order))
+
+    def close(self) -> None:
+        """End the connection; what was requested stays until its time to live is over."""
+        self._nodes.close()
+
+    def _create(self, asked: Request, others: Iterable[Standing]) -> Ticket:
+        over = umbrella(asked, others)
+        name = request_node.name_of(asked, uuid.uuid4().hex[:8], over.order if over else ())
+        content = Content(asked, 1, asked.ttl_ms, self._mark)
+        written_s = self._clock()
+        node = self._nodes.create(name, content.encode(), over.name if over else None)
+        self._own[name] = _Own(content, node.version, written_s)
+        return Ticket(asked.id, name, node.token, 1)
+
+    def _is_given_up(self, one: Standing, asked: Request) -> bool:
+        """Whether it is an earlier request of the same owner, removed now."""
+        return one.request.owner == asked.owner and (self.evict(one) or True)
+
+    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+        own = self._load(ticket, any_epoch=True)
+        while True:
+            epoch = own.content.epoch
+            if own.content.mark == self._mark and (any_epoch or epoch == ticket.epoch + 1):
+                return replace(ticket, epoch=epoch)  # our own write, whose answer was lost
+            if epoch != ticket.epoch and not any_epoch:
+                raise self._lost(ticket, "another process took it over")
+            term_ms = own.content.request.ttl_ms
+            taken = replace(own.content, epoch=epoch + 1, term_ms=term_ms, mark=self._mark)
+            with suppress(NodeMovedError):
+                self._put(ticket, taken, own.version)
+                return replace(ticket, epoch=epoch + 1)
+            own = self._load(ticket, any_epoch=True)
+
+    def _write(self, ticket: Ticket, change: Callable[[Content], Content]) -> _Own:
+        while True:
+            own = self._mine(ticket)
+            with suppress(NodeMovedError):
+                return self._put(ticket, change(own.content), own.version)
+            self._own.pop(ticket.name, None)
+
+    def _put(self, ticket: Ticket, content: Content, version: int) -> _Own:
+        written_s = self._clock()
+        self._own.pop(ticket.name, None)  # without an answer it is not known which term runs
+        try:
+            version = self._nodes.write(ticket.name, content.encode(), version)
+        except NodeGoneError:
+            raise self._lost(ticket, "it was removed") from None
+        self._own[ticket.name] = own = _Own(content, version, written_s)
+        return own
+
+    def _mine(self, ticket: Ticket) -> _Own:
+        own = self._own.get(ticket.name)
+        return own if own and own.content.epoch == ticket.epoch else self._load(ticket)
+
+    def _load(self, ticket: Ticket, *, any_epoch: bool = False) -> _Own:
+        node = self._nodes.read([ticket.name]).get(ticket.name)
+        if node is None or node.token != ticket.token:
+            raise self._lost(ticket, "it was removed")
+        content = Content.decode(node.data)
+        if content.epoch != ticket.epoch and not any_epoch:
+            raise self._lost(ticket, "another process took it over")
+        return _Own(content, node.version)
+
+    def _trusted(self, ticket: Ticket) -> _Own:
+        """Return the own node as written so lately that nobody can have taken its owner for dead."""
+        own = self._own.get(ticket.name)
+        if own and own.content.epoch == ticket.epoch and self._is_trusted(own):
+            return own
+        return self._write(ticket, lambda content: content)
+
+    def _is_trusted(self, own: _Own) -> bool:
+        return self._clock() - own.written_s < own.content.term_ms / 1000 * TRUSTED
+
+    def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
+        mine = Standing(request, ticket.name, (*request_node.under(ticket.name), ticket.token))
+        elders = self._elders.get(ticket.name)
+        if elders is None:
+            concerned = self._look(request_node.concern(request, names))
+            elders = {one.name for one in concerned if one.order < mine.order}
+        else:
+            # Nobody else can come in before us any more.
+            late = [name for name in names - elders if () < request_node.under(name) < mine.order]
+            elders = (elders & names).union(late)
+        self._elders[ticket.name] = elders
+        return blockers(mine, self._look(elders))
+
+    def _watch(self, ticket: Ticket, name: str, wake: Callable[[], None]) -> bool:
+        """Have a waiter woken by the end of another; whether that one is there. One watch at a time."""
+        if self._watched.get(ticket.name) == (name, wake):
+            return True
+
+        def fired() -> None:
+            self._watched.pop(ticket.name, None)
+            wake()
+
+        self._watched[ticket.name] = (name, wake)
+        if self._nodes.watch(name, fired):
+            return True
+        self._watched.pop(ticket.name, None)
+        return False
+
+    def _look(self, names: Iterable[str]) -> list[Standing]:
+        """Return the requests of some nodes; only those not read before are read."""
+        wanted = set(names)
+        found = {name: known for name in wanted if (known := self._known.get(name))}
+        unread = wanted - found.keys()
+        for name, node in self._nodes.read(unread).items() if unread else ():
+            self._known[name] = found[name] = request_node.standing(name, node)
+        return list(found.values())
+
+    def _names(self) -> frozenset[str]:
+        names = self._nodes.names()
+        for name in list(self._known.keys() - names):
+            self._known.pop(name, None)
+        self._observer.forget_all_but(names)
+        return names
+
+    def _forget(self, name: str) -> None:
+        self._own.pop(name, None)
+        self._elders.pop(name, None)
+        self._watched.pop(name, None)
+
+    def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
+        self._forget(ticket.name)
+        return LeaseLostError(
+            f"the lease of request {ticket.id} is lost: {why}",
+            remedy="nothing, if the task is retried; if it happens again, look whether its processes "
+            "are stopped for longer than the lease's time to live",
+        )

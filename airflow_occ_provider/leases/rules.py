@@ -1,0 +1,231 @@
+"""Pure: who stands in line for a table, who waits for whom, and why.
+
+::
+
+    request --> waits for every conflicting elder --> holds --> is deleted, by its owner or as dead
+
+Elder is who came first, by the order in which the lock service created the requests. A request
+conflicts with another where their scopes overlap and not both are shared. Who conflicts with no
+elder holds, and goes on holding: nobody comes in before an elder, but a task that passes under the
+lease of its own run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from airflow_occ_provider.errors import LeaseRefusedError
+
+
+class Mode(StrEnum):
+    """How a scope is written.
+
+    ``SHARED``: optimistically, beside others whose scope is as unknown. ``EXCLUSIVE``: alone.
+    """
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a writer may touch of one table.
+
+    :param table: the table's canonical base path.
+    :param mode: how it is written. A shared scope is the whole table, as nobody knows more.
+    :param partitions: partition paths, each with all below it; ``None`` for the whole table.
+    """
+
+    table: str
+    mode: Mode = Mode.EXCLUSIVE
+    partitions: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, table: str, partitions: Iterable[str] | None, mode: Mode = Mode.EXCLUSIVE) -> Scope:
+        """Return a scope whose partitions are sorted, and none of which lies in another.
+
+        :param table: the table's canonical base path.
+        :param partitions: partition paths; ``None``, or the path of an unpartitioned table, for all.
+        :param mode: how it is written.
+        """
+        if partitions is None or mode is Mode.SHARED:
+            return cls(table, mode)
+        paths = {path.strip("/") for path in partitions}
+        kept = sorted(path for path in paths if not paths.intersection(_parents(path)))
+        return cls(table, mode, None if "" in paths else tuple(kept))
+
+    def conflicts_with(self, other: Scope) -> bool:
+        """Whether both may not write at once."""
+        if self.table != other.table or self.mode is other.mode is Mode.SHARED:
+            return False
+        if self.partitions is None or other.partitions is None:
+            return True
+        return _reaches(self.partitions, other.partitions) or _reaches(other.partitions, self.partitions)
+
+    def covers(self, other: Scope) -> bool:
+        """Whether who holds this one needs nothing more for the other."""
+        if self.table != other.table or (self.mode is Mode.SHARED and other.mode is Mode.EXCLUSIVE):
+            return False
+        if self.partitions is None:
+            return True
+        return other.partitions is not None and all(
+            _reaches(self.partitions, (path,)) for path in other.partitions
+        )
+
+    def __str__(self) -> str:
+        return f"{self.table} ({self.mode}, {', '.join(self.partitions or ()) or 'the whole table'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who asks.
+
+    :param path: from the DAG down, such as ``(dag, run)`` or ``(dag, run, task, map index)``. A
+        request passes under one whose path is the begin of its own.
+    :param label: tells requests of one path apart: the task that asked for its run.
+    """
+
+    path: tuple[str, ...]
+    label: str = ""
+
+    def is_within(self, other: Owner) -> bool:
+        """Whether it is the other, or below it."""
+        return self.path[: len(other.path)] == other.path
+
+    def __str__(self) -> str:
+        return " / ".join((*self.path, f"by {self.label}") if self.label else self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asks for: everything that it needs at once, so that nobody waits while holding.
+
+    :param id: chosen by who asks; asking again with it finds the first request.
+    :param owner: who asks.
+    :param scopes: what he wants to write.
+    :param ttl_ms: milliseconds without a renewal after which others take him for dead.
+    """
+
+    id: str
+    owner: Owner
+    scopes: tuple[Scope, ...]
+    ttl_ms: int
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables it is about, each once."""
+        return tuple(dict.fromkeys(scope.table for scope in self.scopes))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A request that stands in line.
+
+    :param request: what was asked.
+    :param name: what the lock service calls it.
+    :param order: its place among all: the order token, after those of the leases it passes under.
+    :param since_ms: epoch milliseconds by the lock service's clock at which it came; for people.
+    """
+
+    request: Request
+    name: str
+    order: tuple[int, ...]
+    since_ms: int = 0
+
+    @property
+    def token(self) -> int:
+        """The order token: greater than that of everybody who came before."""
+        return self.order[-1]
+
+
+class Blocker(NamedTuple):
+    """Why a request has to wait.
+
+    :param standing: the conflicting elder.
+    :param theirs: its scope.
+    :param ours: the scope of the request that waits.
+    """
+
+    standing: Standing
+    theirs: Scope
+    ours: Scope
+
+
+def blockers(mine: Standing, line: Iterable[Standing]) -> tuple[Blocker, ...]:
+    """Return the conflicting elders of a request, eldest first; it holds where there are none.
+
+    :param mine: the request.
+    :param line: everybody who stands in line, in any order.
+    """
+    elders = (one for one in line if one.order < mine.order and not _passes(mine, one))
+    found = (_conflict(mine, elder) for elder in elders)
+    return tuple(sorted(filter(None, found), key=lambda one: one.standing.order))
+
+
+def conflicting(scope: Scope, line: Iterable[Standing]) -> tuple[Blocker, ...]:
+    """Return everybody in line who could not write beside a scope, eldest first.
+
+    :param scope: what is looked at.
+    :param line: everybody who stands in line, in any order.
+    """
+    found = [
+        Blocker(one, theirs, scope)
+        for one in line
+        for theirs in one.request.scopes
+        if scope.conflicts_with(theirs)
+    ]
+    return tuple(sorted(found, key=lambda one: one.standing.order))
+
+
+def umbrella(asked: Request, line: Iterable[Standing]) -> Standing | None:
+    """Return the lease of its own run under which a request passes, if there is one.
+
+    :param asked: the request.
+    :param line: everybody who stands in line.
+    :raises LeaseRefusedError: if its run has leases, but none that covers it: who waits while
+        holding can be waited for in a circle.
+    """
+    over = [one for one in line if asked.owner.is_within(one.request.owner)]
+    for one in sorted(over, key=lambda standing: standing.order, reverse=True):
+        if all(any(has.covers(scope) for has in one.request.scopes) for scope in asked.scopes):
+            return one
+        if any(has.conflicts_with(scope) for has in one.request.scopes for scope in asked.scopes):
+            break
+    if not over:
+        return None
+    held = "; ".join(str(scope) for one in over for scope in one.request.scopes)
+    raise LeaseRefusedError(
+        f"{asked.owner} asks for {'; '.join(map(str, asked.scopes))}, but {over[0].request.owner} "
+        f"has a lease already, on {held}",
+        remedy="name every table and partition in that one lease; a second one beside it could wait "
+        "for somebody who waits for the first",
+    )
+
+
+def _passes(mine: Standing, elder: Standing) -> bool:
+    # By its place, not by its owner: who came in beside a lease of its run, and not under it, would
+    # hold beside the next one who comes in under it.
+    return mine.order[: len(elder.order)] == elder.order
+
+
+def _conflict(mine: Standing, elder: Standing) -> Blocker | None:
+    for ours in mine.request.scopes:
+        for theirs in elder.request.scopes:
+            if ours.conflicts_with(theirs):
+                return Blocker(elder, theirs, ours)
+    return None
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path:
+        path = posixpath.dirname(path)
+        yield path
+
+
+def _reaches(over: tuple[str, ...], below: tuple[str, ...]) -> bool:
+    wide = set(over)
+    return any(path in wide or not wide.isdisjoint(_parents(path)) for path in below)

@@ -1,0 +1,3 @@
+"""ZooKeeper as lock service: the only room that imports kazoo."""
+
+from __future__ import annotations

@@ -1,0 +1,100 @@
+"""Admission: a task's place in the line for its tables, kept across its processes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from airflow_occ_provider.errors import AdmissionTimeoutError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.jobs.record import Place
+from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.told import told
+from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
+
+
+class Admission:
+    """Asks for a lease, and knows the place again in the task's next process.
+
+    :param run: the task run.
+    :param service: the line.
+    :param owner: who asks.
+    :param lock_conn_id: Airflow connection of the line.
+    :param timeout: how long to wait in line.
+    :param log: the task's log.
+    :raises ConfigurationError: if the connection is missing or wrong.
+    """
+
+    def __init__(
+        self,
+        run: TaskRun,
+        service: LeaseService,
+        owner: Owner,
+        *,
+        lock_conn_id: str,
+        timeout: timedelta,
+        log: Any,
+    ) -> None:
+        self._run = run
+        self._lock_conn_id = lock_conn_id
+        self._service = service
+        self._owner = owner
+        self._timeout = timeout
+        self._log = log
+        self.terms = lock_hook(lock_conn_id).terms()
+
+    def ask(self, scopes: Iterable[Scope]) -> tuple[Ticket, Status]:
+        """Stand in line, or take the place over that an earlier process of the task has.
+
+        :raises LeaseRefusedError: if the task's run holds a lease that does not cover it.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        wanted = tuple(scopes)
+        place = self._place("; ".join(map(str, wanted)))
+        # Written down before it is asked for: a process that dies in between finds it again.
+        self._run.stand(place)
+        ticket = self._service.request(Request(place.request_id, self._owner, wanted, self.terms.ttl_ms))
+        status = self._service.status(ticket)
+        if status.held:
+            self._run.stand(Place(place.request_id, place.asked, 0))
+            self._log.info("Holds %s; order token %s.", place.asked, ticket.token)
+        else:
+            self._log.info(
+                "Stands in line for %s; order token %s. %s", place.asked, ticket.token, told(status)
+            )
+        return ticket, status
+
+    def wait(self, ticket: Ticket, status: Status) -> HudiAdmissionTrigger:
+        """Return the trigger that waits for our turn; the place is claimed until it runs.
+
+        :raises AdmissionTimeoutError: if the wait has been too long; the place is given up.
+        """
+        place = self._run.record.place
+        since_ms = place.since_ms if place and place.since_ms else now_ms()
+        deadline_ms = since_ms + round(self._timeout.total_seconds() * 1000)
+        if now_ms() >= deadline_ms:
+            self._service.release(ticket)
+            self._run.stand(None)
+            raise AdmissionTimeoutError(
+                f"not admitted within {self._timeout}: {told(status)}",
+                remedy="look with `airflow hudi leases list` who holds the table and whether he lives, "
+                "or raise admission_timeout; nothing was run",
+            )
+        self._service.renew(ticket, self.terms.claim_ttl_ms)
+        return HudiAdmissionTrigger(
+            lock_conn_id=self._lock_conn_id,
+            ticket=ticket.to_json(),
+            ttl_ms=self.terms.ttl_ms,
+            claim_ttl_ms=self.terms.claim_ttl_ms,
+            deadline_ms=deadline_ms,
+        )
+
+    def _place(self, asked: str) -> Place:
+        known = self._run.record.place
+        if known is None or known.asked != asked:
+            return Place(uuid.uuid4().hex, asked, now_ms())
+        return Place(known.request_id, asked, known.since_ms or now_ms())

@@ -1,0 +1,196 @@
+"""``AdmittedOperator``: a Spark job that stands in line for its table before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.rules import Owner, Scope
+from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
+from airflow_occ_provider.operators.claim import Claim, inherited
+from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
+from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.storage.address import canonical_table
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Under what an attempt runs.
+
+    :param scope: what it may write; ``None`` outside the line.
+    :param token: the order token of its lease; ``None`` outside the line.
+    :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
+        time.
+    :param keeper: renews the lease; ``None`` outside the line.
+    """
+
+    scope: Scope | None = None
+    token: int | None = None
+    is_fenced: bool = True
+    keeper: Keeper | None = None
+
+    def refuse_if_lost(self) -> None:
+        """Raise where the lease is all there is, and it was lost.
+
+        :raises LeaseLostError: then.
+        """
+        if self.keeper and not self.is_fenced:
+            self.keeper.refuse_if_lost()
+
+    def outside(self, partitions: Sequence[str]) -> list[str]:
+        """Return the partitions that the scope does not hold."""
+        if self.scope is None or self.scope.partitions is None:
+            return []
+        held = self.scope
+        return [path for path in partitions if not held.covers(Scope.of(held.table, [path]))]
+
+
+class AdmittedOperator(SparkAttemptOperator):
+    """A ``SparkAttemptOperator`` whose attempts run under a lease.
+
+    :param table: base path of the table. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param scope: the partitions that the job will touch, each with all below it, such as
+        ``["dt=2026-11-21"]``; ``None`` if nobody knows. (templated)
+    :param key_safe: no two writers may insert the same new key.
+    :param reads_table: the job reads the table that it writes.
+    :param admission: ``"queue"`` to stand in line, ``"off"`` to start at once.
+    :param admission_timeout: how long to wait for the lease before the task fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        scope: str | Sequence[str] | None = None,
+        key_safe: bool = False,
+        reads_table: bool = False,
+        admission: AdmissionMode | str = AdmissionMode.QUEUE,
+        admission_timeout: timedelta = timedelta(hours=12),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.lock_conn_id = lock_conn_id
+        self.scope = scope
+        self.key_safe = key_safe
+        self.reads_table = reads_table
+        self.admission = admission_choice(admission)
+        self.admission_timeout = admission_timeout
+        if self.admission is AdmissionMode.OFF and (key_safe or reads_table):
+            raise ConfigurationError(
+                "admission",
+                "off, and key_safe or reads_table: Hudi's check does not find what they are about",
+                remedy="leave admission out: only the queue keeps such writers apart",
+            )
+
+    def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Go on after the wait in line; where the place was lost, it is asked for again."""
+        self.log.info("Admission: %s.", event.get("message") or event.get("status"))
+        return self._execute(context)
+
+    def _execute(self, context: Context) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _partitions(self) -> tuple[str, ...] | None:
+        """The declared scope.
+
+        :raises ConfigurationError: if a path of it was rendered empty.
+        """
+        if self.scope is None:
+            return None
+        paths = (self.scope,) if isinstance(self.scope, str) else tuple(map(str, self.scope))
+        if not paths or not all(path.strip(" /") for path in paths):
+            raise ConfigurationError(
+                "scope",
+                f"{self.scope!r} names no partition",
+                remedy="name the partitions, or leave scope out if they are not known",
+            )
+        return paths
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(canonical_table(self.table), self._partitions, self.key_safe, self.reads_table)
+
+    @contextmanager
+    def _admitted(
+        self, context: Context, run: TaskRun, options: Mapping[str, str]
+    ) -> Iterator[Admitted]:
+        """Hold the lease for the time of a block, or defer until it is our turn.
+
+        :param options: the job's effective Hudi options.
+        :raises AdmissionTimeoutError: if the wait has been too long.
+        :raises LeaseRefusedError: if the run's own lease does not cover the scope.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        if self.admission is AdmissionMode.OFF:
+            yield Admitted()
+            return
+        service = lock_hook(self.lock_conn_id).leases()
+        try:
+            owner = task_owner(context)
+            admission = Admission(
+                run,
+                service,
+                owner,
+                lock_conn_id=self.lock_conn_id,
+                timeout=self.admission_timeout,
+                log=self.log,
+            )
+            asked = self._claim.scope(options, run.record.escalation)
+            if self._partitions is None:
+                asked = inherited(asked, owner.path, service.line(asked.table))
+            ticket, status = admission.ask([asked])
+            if not status.held:
+                self.defer(
+                    trigger=admission.wait(ticket, status),
+                    method_name=self.execute_after_admission.__name__,
+                )
+            is_fenced = self._claim.is_fenced(options)
+            on_lost = self._end_driver if not is_fenced else _run_on
+            keeper = Keeper(service, ticket, admission.terms.ttl_ms, on_lost)
+            try:
+                with keeper:
+                    yield Admitted(asked, ticket.token, is_fenced, keeper)
+            finally:
+                self._leave_line(service, ticket)
+        finally:
+            service.close()
+
+    def _leave_line(self, service: LeaseService, ticket: Ticket) -> None:
+        try:
+            service.release(ticket)
+        except OccError as error:
+            self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
+
+    def _end_driver(self) -> None:
+        """End the driver of a writer whom only the lease keeps apart from others."""
+        if self._driver:
+            with suppress(ProcessLookupError):
+                self._driver.end()
+
+
+def _run_on() -> None:
+    """Do nothing where Hudi's own check is the fence: the keeper has told of the loss."""
+
+
+def task_owner(context: Context) -> Owner:
+    """Return a task as an owner of leases."""
+    ti = context["ti"]
+    path = (ti.dag_id, ti.run_id, ti.task_id)
+    mapped = ti.map_index is not None and ti.map_index >= 0
+    return Owner((*path, str(ti.map_index)) if mapped else path)

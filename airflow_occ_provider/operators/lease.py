@@ -1,0 +1,236 @@
+"""``HudiLeaseOperator`` and its companions: one lease around any tasks of a DAG run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.rules import Owner, Scope
+from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_BEFORE_OTHERS = 1000
+
+
+class HudiLeaseOperator(BaseOperator):
+    """Take one lease on some tables for a DAG run, as the setup of the tasks that work under it.
+
+    All of the run's ``HudiWriteOperator`` pass under it; no other writer of ours is admitted::
+
+        lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
+        with lease.held():
+            first >> second
+
+    :param tables: base paths of the tables. (templated)
+    :param scope: the partitions of each that are written; ``None`` for whole tables. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param admission_timeout: how long to wait in line before the task fails.
+
+    The result is the ticket, with which a companion knows the lease. It holds no secret.
+    """
+
+    template_fields: Sequence[str] = ("tables", "scope", "lock_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"tables": "json", "scope": "json"}
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        tables: str | Sequence[str],
+        scope: str | Sequence[str] | None = None,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        admission_timeout: timedelta = timedelta(hours=12),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.scope = scope
+        self.lock_conn_id = lock_conn_id
+        self.admission_timeout = admission_timeout
+
+    def held(self) -> HudiReleaseLeaseOperator:
+        """Return the teardown of the tasks that work under the lease, with a keeper beside them."""
+        self.keep()
+        return self.release()
+
+    def keep(self, task_id: str | None = None, **kwargs: Any) -> HudiKeepLeaseOperator:
+        """Return the task that keeps the lease alive; it holds no worker slot.
+
+        :param task_id: by default that of this task and ``_keep``.
+        """
+        keeper = HudiKeepLeaseOperator(
+            task_id=task_id or f"{self.task_id}_keep",
+            ticket=self.output,
+            lock_conn_id=self.lock_conn_id,
+            **kwargs,
+        )
+        self.set_downstream(keeper)
+        return keeper
+
+    def release(self, task_id: str | None = None, **kwargs: Any) -> HudiReleaseLeaseOperator:
+        """Return the teardown that releases the lease, whatever became of the tasks before it.
+
+        :param task_id: by default that of this task and ``_release``.
+        """
+        release = HudiReleaseLeaseOperator(
+            task_id=task_id or f"{self.task_id}_release",
+            ticket=self.output,
+            lock_conn_id=self.lock_conn_id,
+            **kwargs,
+        )
+        release.as_teardown(setups=self, on_failure_fail_dagrun=True)
+        return release
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Stand in line, and return the ticket once the lease is held."""
+        return self._execute(context)
+
+    def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on after the wait in line; where the place was lost, it is asked for again."""
+        self.log.info("Admission: %s.", event.get("message") or event.get("status"))
+        return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        run, service = TaskRun(context), lock_hook(self.lock_conn_id).leases()
+        try:
+            admission = Admission(
+                run,
+                service,
+                _owner(context),
+                lock_conn_id=self.lock_conn_id,
+                timeout=self.admission_timeout,
+                log=self.log,
+            )
+            ticket, status = admission.ask(self._scopes)
+            if not status.held:
+                self.defer(
+                    trigger=admission.wait(ticket, status),
+                    method_name=self.execute_after_admission.__name__,
+                )
+            service.renew(ticket, admission.terms.claim_ttl_ms)
+        finally:
+            service.close()
+        run.succeed()
+        return ticket.to_json()
+
+    @property
+    def _scopes(self) -> list[Scope]:
+        tables, partitions = _listed("tables", self.tables), self.scope
+        if partitions is not None:
+            partitions = _listed("scope", partitions)
+        return [Scope.of(table, partitions) for table in sorted(set(map(canonical_table, tables)))]
+
+
+class HudiKeepLeaseOperator(BaseOperator):
+    """Keep a run's lease alive in the triggerer, from its setup until its teardown.
+
+    It fails where others took the lease for dead. The release is not downstream of it.
+
+    :param ticket: the result of the ``HudiLeaseOperator``. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    """
+
+    template_fields: Sequence[str] = ("ticket", "lock_conn_id")
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        ticket: Any,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        priority_weight: int = _BEFORE_OTHERS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(priority_weight=priority_weight, **kwargs)
+        self.ticket = ticket
+        self.lock_conn_id = lock_conn_id
+
+    def execute(self, context: Context) -> None:  # noqa: ARG002
+        """Hand the lease over to the triggerer."""
+        terms = lock_hook(self.lock_conn_id).terms()
+        self.defer(
+            trigger=HudiKeepLeaseTrigger(
+                lock_conn_id=self.lock_conn_id,
+                ticket=self.ticket,
+                ttl_ms=terms.ttl_ms,
+                claim_ttl_ms=terms.claim_ttl_ms,
+            ),
+            method_name=self.execute_complete.__name__,
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """End well where the lease was released, and fail where it was lost.
+
+        :raises LeaseLostError: then.
+        """
+        if event["status"] != "released":
+            raise LeaseLostError(
+                event["message"],
+                remedy="look whether the triggerer was away for longer than the lease's time to live; "
+                "clear the run, so that its tasks work under a lease again",
+            )
+        self.log.info("The lease was released.")
+
+
+class HudiReleaseLeaseOperator(BaseOperator):
+    """Release a run's lease, as its teardown; fail where it had been lost before.
+
+    :param ticket: the result of the ``HudiLeaseOperator``. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    """
+
+    template_fields: Sequence[str] = ("ticket", "lock_conn_id")
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        ticket: Any,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ticket = ticket
+        self.lock_conn_id = lock_conn_id
+
+    def execute(self, context: Context) -> None:
+        """Leave the line.
+
+        :raises LeaseLostError: if the lease was not there any more, at the first try.
+        """
+        service = lock_hook(self.lock_conn_id).leases()
+        try:
+            released = service.release(Ticket.from_json(self.ticket))
+        finally:
+            service.close()
+        if not released and context["ti"].try_number == 1:
+            raise LeaseLostError(
+                f"the lease of {self.ticket['id']} was gone before it was released",
+                remedy="look in the keeper's log when it was lost; others may have written since",
+            )
+        self.log.info("The lease was released." if released else "The lease had been released before.")
+
+
+def _owner(context: Context) -> Owner:
+    ti = context["ti"]
+    mapped = ti.map_index is not None and ti.map_index >= 0
+    return Owner((ti.dag_id, ti.run_id), f"{ti.task_id}[{ti.map_index}]" if mapped else ti.task_id)
+
+
+def _listed(field: str, given: str | Sequence[str]) -> list[str]:
+    listed = [given] if isinstance(given, str) else list(map(str, given))
+    if not listed or not all(one.strip(" /") for one in listed):
+        raise ConfigurationError(field, f"{given!r} names nothing", remedy=f"name the {field}")
+    return listed

@@ -1,0 +1,3 @@
+"""Airflow sensors."""
+
+from __future__ import annotations

@@ -1,0 +1,97 @@
+"""``HudiLeaseSensor``: waits until a scope is free."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk.exceptions import AirflowSensorTimeout
+
+from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.rules import Scope, conflicting
+from airflow_occ_provider.leases.told import whom
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class HudiLeaseSensor(BaseSensorOperator):
+    """Wait until nobody of ours writes a scope, or stands in line for it.
+
+    It takes nothing: who has to be sure that it stays so takes a lease.
+
+    :param table: base path of the table. (templated)
+    :param scope: partition paths; ``None`` for the whole table. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param deferrable: whether to wait in the triggerer.
+    """
+
+    template_fields: Sequence[str] = ("table", "scope", "lock_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"scope": "json"}
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        scope: str | Sequence[str] | None = None,
+        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.scope = scope
+        self.lock_conn_id = lock_conn_id
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> None:
+        """Look at once; then wait here, or in the triggerer."""
+        if not self.deferrable:
+            super().execute(context)
+        elif not self.poke(context):
+            self.defer(
+                trigger=HudiFreeScopeTrigger(
+                    lock_conn_id=self.lock_conn_id,
+                    table=self._wanted.table,
+                    partitions=self._wanted.partitions,
+                    poll_s=self.poke_interval,
+                    deadline_ms=round((time.time() + self.timeout) * 1000),
+                ),
+                method_name=self.execute_complete.__name__,
+            )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """End as the trigger says.
+
+        :raises AirflowSensorTimeout: if the scope was not free in time.
+        """
+        if event["status"] == "timeout":
+            raise AirflowSensorTimeout(f"{self._wanted} was not free within {self.timeout:g} s")
+        self.log.info("Free: %s.", self._wanted)
+
+    def poke(self, context: Context) -> bool:  # noqa: ARG002
+        """Tell whether the scope is free; a lock service that is away is asked again."""
+        try:
+            service = lock_hook(self.lock_conn_id).leases()
+            try:
+                others = conflicting(self._wanted, service.line(self._wanted.table))
+            finally:
+                service.close()
+        except LockUnreachableError as error:
+            self.log.warning("%s", error)
+            return False
+        if others:
+            self.log.info("Not free, %s: %s.", self._wanted, "; ".join(map(whom, others[:3])))
+        return not others
+
+    @property
+    def _wanted(self) -> Scope:
+        partitions = [self.scope] if isinstance(self.scope, str) else self.scope
+        return Scope.of(canonical_table(self.table), partitions)

@@ -1,0 +1,101 @@
+"""The file in which a lock provider of Hudi keeps a table's lock, where it keeps one on the storage."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from airflow_occ_provider.errors import MetadataCorruptError
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.storage.address import open_file_system, parse_table_path
+from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.table import HudiTable
+
+_PATH_OPTION = "hoodie.write.lock.filesystem.path"
+_EXPIRE_OPTION = "hoodie.write.lock.filesystem.expire"
+_STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
+# Hudi allows this much between two clocks before it takes a lock over (1.2.0, StorageBasedLockProvider).
+_CLOCKS_APART_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LockFile:
+    """A table's lock as its file shows it.
+
+    :param path: of the file.
+    :param held: whether somebody has the lock now, by this machine's clock.
+    :param who: the id that its holder gave himself; empty where the file does not tell.
+    :param since_ms: epoch milliseconds at which the holder took it, by the storage's clock.
+    :param until_ms: epoch milliseconds at which it runs out unless it is renewed.
+    """
+
+    path: str
+    held: bool = False
+    who: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
+    """Look at the file of a table's lock; ``None`` for a lock provider that keeps none.
+
+    :param table: the table.
+    :param options: of the lock provider, as Hudi is given them.
+    :raises TableUnreadableError: if the storage cannot be read.
+    :raises ConfigurationError: if no file system is installed for it.
+    """
+    kind = options[LOCK_PROVIDER].rpartition(".")[2]
+    look = _LOOKS.get(kind)
+    return look(table, options) if look else None
+
+
+def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
+    folder = _lock_folder(table, options.get(_PATH_OPTION, ""))
+    path, listing = f"{folder.path}/lock", folder.listing("")
+    if "lock" not in listing.names:
+        return LockFile(path)
+    since_ms = listing.modified("lock")
+    minutes, until_ms = options.get(_EXPIRE_OPTION, "0"), None
+    if since_ms is not None and minutes.isdigit() and int(minutes):
+        until_ms = since_ms + int(minutes) * 60_000
+    return LockFile(path, until_ms is None or _now_ms() <= until_ms, "", since_ms, until_ms)
+
+
+def _lock_folder(table: HudiTable, given: str) -> TableFolder:
+    files, base = table.files, urlsplit(table.path)
+    if given and "://" not in given and base.scheme:
+        given = f"{base.scheme}://{posixpath.join(base.netloc, given.lstrip('/'))}"
+    scheme, path = parse_table_path(given or f"{table.path}/.hoodie")
+    served = files.file_system if scheme == table.scheme else open_file_system(scheme, path)
+    return TableFolder(scheme, path, served, files.timeout_s)
+
+
+def _storage_lock(table: HudiTable, _: Mapping[str, str]) -> LockFile:
+    path = f"{table.path}/{_STORAGE_LOCK}"
+    content = table.files.read(_STORAGE_LOCK)
+    if content is None:
+        return LockFile(path)
+    try:
+        kept = json.loads(content)
+        until_ms, owner, expired = int(kept["validUntil"]), str(kept["owner"]), bool(kept["expired"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MetadataCorruptError(
+            f"{path} is no lock file: {error}", remedy="look again; it is replaced at every renewal"
+        ) from error
+    held = not expired and _now_ms() <= until_ms + _CLOCKS_APART_MS
+    return LockFile(path, held, owner, None, until_ms)
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+_Look = Callable[[HudiTable, Mapping[str, str]], LockFile]
+_LOOKS: dict[str, _Look] = {
+    "FileSystemBasedLockProvider": _file_system_lock,
+    "StorageBasedLockProvider": _storage_lock,
+}

@@ -1,0 +1,63 @@
+"""``HudiFreeScopeTrigger``: waits until nobody stands in line for a scope."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.leases.rules import Scope, conflicting
+
+
+class HudiFreeScopeTrigger(BaseTrigger):
+    """Fire when a scope is free: ``free``; or ``timeout``.
+
+    :param lock_conn_id: Airflow connection of the lock service.
+    :param table: canonical base path of the table.
+    :param partitions: partition paths; ``None`` for the whole table.
+    :param poll_s: seconds between two looks.
+    :param deadline_ms: epoch milliseconds at which it gives up.
+    """
+
+    def __init__(
+        self,
+        *,
+        lock_conn_id: str,
+        table: str,
+        partitions: Sequence[str] | None,
+        poll_s: float,
+        deadline_ms: int,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lock_conn_id = lock_conn_id
+        self.table = table
+        self.partitions = None if partitions is None else list(partitions)
+        self.poll_s = poll_s
+        self.deadline_ms = deadline_ms
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        names = ("lock_conn_id", "table", "partitions", "poll_s", "deadline_ms")
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        return path, {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look again and again, in a thread, and tell once."""
+        scope = Scope.of(self.table, self.partitions)
+        while True:
+            try:
+                async with shared_line(self.lock_conn_id) as line:
+                    if not conflicting(scope, await asyncio.to_thread(line.line, self.table)):
+                        yield TriggerEvent({"status": "free"})
+                        return
+            except LockUnreachableError as error:
+                self.log.warning("Trying again: %s", error.message)
+            if time.time() * 1000 >= self.deadline_ms:
+                yield TriggerEvent({"status": "timeout"})
+                return
+            await asyncio.sleep(self.poll_s)

@@ -1,0 +1,159 @@
+"""``HudiAdmissionTrigger`` and ``HudiKeepLeaseTrigger``: waiting for a lease, and keeping one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
+from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
+from airflow_occ_provider.leases.told import told
+
+_AGAIN_S = 1.0
+
+
+class LeaseTrigger(BaseTrigger):
+    """What both have in common: a ticket, its terms, and a bounded patience with the lock service.
+
+    :param lock_conn_id: Airflow connection of the lock service.
+    :param ticket: of the request, as JSON values.
+    :param ttl_ms: milliseconds without a renewal after which others take the owner for dead.
+    :param claim_ttl_ms: the same while the lease passes to the next process.
+    :param deadline_ms: epoch milliseconds at which it gives up, with the status ``timeout``; 0 for
+        never.
+    """
+
+    def __init__(
+        self,
+        *,
+        lock_conn_id: str,
+        ticket: Mapping[str, Any],
+        ttl_ms: int,
+        claim_ttl_ms: int,
+        deadline_ms: int = 0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lock_conn_id = lock_conn_id
+        self.ticket = dict(ticket)
+        self.ttl_ms = ttl_ms
+        self.claim_ttl_ms = claim_ttl_ms
+        self.deadline_ms = deadline_ms
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        names = ("lock_conn_id", "ticket", "ttl_ms", "claim_ttl_ms", "deadline_ms")
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        return path, {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Go on until there is something to tell; a lock service that is away is waited for."""
+        while True:
+            try:
+                async with shared_line(self.lock_conn_id) as line:
+                    event = await self._follow(line, Ticket.from_json(self.ticket))
+            except LeaseLostError as error:
+                event = {"status": "lost", "message": error.message}
+            except LockUnreachableError as error:
+                self.log.warning("Trying again: %s", error.message)
+                await asyncio.sleep(_AGAIN_S)
+                event = {"status": "timeout"} if self._is_late else None
+            except OccError as error:
+                event = {"status": "error", "message": str(error)}
+            if event:
+                yield TriggerEvent(event)
+                return
+
+    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+        raise NotImplementedError
+
+    async def _renew(self, line: Line, ticket: Ticket, ttl_ms: int) -> None:
+        await asyncio.to_thread(line.renew, ticket, ttl_ms)
+
+    @property
+    def _period_s(self) -> float:
+        return self.ttl_ms / 1000 / RENEWALS_PER_TTL
+
+    @property
+    def _is_late(self) -> bool:
+        return 0 < self.deadline_ms <= round(time.time() * 1000)
+
+    async def _leave(self, *, release: bool) -> None:
+        """Give the place up, or leave it to the next process; whatever became of it."""
+        with suppress(OccError):
+            async with shared_line(self.lock_conn_id) as line:
+                ticket = Ticket.from_json(self.ticket)
+                if release:
+                    await asyncio.to_thread(line.release, ticket)
+                else:
+                    await self._renew(line, ticket, self.claim_ttl_ms)
+
+
+class HudiAdmissionTrigger(LeaseTrigger):
+    """Renew a request that stands in line, and fire when its turn has come.
+
+    Events: ``granted``, ``lost`` (others took it for dead: ask again), ``timeout``, ``error``. The
+    lease stays claimed for the task's next process.
+    """
+
+    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+        loop, turn, told_last = asyncio.get_running_loop(), asyncio.Event(), ""
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(turn.set)
+
+        renewed_s = float("-inf")
+        while not self._is_late:
+            turn.clear()
+            if time.monotonic() - renewed_s >= self._period_s:
+                renewed_s = time.monotonic()
+                await self._renew(line, ticket, self.ttl_ms)
+            status = await asyncio.to_thread(line.status, ticket, wake)
+            if status.held:
+                await self._renew(line, ticket, self.claim_ttl_ms)
+                return {"status": "granted"}
+            told_last = self._tell(status, told_last)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(turn.wait(), self._period_s)
+        return {"status": "timeout"}
+
+    def _tell(self, status: Status, told_last: str) -> str:
+        text = told(status)
+        if text != told_last:
+            self.log.info("Waiting: %s", text)
+        return text
+
+    async def on_kill(self) -> None:
+        """Leave the line: the user cleared or ended the task."""
+        await self._leave(release=True)
+
+
+class HudiKeepLeaseTrigger(LeaseTrigger):
+    """Renew a held lease until it is gone.
+
+    Events: ``released`` (gone, though renewed in time: by its owner, or by a person), ``lost`` (gone
+    when it had not been renewed for its time to live), ``error``.
+    """
+
+    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+        renewed_s = time.monotonic()
+        while True:
+            try:
+                await self._renew(line, ticket, self.ttl_ms)
+            except LeaseLostError as error:
+                in_time = time.monotonic() - renewed_s < self.ttl_ms / 1000 * TRUSTED
+                return {"status": "released" if in_time else "lost", "message": error.message}
+            renewed_s = time.monotonic()
+            await asyncio.sleep(self._period_s)
+
+    async def on_kill(self) -> None:
+        """Leave the lease to the keeper's next try, or to the release."""
+        await self._leave(release=False)

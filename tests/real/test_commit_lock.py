@@ -1,0 +1,125 @@
+"""Hudi's own commit lock as it is seen in a real ZooKeeper, and the command line over one."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+from kazoo.client import KazooClient
+
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock
+from tests.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
+
+pytestmark = pytest.mark.real
+
+TABLE = "s3://lake/trips"
+
+
+@pytest.fixture
+def zookeeper(embedded_zookeeper):
+    client = KazooClient(hosts=embedded_zookeeper.hosts)
+    client.start(timeout=15)
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def view(embedded_zookeeper):
+    with closing(CommitLock(Access(embedded_zookeeper.hosts), "/view/locks")) as view:
+        yield view
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, embedded_zookeeper):
+    value = {"conn_type": "hudi_zookeeper_lock", "host": embedded_zookeeper.hosts}
+    value["extra"] = {"lease_root": "/cli/leases"}
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
+
+    def run(*arguments):
+        args = get_parser().parse_args(["hudi", *arguments])
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+def take_seat(zookeeper, start, data):
+    path = f"/view/locks/t/_c_{start}000000-0000-4000-8000-000000000000-lock-"
+    return zookeeper.create(path, data, ephemeral=True, sequence=True, makepath=True)
+
+
+def test_seats_are_in_the_order_of_their_numbers(zookeeper, view):
+    assert view.seats("t") == ()
+    assert view.times_taken("t") == 0
+    assert zookeeper.exists("/view") is None
+    first = take_seat(zookeeper, "ff", b"application_id=local-17")
+    take_seat(zookeeper, "00", b"10.0.0.7")
+    take_seat(zookeeper, "88", b"application_id=Unknown")
+    zookeeper.create("/view/locks/t/foreign", b"")
+    seats = view.seats("t")
+    assert [seat.who for seat in seats] == ["local-17", "10.0.0.7", ""]
+    assert seats[0].number < seats[1].number
+    assert seats[0].since_ms == zookeeper.exists(first).ctime
+    zookeeper.delete(first)
+    assert [seat.who for seat in view.seats("t")] == ["10.0.0.7", ""]
+    zookeeper.delete("/view", recursive=True)
+
+
+def test_coming_and_going_is_counted_once(zookeeper, view):
+    zookeeper.ensure_path("/view/locks/t")
+    counted = []
+    for _ in range(3):
+        seat = take_seat(zookeeper, "aa", b"")
+        counted.append(view.times_taken("t"))
+        zookeeper.delete(seat)
+        counted.append(view.times_taken("t"))
+    assert counted == [1, 1, 2, 2, 3, 3]
+    zookeeper.delete("/view", recursive=True)
+
+
+def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run):
+    table = tmp_path / "t"
+    with closing(CommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH)) as lock:
+        before = lock.times_taken("t")
+        named = {"hoodie.write.application.id": "w17"}
+        writer = Writer(hudi_stack, table, hudi_options=named).start()
+        wait_for("the write", lambda: inflight(table), writer)
+        with commit_lock_held(hudi_stack.zookeeper.hosts):
+            wait_for("the wait for the lock", lambda: len(lock.seats("t")) == 2, writer)
+            waiter = lock.seats("t")[1]
+            found = json.loads(run("locks", str(table), "-o", "json"))
+            printed = run("locks", str(table))
+        assert writer.wait().outcome is Outcome.COMMITTED, writer.log[-3000:]
+        assert lock.times_taken("t") == before + 5  # four for one write of Hudi 1.2.0, and ours
+        assert lock.seats("t") == ()
+    assert waiter.who == "w17"
+    assert found["path"] == f"{LOCK_BASE_PATH}/t"
+    assert [one["who"] for one in found["waiters"]] == [waiter.who]
+    assert 0 <= found["waiters"][0]["age_ms"] <= found["holder"]["age_ms"] < 300_000
+    assert waiter.who in printed
+    assert "nobody holds it" in run("locks", str(table))
+
+
+def test_leases_are_listed_and_released(run):
+    with closing(lock_hook("hudi_lock_default").leases()) as line:
+        asked = [
+            Request(name, Owner((name, "run", "task", "-1")), (Scope.of(TABLE, None),), 60_000)
+            for name in ("first", "second")
+        ]
+        first, second = map(line.request, asked)
+        found = json.loads(run("leases", "list", "s3a://lake/trips", "-o", "json"))
+        assert [(one["id"], one["holds"]) for one in found] == [("first", True), ("second", False)]
+        assert found[0]["token"] == first.token
+        assert "released first" in run("leases", "release", TABLE, "--id", "first", "-y")
+        assert line.status(second).held
+        with pytest.raises(SystemExit, match="no request first stands in line"):
+            run("leases", "release", TABLE, "--id", "first", "-y")
+        assert line.release(second)
+    assert json.loads(run("leases", "list", "-o", "json")) == []

@@ -1,0 +1,398 @@
+"""The queue in a real Airflow: who waits holds no slot, is told for whom, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from airflow_occ_provider.embedded.process import Server
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.storage.table import HudiTable
+from tests.rows import count_rows
+from tests.system.test_airflow import SPARK_STARTED, driver_of, error_of
+from tests.system.test_one_commit import clear
+from tests.writers import JOB, LOCK_BASE_PATH
+
+pytestmark = pytest.mark.system
+ROOT = "/airflow_occ/leases"
+TTL_MS = 10_000
+TTL_S = TTL_MS / 1000
+
+
+def open_line(hudi_stack):
+    return Line(ZookeeperNodes(Access(hudi_stack.zookeeper.hosts), ROOT))
+
+
+@pytest.fixture
+def line(hudi_stack):
+    line = open_line(hudi_stack)
+    yield line
+    left = [one for one in line.line() if one.request.owner.path[0] != "test"]
+    for one in line.line():
+        line.evict(one)
+    line.close()
+    assert [one.request.owner for one in left] == []
+
+
+def hold(line, table, partitions=None, mode=Mode.EXCLUSIVE):
+    """Stand in line as somebody else, with a term that outlasts the test."""
+    owner = Owner(("test", uuid.uuid4().hex[:6], "rival"))
+    scope = Scope.of(str(table), partitions, mode)
+    ticket = line.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
+    line.renew(ticket, 600_000)
+    return ticket
+
+
+@contextmanager
+def waiting(hudi_stack, table, partitions=None):
+    """Somebody who waits in line, and looks all the time; the list gets when he was granted."""
+    line, granted, ended = open_line(hudi_stack), [], threading.Event()
+    ticket = hold(line, table, partitions)
+
+    def look():
+        while not ended.wait(0.3):
+            if line.status(ticket).held:
+                granted.append(time.monotonic())
+                return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield granted
+    finally:
+        ended.set()
+        thread.join(30)
+        line.release(ticket)
+        line.close()
+
+
+def conf(tmp_path, **more):
+    paths = {name: tmp_path / name for name in ("gate", "table", "other")}
+    paths["gate"].mkdir(exist_ok=True)
+    return {"job": JOB, **paths, "scope": "1", **more}
+
+
+def ours(line, table):
+    """Who stands in line for a table, but for the test's own."""
+    return [one for one in line.line(str(table)) if one.request.owner.path[0] != "test"]
+
+
+def wait_for_state(run, task_id, state, number=1):
+    def there():
+        task = run.task(task_id)
+        return (task["state"], task["try_number"]) == (state, number)
+
+    run.wait_for(there, f"{task_id}: try {number} {state}")
+
+
+def wait_for_trigger(run, task_id, number=1):
+    wait_for_state(run, task_id, "deferred", number)
+    run.wait_for(lambda: "Waiting: " in run.log(task_id, number), "the trigger")
+
+
+def states(run, *task_ids):
+    return [run.task(task_id)["state"] for task_id in task_ids]
+
+
+def commits(table):
+    snapshot = HudiTable(str(table)).snapshot()
+    return [snapshot.commit(one) for one in snapshot.timeline.completed_writes()]
+
+
+def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_come(
+    line, start, tmp_path
+):
+    paths = conf(tmp_path)
+    table = paths["table"]
+    rival, apart = hold(line, table, ["1"]), hold(line, table, ["2"])
+    run, sensors = start("queued", **paths), start("free", **paths)
+    wait_for_state(run, "write", "deferred")
+    log = run.log("write")
+    assert "1 before it: test / " in log
+    assert "/ rival (exclusive, 1, since 2" in log
+    wait_for_state(sensors, "free_true", "deferred")
+    wait_for_state(sensors, "free_false", "running")
+    assert line.release(rival)
+    run.wait()
+    assert run.task("write")["state"] == "success", run.log("write")[-4000:]
+    (commit,) = commits(table)
+    assert int(Signature.from_extra(commit.extra).order_token) > apart.token
+    assert line.status(apart).held
+    sensors.wait()
+    assert states(sensors, "free_true", "free_false") == ["success", "success"]
+    for name in ("free_true", "free_false"):
+        assert f"Not free, {table} (exclusive, 1): test / " in sensors.log(name)
+        assert sensors.task(name)["end_date"] > run.task("write")["start_date"]
+
+
+def test_who_is_cleared_or_failed_while_it_waits_leaves_the_line(line, start, tmp_path):
+    paths = conf(tmp_path)
+    hold(line, paths["table"])
+    run = start("queued", **paths)
+    places = []
+    for number in (1, 2):
+        wait_for_trigger(run, "write", number)
+        (place,) = ours(line, paths["table"])
+        places.append(place)
+        asked = time.monotonic()
+        if number == 1:
+            clear(run)
+        else:
+            run.patch("write", {"new_state": "failed"})
+        run.wait_for(lambda left=place: left not in ours(line, paths["table"]), "its leaving")
+        print(f"left the line after {time.monotonic() - asked:.1f} s")
+        assert time.monotonic() - asked < TTL_S
+    assert places[1].token > places[0].token
+    run.wait()
+    assert ours(line, paths["table"]) == []
+    clear(run)
+    wait_for_trigger(run, "write", 3)
+    (place,) = ours(line, paths["table"])
+    assert place.token > places[1].token
+    run.patch("write", {"new_state": "failed"})
+    run.wait_for(lambda: not ours(line, paths["table"]), "its leaving")
+
+
+def test_who_waits_too_long_fails_without_a_driver_and_is_not_retried(airflow, line, start, tmp_path):
+    paths = conf(tmp_path)
+    hold(line, paths["table"])
+    run = start("impatient", **paths).wait()
+    task, log = run.task("write"), error_of(airflow, run, "write")
+    assert (task["state"], task["try_number"]) == ("failed", 1), log[-3000:]
+    assert "AdmissionTimeoutError" in log
+    assert "not admitted within 0:00:08: 1 before it: test / " in log
+    assert "Remedy: look with `airflow hudi leases list`" in log
+    assert SPARK_STARTED not in log
+    assert ours(line, paths["table"]) == []
+    # The wait begins anew where the user wants it again.
+    time.sleep(8)
+    clear(run)
+    wait_for_state(run, "write", "deferred", 2)
+    run.wait()
+    assert run.task("write")["state"] == "failed"
+
+
+def test_a_lease_outlives_its_time_to_live_and_the_runs_tasks_pass_under_it(
+    hudi_stack, line, start, tmp_path
+):
+    paths = conf(tmp_path)
+    gate = paths["gate"]
+    run = start("leased", **paths)
+    run.wait_for((gate / "first.begun").exists, "the first task")
+    (held,) = ours(line, paths["table"])
+    assert [held] == ours(line, paths["other"])
+    with (
+        waiting(hudi_stack, paths["table"], ["7"]) as granted,
+        waiting(hudi_stack, paths["other"]) as granted_other,
+    ):
+        wait_for_state(run, "lease_keep", "deferred")
+        time.sleep(2.5 * TTL_S)
+        assert (granted, granted_other) == ([], [])
+        (gate / "first.go").touch()
+        run.wait_for(lambda: len(commits(paths["table"])) == 1, "the write")
+        assert (granted, granted_other) == ([], [])
+        assert run.task("lease_keep")["state"] == "deferred"
+        run.wait()
+        run.wait_for(lambda: granted and granted_other, "the rivals' turn")
+    assert states(run, "lease", "first", "write", "lease_release", "lease_keep") == ["success"] * 5
+    assert "The lease was released." in run.log("lease_keep")
+    assert len(count_rows(paths["table"])) == 20
+    (commit,) = commits(paths["table"])
+    assert int(Signature.from_extra(commit.extra).order_token) > held.token
+
+
+def test_a_failed_task_and_a_lease_that_was_taken_away_fail_the_run_and_free_the_table(
+    airflow, line, start, tmp_path
+):
+    runs = {}
+    for name in ("failing", "evicted"):
+        (tmp_path / name).mkdir()
+        runs[name] = start("worked", **conf(tmp_path / name)), conf(tmp_path / name)
+    for run, paths in runs.values():
+        run.wait_for((paths["gate"] / "first.begun").exists, "the work")
+        wait_for_state(run, "lease_keep", "deferred")
+    (taken,) = ours(line, tmp_path / "evicted" / "table")
+    assert line.evict(taken)
+    (tmp_path / "failing" / "gate" / "first.fail").touch()
+    for _, paths in runs.values():
+        (paths["gate"] / "first.go").touch()
+    failing, evicted = (run.wait() for run, _ in runs.values())
+    assert states(failing, "first", "lease_release", "lease_keep") == ["failed", "success", "success"]
+    assert failing.get("", "")["state"] == "failed"
+    assert states(evicted, "first", "lease_release") == ["success", "failed"]
+    assert evicted.get("", "")["state"] == "failed"
+    log = error_of(airflow, evicted, "lease_release")
+    assert "was gone before it was released" in log
+
+
+def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
+    airflow, hudi_stack, line, start, tmp_path
+):
+    airflow.add_connection(
+        "hudi_lock_one_root",
+        conn_type="hudi_zookeeper_lock",
+        host=hudi_stack.zookeeper.hosts,
+        extra={"base_path": LOCK_BASE_PATH, "lease_root": LOCK_BASE_PATH},
+    )
+    paths = conf(tmp_path)
+    (paths["table"] / ".hoodie").mkdir(parents=True)
+    properties = (
+        *("hoodie.table.name=t", "hoodie.table.version=9", "hoodie.timeline.layout.version=2"),
+        *("hoodie.table.partition.fields=p", "hoodie.datasource.write.hive_style_partitioning=true"),
+    )
+    (paths["table"] / ".hoodie" / "hoodie.properties").write_text("\n".join(properties))
+    wrong, beyond = start("wrong", **paths), start("beyond", **paths)
+    said = {
+        (wrong, "scope"): "'day=1' cannot be: the table is partitioned by p=...",
+        (wrong, "root"): f"lease_root: {LOCK_BASE_PATH} and Hudi's base path {LOCK_BASE_PATH} lie in",
+        (beyond, "write"): f"asks for {paths['other']} (exclusive, 1), but beyond / ",
+    }
+    for (run, name), words in said.items():
+        run.wait()
+        log, task = error_of(airflow, run, name), run.task(name)
+        assert (task["state"], task["try_number"]) == ("failed", 1), log[-3000:]
+        assert words in log, log[-3000:]
+        assert SPARK_STARTED not in log
+    assert states(beyond, "lease_release", "lease_keep") == ["success", "success"]
+
+
+def kill_task(run, paths):
+    """Kill the process of a task that runs a driver, at once; return when."""
+    run.wait_for((paths["gate"] / "w.begun").exists, "the write's begin")
+    driver = driver_of(paths["table"])
+    chain = [driver, *driver.parents()]
+    print([(one.pid, one.name(), " ".join(one.cmdline())[:60]) for one in chain])
+    task = driver.parent()
+    task.kill()
+    return time.monotonic()
+
+
+def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, line, start, tmp_path):
+    (tmp_path / "late").mkdir()
+    paths, late = conf(tmp_path), conf(tmp_path / "late")
+    runs = start("killed_1", **paths), start("killed_600", **late)
+    soon, never = runs
+    with (
+        waiting(hudi_stack, paths["table"]) as granted,
+        waiting(hudi_stack, late["table"]) as granted_late,
+    ):
+        (place,) = ours(line, paths["table"])
+        kill_task(soon, paths)
+        killed = kill_task(never, late)
+        never.wait_for(lambda: granted_late, "the rival's turn")
+        waited_s = granted_late[0] - killed
+        print(f"rival granted {waited_s:.1f} s after the kill")
+        assert waited_s < TTL_S * 1.02 + 2 * TTL_S / 3 + 3
+        never.patch("write", {"new_state": "failed"})
+        assert granted == []
+        (paths["gate"] / "w.go").touch()
+        soon.wait()
+        task = soon.task("write")
+        assert (task["state"], task["try_number"]) == ("success", 2), soon.log("write", 2)[-3000:]
+        (commit,) = commits(paths["table"])
+        assert Signature.from_extra(commit.extra).order_token == str(place.token)
+        soon.wait_for(lambda: granted, "the rival's turn")
+    never.wait()
+
+
+def test_nothing_waits_in_a_circle(airflow, line, start, tmp_path):
+    airflow.call("POST", "/pools", {"name": "one_slot", "slots": 1, "description": ""})
+    rival = hold(line, tmp_path / "crossed" / "table")
+    runs = []
+    for name, dags in (
+        ("crossed", ["one_way", "other_way"] * 2),
+        ("one_at_a_time", ["one_at_a_time"] * 2),
+        ("one_slot", ["one_slot"] * 2),
+    ):
+        (tmp_path / name).mkdir()
+        runs += [start(dag, **conf(tmp_path / name)) for dag in dags]
+    for run in runs[:4]:
+        wait_for_state(run, "lease", "deferred")
+    began = time.monotonic()
+    line.release(rival)
+    names = ("lease", "alone", "lease_release", "lease_keep")
+    for run in runs:
+        run.wait()
+        assert states(run, *names) == ["success"] * 4, run.dag_id
+    print(f"{len(runs)} runs ended {time.monotonic() - began:.1f} s after the rival")
+
+
+def test_work_that_is_cleared_has_its_lease_taken_and_kept_anew(line, start, tmp_path):
+    first, second = conf(tmp_path), {**conf(tmp_path), "gate": tmp_path / "second"}
+    second["gate"].mkdir()
+    (first["gate"] / "first.go").touch()
+    earlier = start("worked", **first).wait()
+    later = start("worked", **second)
+    later.wait_for((second["gate"] / "first.begun").exists, "the work")
+    clear(earlier, "first")
+    wait_for_state(earlier, "lease", "deferred", 2)
+    clear(later, "first")  # while it holds: it goes behind the one who waits
+    wait_for_state(later, "lease", "deferred", 2)
+    (second["gate"] / "first.go").touch()
+    names = ("lease", "first", "lease_release", "lease_keep")
+    for run in (earlier, later):
+        run.wait()
+        told = [(run.task(name)["state"], run.task(name)["try_number"]) for name in names]
+        assert told == [("success", 2)] * 4
+
+
+@pytest.fixture
+def triggerer(airflow, tmp_path_factory):
+    """Stops Airflow's triggerer by SIGKILL, and starts another in its place, for the session's rest."""
+    started = []
+    guard = psutil.Process(airflow._server._guard.pid)
+
+    def of_airflow(process):
+        return "triggerer" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+
+    def kill():
+        (first,) = [
+            one
+            for one in guard.children(recursive=True)
+            if of_airflow(one) and not of_airflow(one.parent())
+        ]
+        environment = {**first.environ(), "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
+        for one in (first, *first.children(recursive=True)):
+            one.kill()
+        return environment
+
+    def restart(environment):
+        log = tmp_path_factory.mktemp("triggerer") / "triggerer.log"
+        command = [sys.executable, "-m", "airflow", "triggerer"]
+        started.append(Server("triggerer", command, environment, log))
+
+    yield kill, restart
+    for one in started:
+        one.stop()
+
+
+def test_a_killed_triggerer_costs_nobody_his_place(line, start, triggerer, tmp_path):
+    """The last of this file: its triggerer ends with it."""
+    kill, restart = triggerer
+    paths = conf(tmp_path)
+    rival = hold(line, paths["table"])
+    run = start("worked", **paths)
+    wait_for_state(run, "lease", "deferred")
+    (place,) = ours(line, paths["table"])
+    (paths["gate"] / "first.go").touch()
+    environment = kill()
+    assert line.release(rival)
+    time.sleep(1.5 * TTL_S)
+    restarted = time.monotonic()
+    restart(environment)
+    run.wait()
+    print(f"the run ended {time.monotonic() - restarted:.1f} s after the restart")
+    assert states(run, "lease", "first", "lease_release", "lease_keep") == ["success"] * 4
+    assert f"Holds {paths['table']} (exclusive, the whole table); order token {place.token}." in run.log(
+        "lease"
+    )

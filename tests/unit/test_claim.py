@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.partition_path import objection
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing
+from airflow_occ_provider.operators.claim import Claim, inherited
+
+TABLE = "s3://lake/trips"
+IN_PROCESS = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
+HIVE = {
+    "hoodie.table.partition.fields": "dt,hour",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+}
+PLAIN = {"hoodie.table.partition.fields": "dt:SIMPLE,hour:SIMPLE"}
+
+
+def claim(partitions=None, key_safe=False, reads_table=False):
+    return Claim(TABLE, partitions, key_safe, reads_table)
+
+
+@pytest.mark.parametrize(
+    ("path", "properties"),
+    [
+        ("dt=2026-11-21", HIVE),
+        ("dt=2026-11-21/hour=7", HIVE),
+        ("/dt=2026-11-21/", HIVE),
+        ("dt=2026/11/21/hour=7", HIVE),
+        ("2026-11-21", PLAIN),
+        ("2026/11/21", PLAIN),
+    ],
+)
+def test_what_can_be_a_partition_is_let_pass(path, properties):
+    assert objection(path, properties) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "properties", "why"),
+    [
+        ("2026-11-21", HIVE, "partitioned by dt=.../hour=..."),
+        ("hour=7", HIVE, "partitioned by dt=.../hour=..."),
+        ("dt=1/day=2", HIVE, "partitioned by dt=.../hour=..."),
+        ("dt=1/hour=2/minute=3", HIVE, "partitioned by dt=.../hour=..."),
+        ("dt=2026-11-21", PLAIN, "not in hive style, so leave dt= out"),
+        ("dt=1", {}, "not partitioned"),
+        ("s3a://lake/trips/dt=1", HIVE, "not a path below the table"),
+        ("dt=1/../dt=2", HIVE, "not a path below the table"),
+        ("dt=1//hour=2", HIVE, "not a path below the table"),
+    ],
+)
+def test_what_cannot_be_a_partition_is_said(path, properties, why):
+    assert why in objection(path, properties)
+
+
+def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():
+    wrong = claim(("day=1",))
+    with pytest.raises(ConfigurationError, match=r"^scope: 'day=1' cannot be: .*Remedy: name"):
+        wrong.refuse_impossible(HIVE)
+    wrong.refuse_impossible({})
+
+
+def test_nobody_knows_then_it_shares_and_who_has_lost_writes_alone():
+    assert claim().scope({}, None) == Scope(TABLE, Mode.SHARED)
+    assert claim().scope({}, ("b", "a")) == Scope(TABLE, Mode.EXCLUSIVE, ("a", "b"))
+    assert claim().scope({}, ()) == Scope(TABLE, Mode.EXCLUSIVE)
+    assert claim().scope({}, ("",)) == Scope(TABLE, Mode.EXCLUSIVE)
+
+
+def test_a_declared_scope_is_taken_alone_at_the_first_try():
+    assert claim(("a", "a/b")).scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+    assert claim(("a",)).scope({}, ("b",)) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+
+
+@pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
+def test_where_hudis_check_is_no_fence_it_is_taken_alone_at_once(promise):
+    assert claim(**{promise: True}).scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE)
+    assert claim(("a",), **{promise: True}).scope({}, None).partitions == ("a",)
+    assert not claim(**{promise: True}).is_fenced({})
+    assert claim().is_fenced({})
+
+
+def test_a_global_index_makes_keys_a_matter_of_the_whole_table():
+    options = {"hoodie.index.type": "global_simple"}
+    assert claim(("a",), key_safe=True).scope(options, None) == Scope(TABLE)
+    assert claim(("a",), reads_table=True).scope(options, None).partitions == ("a",)
+
+
+def test_a_lock_of_one_process_is_no_fence():
+    assert not claim().is_fenced(IN_PROCESS)
+    assert claim(("a",)).scope(IN_PROCESS, None) == Scope(TABLE)
+
+
+def test_a_writer_that_names_nothing_takes_its_runs_scope():
+    run = Request("i", Owner(("d", "r"), "lease"), (Scope.of(TABLE, ["a"]), Scope.of("/other", None)), 1)
+    line = [Standing(run, "n", (1,))]
+    shared = claim().scope({}, None)
+    assert inherited(shared, ("d", "r", "t"), line) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+    assert inherited(shared, ("d", "r2", "t"), line) == shared
+    assert inherited(shared, ("d", "r"), line) == shared

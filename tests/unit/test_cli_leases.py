@@ -1,0 +1,136 @@
+"""``airflow hudi leases``, over a line in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+
+TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"
+BASE_MS = 1_795_288_900_000
+
+
+@pytest.fixture
+def line(monkeypatch):
+    nodes = MemoryNodes(now_ms=lambda: BASE_MS)
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", "hudi-zookeeper-lock://zk:1")
+    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda self: Line(nodes))
+    return Line(nodes)
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        args = get_parser().parse_args(["hudi", "leases", *arguments])
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+def ask(line, name, *scopes):
+    request = Request(name, Owner((f"dag_{name}", "run", "task")), scopes, 60_000)
+    return line.request(request)
+
+
+def exclusive(table, *partitions):
+    return Scope.of(table, partitions or None)
+
+
+def test_the_list_tells_places_and_who_waits_for_whom(line, run):
+    first = ask(line, "a", exclusive(TABLE, "dt=1", "dt=2"))
+    ask(line, "b", exclusive(TABLE, "dt=3"))
+    ask(line, "c", Scope(TABLE, Mode.SHARED))
+    found = json.loads(run("list", "s3a://lake/trips/", "-o", "json"))
+    assert [(one["place"], one["id"], one["holds"]) for one in found] == [
+        *((1, "a", True), (2, "b", True), (3, "c", False)),
+    ]
+    assert [one["id"] for one in found[2]["waits_for"]] == ["a", "b"]
+    assert found[2]["waits_for"][0]["owner"]["path"] == ["dag_a", "run", "task"]
+    assert found[0]["scopes"] == [{"mode": "exclusive", "partitions": ["dt=1", "dt=2"]}]
+    assert found[2]["scopes"] == [{"mode": "shared", "partitions": None}]
+    assert found[0]["token"] == first.token < found[1]["token"] < found[2]["token"]
+    assert {one["since_ms"] for one in found} == {BASE_MS}
+    assert {one["table"] for one in found} == {TABLE}
+
+
+def test_a_request_may_wait_because_of_another_of_its_tables(line, run):
+    ask(line, "a", exclusive(OTHER))
+    ask(line, "b", exclusive(TABLE), exclusive(OTHER))
+    (one,) = json.loads(run("list", TABLE, "-o", "json"))
+    assert (one["place"], one["holds"], one["waits_for"][0]["id"]) == (1, False, "a")
+    everywhere = json.loads(run("list", "-o", "json"))
+    places = [(one["table"], one["place"], one["id"]) for one in everywhere]
+    assert places == [(TABLE, 1, "b"), (OTHER, 1, "a"), (OTHER, 2, "b")]
+    assert f"waits for 1 of {OTHER}" in run("list", TABLE)
+    assert "waits for 1 " in run("list", OTHER)
+
+
+def test_the_list_as_a_table_is_readable(line, run):
+    assert run("list") == "nobody stands in line\n"
+    assert json.loads(run("list", "-o", "json")) == []
+    ask(line, "a", exclusive(TABLE, *(f"dt={day:02}" for day in range(30))))
+    ask(line, "b", exclusive(TABLE))
+    printed = run("list")
+    assert printed.splitlines()[0] == TABLE
+    for text in ("dag_a / run / task", "waits for 1 ", "the whole table", "dt=00", "and 25 more"):
+        assert text in printed
+    assert "dt=05" not in printed
+    assert max(map(len, printed.splitlines())) < 150
+
+
+def test_a_release_lets_the_next_one_in(line, run):
+    held, waits = ask(line, "a", exclusive(TABLE)), ask(line, "b", exclusive(TABLE))
+    assert not line.status(waits).held
+    assert "released a of dag_a / run / task" in run("release", TABLE, "--id", "a", "--yes")
+    assert line.status(waits).held
+    assert not line.release(held)
+
+
+@pytest.mark.parametrize(
+    ("answer", "released"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_a_release_tells_its_risk_and_asks(line, monkeypatch, capsys, answer, released):
+    ask(line, "a", exclusive(TABLE, "dt=1"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    args = get_parser().parse_args(["hudi", "leases", "release", TABLE, "--id", "a"])
+    if released:
+        args.func(args)
+    else:
+        with pytest.raises(SystemExit, match="leases release: nothing was released"):
+            args.func(args)
+    asked = capsys.readouterr().out
+    for text in ("dag_a / run", "dt=1", "may be writing", "commit check", "key_safe", "reads_table"):
+        assert text in asked
+    assert bool(line.line(TABLE)) is not released
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("release", TABLE, "--id", "z", "-y"),
+            f"leases release: no request z stands in line for {TABLE}",
+        ),
+        (("release", OTHER, "--id", "a", "-y"), "no request a stands in line"),
+        (("release", "trips", "--id", "a"), "'trips' is not a path"),
+        (
+            ("list", "--lock-conn-id", "no_such"),
+            "leases list: lock_conn_id: there is no connection 'no_such'",
+        ),
+    ],
+)
+def test_errors_are_one_line(line, run, arguments, message):
+    ask(line, "a", exclusive(TABLE))
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(line.line(TABLE)) == 1

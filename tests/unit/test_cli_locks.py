@@ -1,0 +1,94 @@
+"""``airflow hudi locks`` with the lock providers that keep the lock in a file, or show nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+
+PROVIDERS = "org.apache.hudi.client.transaction.lock"
+NOW_MS = round(time.time() * 1000)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, folder):
+    def run(*options, output="json"):
+        extra = {"hudi_lock_options": "\n".join(options)}
+        value = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1", "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+        command = ["hudi", "locks", str(folder.parent), "--lock-conn-id", "lock", "-o", output]
+        args = get_parser().parse_args(command)
+        args.func(args)
+        printed = capsys.readouterr().out
+        return json.loads(printed) if output == "json" else printed
+
+    return run
+
+
+def provider(name):
+    return f"hoodie.write.lock.provider={PROVIDERS}.{name}"
+
+
+def test_a_lock_file_tells_since_when_but_not_who(run, folder):
+    file_system = provider("FileSystemBasedLockProvider")
+    assert run(file_system)["holder"] is None
+    assert "nobody holds it" in run(file_system, output="table")
+    (folder / "lock").touch()
+    os.utime(folder / "lock", (time.time() - 90, time.time() - 90))
+    found = run(file_system)
+    assert found["path"] == str(folder / "lock")
+    assert found["holder"]["who"] is None
+    assert 90_000 <= found["holder"]["age_ms"] < 150_000
+    printed = run(file_system, output="table")
+    assert "not told" in printed
+    assert "approximate" in printed
+
+
+def test_a_lock_file_may_lie_elsewhere_and_expire(run, folder, tmp_path):
+    elsewhere = tmp_path / "locks"
+    options = (
+        provider("FileSystemBasedLockProvider"),
+        f"hoodie.write.lock.filesystem.path={elsewhere}",
+        "hoodie.write.lock.filesystem.expire=1",
+    )
+    (folder / "lock").touch()
+    assert run(*options)["holder"] is None
+    elsewhere.mkdir()
+    (elsewhere / "lock").touch()
+    holder = run(*options)["holder"]
+    assert holder["until_ms"] == holder["since_ms"] + 60_000
+    os.utime(elsewhere / "lock", (1, 1))
+    assert run(*options)["holder"] is None
+
+
+@pytest.mark.parametrize(
+    ("expired", "until_ms", "held"),
+    [(False, NOW_MS + 600_000, True), (True, NOW_MS + 600_000, False), (False, NOW_MS - 600_000, False)],
+)
+def test_the_storage_based_lock_tells_its_owner(run, folder, expired, until_ms, held):
+    storage = provider("StorageBasedLockProvider")
+    assert run(storage)["holder"] is None
+    (folder / ".locks").mkdir()
+    content = {"expired": expired, "validUntil": until_ms, "owner": "0f-17"}
+    (folder / ".locks" / "table_lock.json").write_text(json.dumps(content))
+    holder = run(storage)["holder"]
+    assert (holder is not None) is held
+    if holder:
+        assert (holder["who"], holder["until_ms"], holder["age_ms"]) == ("0f-17", until_ms, None)
+        assert "0f-17" in run(storage, output="table")
+
+
+def test_a_lock_file_that_is_cut_off_is_an_error(run, folder):
+    (folder / ".locks").mkdir()
+    (folder / ".locks" / "table_lock.json").write_text('{"expired": fal')
+    with pytest.raises(SystemExit, match=r"hudi locks: .*table_lock\.json is no lock file"):
+        run(provider("StorageBasedLockProvider"))
+
+
+def test_it_says_where_nothing_can_be_seen(run):
+    assert run(provider("InProcessLockProvider"))["seen"] is False
+    printed = run(provider("InProcessLockProvider"), output="table")
+    assert f"{PROVIDERS}.InProcessLockProvider: who holds this provider's lock cannot be seen" in printed

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+
+TTL_MS = 300
+PATIENCE_S = 20
+
+
+class Away(MemoryNodes):
+    """A store that can be away."""
+
+    away = False
+
+    def write(self, name, data, version):
+        if self.away:
+            raise LockUnreachableError("away", remedy="wait")
+        return super().write(name, data, version)
+
+
+@pytest.fixture
+def nodes():
+    return Away()
+
+
+@pytest.fixture
+def held(nodes):
+    line = Line(nodes)
+    ticket = line.request(Request("i", Owner(("d", "r", "t")), (Scope("/t"),), TTL_MS))
+    assert line.status(ticket).held
+    return line, ticket
+
+
+def version(nodes, ticket):
+    return nodes.read([ticket.name])[ticket.name].version
+
+
+def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
+    line, ticket = held
+    with Keeper(line, ticket, TTL_MS) as keeper:
+        reached = threading.Event()
+        while version(nodes, ticket) < 3:
+            reached.wait(0.02)
+        keeper.refuse_if_lost()
+    after = version(nodes, ticket)
+    reached.wait(TTL_MS / 1000)
+    assert version(nodes, ticket) == after
+
+
+def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
+    line, ticket = held
+    told = threading.Semaphore(0)
+    with Keeper(line, ticket, TTL_MS, told.release) as keeper:
+        Line(nodes).evict(line.line()[0])
+        assert told.acquire(timeout=PATIENCE_S)
+        assert told.acquire(timeout=PATIENCE_S)
+    with pytest.raises(LeaseLostError, match="it was removed"):
+        keeper.refuse_if_lost()
+
+
+def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_away(nodes, held):
+    line, ticket = held
+    lost = threading.Event()
+    with Keeper(line, ticket, TTL_MS, lost.set) as keeper:
+        nodes.away = True
+        assert lost.wait(PATIENCE_S)
+        with pytest.raises(LeaseLostError, match=r"not be renewed for 0\.3 s: away"):
+            keeper.refuse_if_lost()
+
+
+def test_a_lock_service_that_is_away_for_a_moment_loses_nothing(nodes, held):
+    line, ticket = held
+    with Keeper(line, ticket, 10 * TTL_MS) as keeper:
+        nodes.away = True
+        threading.Event().wait(1.5)
+        nodes.away = False
+        before = version(nodes, ticket)
+        reached = threading.Event()
+        while version(nodes, ticket) == before:
+            reached.wait(0.02)
+        keeper.refuse_if_lost()

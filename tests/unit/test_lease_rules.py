@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
+from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.nodes import Node
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing, blockers, umbrella
+
+A, B = "s3://lake/a", "s3://lake/b"
+RUN, TASK, OTHER = ("d", "r"), ("d", "r", "t"), ("d", "s", "t")
+
+
+def whole(table=A, mode=Mode.EXCLUSIVE):
+    return Scope.of(table, None, mode)
+
+
+def part(*partitions, table=A):
+    return Scope.of(table, partitions)
+
+
+SHARED = whole(mode=Mode.SHARED)
+
+
+def asked(path, *scopes, id="q", label="", ttl_ms=3000):
+    return Request(id, Owner(tuple(path), label), scopes, ttl_ms)
+
+
+def standing(path, order, *scopes, id="q"):
+    order = (order,) if isinstance(order, int) else order
+    return Standing(asked(path, *scopes, id=id), f"{id}-{order}", order)
+
+
+def waits_for(mine, *line):
+    return [one.standing.order for one in blockers(mine, line)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "conflict"),
+    [
+        (SHARED, SHARED, False),
+        (SHARED, whole(), True),
+        (SHARED, part("p=1"), True),
+        (whole(), whole(), True),
+        (whole(), part("p=1"), True),
+        (whole(), whole(B), False),
+        (SHARED, whole(B, Mode.SHARED), False),
+        (part("p=1"), part("p=1"), True),
+        (part("p=1"), part("p=2"), False),
+        (part("p=1"), part("p=10"), False),
+        (part("p=1"), part("p=1/q=2"), True),
+        (part("p=1/q=1"), part("p=1/q=2"), False),
+        (part("p=1/q=1/r=1"), part("p=1"), True),
+        (part("p=1", "p=2"), part("p=2", "p=3"), True),
+        (part("p=1", table=B), part("p=1"), False),
+        (part(), part("p=1"), False),
+    ],
+)
+def test_who_conflicts_with_whom(ours, theirs, conflict):
+    assert ours.conflicts_with(theirs) is theirs.conflicts_with(ours) is conflict
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "covered"),
+    [
+        (whole(), part("p=1"), True),
+        (whole(), SHARED, True),
+        (SHARED, SHARED, True),
+        (SHARED, whole(), False),
+        (SHARED, part("p=1"), False),
+        (part("p=1"), part("p=1/q=1"), True),
+        (part("p=1/q=1"), part("p=1"), False),
+        (part("p=1"), part("p=1", "p=2"), False),
+        (part("p=1", "p=2"), part("p=1/q=1", "p=2"), True),
+        (part("p=1"), whole(), False),
+        (part("p=1"), SHARED, False),
+        (whole(B), part("p=1"), False),
+    ],
+)
+def test_who_covers_whom(has, wanted, covered):
+    assert has.covers(wanted) is covered
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["p=2", "p=1"], ("p=1", "p=2")),
+        (["/p=1/", "p=1"], ("p=1",)),
+        (["p=1/q=1", "p=1", "p=1/q=2/r=3"], ("p=1",)),
+        (["p=1", "p=10"], ("p=1", "p=10")),
+        ([""], None),
+        (["p=1", "/"], None),
+        (None, None),
+    ],
+)
+def test_partitions_are_sorted_and_lie_in_no_other(given, kept):
+    assert Scope.of(A, given).partitions == kept
+
+
+def test_a_shared_scope_is_the_whole_table():
+    assert Scope.of(A, ["p=1"], Mode.SHARED) == SHARED
+
+
+def test_only_conflicting_elders_are_waited_for_eldest_first():
+    mine = standing(TASK, 5, part("p=1"))
+    line = [
+        standing(OTHER, 6, whole()),
+        standing(OTHER, 4, SHARED),
+        standing(OTHER, 3, part("p=2")),
+        standing(OTHER, 2, part("p=1/q=1")),
+        mine,
+    ]
+    found = blockers(mine, line)
+    assert [one.standing.order for one in found] == [(2,), (4,)]
+    assert (found[0].theirs, found[0].ours) == (part("p=1/q=1"), part("p=1"))
+
+
+def test_who_waits_is_not_overtaken_though_it_does_not_hold():
+    holds, waits = standing(OTHER, 1, SHARED), standing(("d", "u"), 2, whole())
+    assert waits_for(standing(TASK, 3, SHARED), holds, waits) == [(2,)]
+
+
+def test_several_tables_are_one_request():
+    mine = standing(TASK, 3, whole(A), whole(B))
+    assert waits_for(mine, standing(OTHER, 1, whole(B)), standing(OTHER, 2, part("p=1"))) == [(1,), (2,)]
+    assert asked(TASK, whole(A), part("p=1"), whole(B)).tables == (A, B)
+
+
+def test_a_task_passes_under_the_lease_of_its_run():
+    lease, rival = standing(RUN, 1, whole()), standing(OTHER, 2, whole())
+    task = standing(TASK, (1, 3), part("p=1"))
+    assert waits_for(task, lease, rival) == []
+    assert waits_for(rival, lease, task) == [(1,), (1, 3)]
+
+
+def test_when_the_runs_lease_has_gone_its_task_still_comes_first():
+    task, rival = standing(TASK, (1, 3), part("p=1")), standing(OTHER, 2, whole())
+    assert waits_for(task, rival) == []
+    assert waits_for(rival, task) == [(1, 3)]
+
+
+def test_tasks_of_one_run_wait_for_each_other():
+    first, second = standing(TASK, (1, 3), whole()), standing(("d", "r", "u"), (1, 4), whole())
+    assert waits_for(second, first) == [(1, 3)]
+    assert waits_for(first, second) == []
+
+
+def test_a_task_under_a_waiting_lease_waits_with_it():
+    holder, lease = standing(OTHER, 1, whole()), standing(RUN, 2, whole())
+    assert waits_for(standing(TASK, (2, 3), whole()), holder, lease) == [(1,)]
+
+
+def test_the_lease_that_covers_is_found():
+    large, small = standing(RUN, 1, whole()), standing(RUN, (1, 2), part("p=1"))
+    assert umbrella(asked(TASK, part("p=1/q=1")), [large, small]) is small
+    assert umbrella(asked(TASK, part("p=2")), [large, small]) is large
+    assert umbrella(asked(TASK, whole()), [standing(OTHER, 3, whole())]) is None
+    assert umbrella(asked(RUN, whole()), [standing(TASK, 3, whole())]) is None
+
+
+def test_who_would_wait_for_a_lease_of_his_own_run_is_refused():
+    large, small = standing(RUN, 1, whole()), standing(RUN, (1, 2), part("p=1"))
+    with pytest.raises(LeaseRefusedError):
+        umbrella(asked(TASK, part("p=1", "p=2")), [large, small])
+
+
+def test_who_came_in_beside_a_lease_of_his_run_waits_for_it():
+    lease, beside = standing(RUN, 1, whole()), standing(TASK, 2, whole())
+    assert waits_for(beside, lease) == [(1,)]
+
+
+def test_a_lease_over_several_tables_covers_them_together():
+    both = standing(RUN, 1, whole(A), part("p=1", table=B))
+    assert umbrella(asked(TASK, part("p=9"), part("p=1", table=B)), [both]) is both
+    with pytest.raises(LeaseRefusedError):
+        umbrella(asked(TASK, part("p=9"), part("p=2", table=B)), [both])
+
+
+@pytest.mark.parametrize("wanted", [whole(), part("p=1", "p=2"), SHARED, whole(B)])
+def test_a_second_lease_beside_the_first_is_refused(wanted):
+    with pytest.raises(LeaseRefusedError, match=r"d / r / t asks for .* d / r has a lease already.*Remedy"):
+        umbrella(asked(TASK, wanted), [standing(RUN, 1, part("p=1"))])
+
+
+def test_a_name_of_a_run_is_no_prefix_of_another():
+    assert not Owner(("d", "r", "t")).is_within(Owner(("d", "r", "t1")))
+    assert not Owner(("d", "r1", "t")).is_within(Owner(("d", "r")))
+    assert Owner(("d", "r", "t", "0")).is_within(Owner(("d", "r")))
+
+
+def test_a_ticket_as_json():
+    ticket = Ticket("q", "name", 7, 2)
+    kept = json.loads(json.dumps(ticket.to_json()))
+    assert kept["format"] == 1
+    assert Ticket.from_json(kept) == ticket
+
+
+@pytest.mark.parametrize("format", [None, 0, 2, "1"])
+def test_a_ticket_of_another_format_is_refused(format):
+    with pytest.raises(ValueError, match="a ticket of format"):
+        Ticket.from_json({**Ticket("q", "name", 7, 2).to_json(), "format": format})
+
+
+def test_who_waits_for_nobody_holds():
+    assert Status().held
+    assert not Status(blockers(standing(TASK, 2, whole()), [standing(OTHER, 1, whole())])).held
+
+
+REQUEST = asked(TASK, SHARED, part("p=ä/q=1", "p=2", table=B), id="q1", label="ask", ttl_ms=4000)
+
+
+def test_a_nodes_content_as_bytes():
+    content = Content(REQUEST, 3, 9000, "mark")
+    assert Content.decode(content.encode()) == content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"1", b"{}", b"\xff", Content(REQUEST, 1, 1).encode().replace(b'"format":1', b'"format":2')],
+)
+def test_a_foreign_node_is_refused(data):
+    with pytest.raises(LeaseRefusedError, match=r"cannot be understood.*Remedy"):
+        Content.decode(data)
+
+
+def test_too_many_partitions_are_refused():
+    many = asked(TASK, part(*(f"p={'x' * 40}{number}" for number in range(6000))))
+    with pytest.raises(ConfigurationError, match=r"6000 partitions are too many.*Remedy"):
+        Content(many, 1, 1).encode()
+
+
+def test_a_name_tells_whom_it_may_concern():
+    name = request_node.name_of(REQUEST, "n", (0x1F, 0x2A))
+    assert "/" not in name
+    assert request_node.under(name) == (0x1F, 0x2A)
+    assert request_node.under(request_node.name_of(REQUEST, "n")) == ()
+    same_run = request_node.name_of(asked(RUN, whole("s3://lake/c")), "n")
+    same_table = request_node.name_of(asked(OTHER, whole(B)), "n")
+    neither = request_node.name_of(asked(OTHER, whole("s3://lake/c")), "n")
+    assert request_node.concern(REQUEST, [same_run, same_table, neither, "foreign"]) == [same_run, same_table]
+    assert request_node.about(B, [name, same_run, same_table, "foreign"]) == [name, same_table]
+
+
+def test_a_node_stands_by_its_name_and_token():
+    name = request_node.name_of(REQUEST, "n", (4,))
+    found = request_node.standing(name, Node(Content(REQUEST, 1, 1).encode(), 0, 9, 123))
+    assert found == Standing(REQUEST, name, (4, 9), 123)
+    assert found.token == 9
