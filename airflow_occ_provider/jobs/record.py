@@ -90,13 +90,15 @@ class Place:
     """The task run's place in the line for its table.
 
     :param request_id: of its request; asking again with it finds the same place.
-    :param asked: what it asked for, in words; who asks for something else takes a new place.
-    :param since_ms: epoch milliseconds at which the wait began; 0 once it was over.
+    :param asked: digest of what it asked for; who asks for something else takes a new place.
+    :param since_ms: epoch milliseconds at which its wait began.
+    :param try_number: the try that waits, or that has waited.
     """
 
     request_id: str
     asked: str
     since_ms: int
+    try_number: int
 
 
 @dataclass(frozen=True, slots=True)

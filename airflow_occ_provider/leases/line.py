@@ -51,7 +51,8 @@ class Line:
         while True:
             line = self._look(request_node.concern(asked, self._nodes.names()))
             with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
-                first = next((one for one in line if one.request.id == asked.id), None)
+                again = (one for one in line if one.request.id == asked.id)
+                first = min(again, key=lambda one: one.order, default=None)
                 if first:
                     return self._adopt(Ticket(asked.id, first.name, first.token, 0), any_epoch=True)
                 return self._create(asked, [one for one in line if not self._is_given_up(one, asked)])
@@ -232,6 +233,8 @@ class Line:
         names = self._nodes.names()
         for name in list(self._known.keys() - names):
             self._known.pop(name, None)
+        for name in list(self._elders.keys() - names):
+            self._forget(name)
         self._observer.forget_all_but(names)
         return names
 

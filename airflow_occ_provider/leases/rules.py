@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from airflow_occ_provider.errors import LeaseRefusedError
 
+_NAMED = 10
+
 
 class Mode(StrEnum):
     """How a scope is written.
@@ -77,7 +79,15 @@ class Scope:
         )
 
     def __str__(self) -> str:
-        return f"{self.table} ({self.mode}, {', '.join(self.partitions or ()) or 'the whole table'})"
+        return f"{self.table} ({self.mode}, {self.extent})"
+
+    @property
+    def extent(self) -> str:
+        """Its partitions for people, the first ones of many."""
+        if self.partitions is None:
+            return "the whole table"
+        more = len(self.partitions) - _NAMED
+        return ", ".join(self.partitions[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

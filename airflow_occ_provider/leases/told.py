@@ -23,5 +23,4 @@ def whom(blocker: Blocker) -> str:
     """Tell for people who is in the way, with what, and since when by the lock service's clock."""
     request, since_ms = blocker.standing.request, blocker.standing.since_ms
     since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    partitions = ", ".join(blocker.theirs.partitions or ()) or "the whole table"
-    return f"{request.owner} ({blocker.theirs.mode}, {partitions}, since {since})"
+    return f"{request.owner} ({blocker.theirs.mode}, {blocker.theirs.extent}, since {since})"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -54,17 +56,17 @@ class Admission:
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
         wanted = tuple(scopes)
-        place = self._place("; ".join(map(str, wanted)))
+        asked = "; ".join(map(str, wanted))
+        place = self._place(hashlib.sha256(repr(wanted).encode()).hexdigest())
         # Written down before it is asked for: a process that dies in between finds it again.
         self._run.stand(place)
         ticket = self._service.request(Request(place.request_id, self._owner, wanted, self.terms.ttl_ms))
         status = self._service.status(ticket)
         if status.held:
-            self._run.stand(Place(place.request_id, place.asked, 0))
-            self._log.info("Holds %s; order token %s.", place.asked, ticket.token)
+            self._log.info("Holds %s; order token %s.", asked, ticket.token)
         else:
             self._log.info(
-                "Stands in line for %s; order token %s. %s", place.asked, ticket.token, told(status)
+                "Stands in line for %s; order token %s. %s", asked, ticket.token, told(status)
             )
         return ticket, status
 
@@ -74,8 +76,9 @@ class Admission:
         :raises AdmissionTimeoutError: if the wait has been too long; the place is given up.
         """
         place = self._run.record.place
-        since_ms = place.since_ms if place and place.since_ms else now_ms()
-        deadline_ms = since_ms + round(self._timeout.total_seconds() * 1000)
+        deadline_ms = (place.since_ms if place else now_ms()) + round(
+            self._timeout.total_seconds() * 1000
+        )
         if now_ms() >= deadline_ms:
             self._service.release(ticket)
             self._run.stand(None)
@@ -94,7 +97,9 @@ class Admission:
         )
 
     def _place(self, asked: str) -> Place:
-        known = self._run.record.place
+        known, this_try = self._run.record.place, self._run.now.number
         if known is None or known.asked != asked:
-            return Place(uuid.uuid4().hex, asked, now_ms())
-        return Place(known.request_id, asked, known.since_ms or now_ms())
+            return Place(uuid.uuid4().hex, asked, now_ms(), this_try)
+        if known.try_number == this_try:
+            return known
+        return replace(known, since_ms=now_ms(), try_number=this_try)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _BEFORE_OTHERS = 1000
+_RELEASING = frozenset({"running", "success"})
 
 
 class HudiLeaseOperator(BaseOperator):
@@ -68,6 +70,9 @@ class HudiLeaseOperator(BaseOperator):
     def keep(self, task_id: str | None = None, **kwargs: Any) -> HudiKeepLeaseOperator:
         """Return the task that keeps the lease alive; it holds no worker slot.
 
+        To Airflow it is a teardown, so that it is cleared with the work, and ended by nobody before
+        the release. It fails the run where the lease was lost.
+
         :param task_id: by default that of this task and ``_keep``.
         """
         keeper = HudiKeepLeaseOperator(
@@ -76,7 +81,7 @@ class HudiLeaseOperator(BaseOperator):
             lock_conn_id=self.lock_conn_id,
             **kwargs,
         )
-        self.set_downstream(keeper)
+        keeper.as_teardown(setups=self, on_failure_fail_dagrun=True)
         return keeper
 
     def release(self, task_id: str | None = None, **kwargs: Any) -> HudiReleaseLeaseOperator:
@@ -90,7 +95,8 @@ class HudiLeaseOperator(BaseOperator):
             lock_conn_id=self.lock_conn_id,
             **kwargs,
         )
-        release.as_teardown(setups=self, on_failure_fail_dagrun=True)
+        # The keeper fails the run: were it this one, Airflow would not count the work before it.
+        release.as_teardown(setups=self)
         return release
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -136,7 +142,7 @@ class HudiLeaseOperator(BaseOperator):
 class HudiKeepLeaseOperator(BaseOperator):
     """Keep a run's lease alive in the triggerer, from its setup until its teardown.
 
-    It fails where others took the lease for dead. The release is not downstream of it.
+    It fails where the lease was gone before its release. The release is not downstream of it.
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -170,12 +176,12 @@ class HudiKeepLeaseOperator(BaseOperator):
             method_name=self.execute_complete.__name__,
         )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
         """End well where the lease was released, and fail where it was lost.
 
         :raises LeaseLostError: then.
         """
-        if event["status"] != "released":
+        if event["status"] != "released" or not self._is_released(context):
             raise LeaseLostError(
                 event["message"],
                 remedy="look whether the triggerer was away for longer than the lease's time to live; "
@@ -183,9 +189,22 @@ class HudiKeepLeaseOperator(BaseOperator):
             )
         self.log.info("The lease was released.")
 
+    def _is_released(self, context: Context) -> bool:
+        """Whether it was the run's own release that ended the lease, where it has one."""
+        ti: Any = context["ti"]
+        beside = {name for lease in self.upstream_list for name in lease.downstream_task_ids}
+        dag = self.get_dag()
+        releases = [
+            name for name in beside if dag and isinstance(dag.get_task(name), HudiReleaseLeaseOperator)
+        ]
+        if not releases:
+            return True
+        told = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
+        return not _RELEASING.isdisjoint(told.get(ti.run_id, {}).values())
+
 
 class HudiReleaseLeaseOperator(BaseOperator):
-    """Release a run's lease, as its teardown; fail where it had been lost before.
+    """Release a run's lease, as its teardown; fail, and do not try again, where it had been lost.
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -208,7 +227,7 @@ class HudiReleaseLeaseOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Leave the line.
 
-        :raises LeaseLostError: if the lease was not there any more, at the first try.
+        :raises AirflowFailException: if the lease was not there any more, at the first try.
         """
         service = lock_hook(self.lock_conn_id).leases()
         try:
@@ -216,10 +235,12 @@ class HudiReleaseLeaseOperator(BaseOperator):
         finally:
             service.close()
         if not released and context["ti"].try_number == 1:
-            raise LeaseLostError(
+            lost = LeaseLostError(
                 f"the lease of {self.ticket['id']} was gone before it was released",
                 remedy="look in the keeper's log when it was lost; others may have written since",
             )
+            # A second try could not tell it from what the first one released.
+            raise AirflowFailException(str(lost))
         self.log.info("The lease was released." if released else "The lease had been released before.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_occ_provider.errors import LockUnreachableError, MisconfigurationError, TableUnreadableError
+from airflow_occ_provider.errors import MisconfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.jobs.commit import Commit
@@ -106,7 +106,7 @@ class CommitLockAudit:
                 return lock.times_taken(key)
             finally:
                 lock.close()
-        except LockUnreachableError:
+        except OccError:
             return None
 
     @property

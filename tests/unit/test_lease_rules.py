@@ -26,13 +26,13 @@ def part(*partitions, table=A):
 SHARED = whole(mode=Mode.SHARED)
 
 
-def asked(path, *scopes, id="q", label="", ttl_ms=3000):
-    return Request(id, Owner(tuple(path), label), scopes, ttl_ms)
+def asked(path, *scopes, name="q", label="", ttl_ms=3000):
+    return Request(name, Owner(tuple(path), label), scopes, ttl_ms)
 
 
-def standing(path, order, *scopes, id="q"):
+def standing(path, order, *scopes):
     order = (order,) if isinstance(order, int) else order
-    return Standing(asked(path, *scopes, id=id), f"{id}-{order}", order)
+    return Standing(asked(path, *scopes), f"q-{order}", order)
 
 
 def waits_for(mine, *line):
@@ -182,7 +182,9 @@ def test_a_lease_over_several_tables_covers_them_together():
 
 @pytest.mark.parametrize("wanted", [whole(), part("p=1", "p=2"), SHARED, whole(B)])
 def test_a_second_lease_beside_the_first_is_refused(wanted):
-    with pytest.raises(LeaseRefusedError, match=r"d / r / t asks for .* d / r has a lease already.*Remedy"):
+    with pytest.raises(
+        LeaseRefusedError, match=r"d / r / t asks for .* d / r has a lease already.*Remedy"
+    ):
         umbrella(asked(TASK, wanted), [standing(RUN, 1, part("p=1"))])
 
 
@@ -199,10 +201,10 @@ def test_a_ticket_as_json():
     assert Ticket.from_json(kept) == ticket
 
 
-@pytest.mark.parametrize("format", [None, 0, 2, "1"])
-def test_a_ticket_of_another_format_is_refused(format):
+@pytest.mark.parametrize("known", [None, 0, 2, "1"])
+def test_a_ticket_of_another_format_is_refused(known):
     with pytest.raises(ValueError, match="a ticket of format"):
-        Ticket.from_json({**Ticket("q", "name", 7, 2).to_json(), "format": format})
+        Ticket.from_json({**Ticket("q", "name", 7, 2).to_json(), "format": known})
 
 
 def test_who_waits_for_nobody_holds():
@@ -210,7 +212,7 @@ def test_who_waits_for_nobody_holds():
     assert not Status(blockers(standing(TASK, 2, whole()), [standing(OTHER, 1, whole())])).held
 
 
-REQUEST = asked(TASK, SHARED, part("p=ä/q=1", "p=2", table=B), id="q1", label="ask", ttl_ms=4000)
+REQUEST = asked(TASK, SHARED, part("p=ä/q=1", "p=2", table=B), name="q1", label="ask", ttl_ms=4000)
 
 
 def test_a_nodes_content_as_bytes():
@@ -220,7 +222,15 @@ def test_a_nodes_content_as_bytes():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"1", b"{}", b"\xff", Content(REQUEST, 1, 1).encode().replace(b'"format":1', b'"format":2')],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b"{}",
+        b"\xff",
+        Content(REQUEST, 1, 1).encode().replace(b'"format":1', b'"format":2'),
+    ],
 )
 def test_a_foreign_node_is_refused(data):
     with pytest.raises(LeaseRefusedError, match=r"cannot be understood.*Remedy"):
@@ -241,7 +251,10 @@ def test_a_name_tells_whom_it_may_concern():
     same_run = request_node.name_of(asked(RUN, whole("s3://lake/c")), "n")
     same_table = request_node.name_of(asked(OTHER, whole(B)), "n")
     neither = request_node.name_of(asked(OTHER, whole("s3://lake/c")), "n")
-    assert request_node.concern(REQUEST, [same_run, same_table, neither, "foreign"]) == [same_run, same_table]
+    assert request_node.concern(REQUEST, [same_run, same_table, neither, "foreign"]) == [
+        same_run,
+        same_table,
+    ]
     assert request_node.about(B, [name, same_run, same_table, "foreign"]) == [name, same_table]
 
 

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, WriteConflictError
+from airflow_occ_provider.jobs.record import Place, TaskRecord
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.operators import admission as module
+from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+from airflow_occ_provider.operators.task_run import TaskRun
+
+SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
+
+
+class Store(dict):
+    def set(self, key, value, *, retention=None):
+        self[key] = json.loads(json.dumps(value))
+
+
+@pytest.fixture(autouse=True)
+def connection(monkeypatch):
+    extra = {"lease_ttl_s": 30, "claim_ttl_s": 300}
+    value = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def nodes():
+    return MemoryNodes()
+
+
+@pytest.fixture
+def line(nodes):
+    return Line(nodes)
+
+
+def run_of(store, try_number=1, max_tries=5):
+    ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)
+    return TaskRun({"ti": ti, "task_state_store": store})
+
+
+def admission(store, line, try_number=1, timeout=timedelta(hours=1)):
+    return Admission(
+        run_of(store, try_number),
+        line,
+        Owner(("d", "r", "t")),
+        lock_conn_id="lock",
+        timeout=timeout,
+        log=logging.getLogger("test"),
+    )
+
+
+def rival(line):
+    return line.request(Request("rival", Owner(("d", "r0", "t")), (SCOPE,), 30_000))
+
+
+def test_the_next_process_of_the_task_finds_its_place_again(store, nodes, line):
+    theirs = rival(line)
+    ours, status = admission(store, line).ask([SCOPE])
+    assert not status.held
+    line.release(theirs)
+    again, status = admission(store, Line(nodes)).ask([SCOPE])
+    assert status.held
+    assert (again.name, again.token) == (ours.name, ours.token)
+    assert again.epoch > ours.epoch
+
+
+def test_who_asks_for_something_else_gets_a_new_place_and_gives_the_old_one_up(store, line):
+    first, _ = admission(store, line).ask([SCOPE])
+    second, _ = admission(store, line).ask([Scope.of(SCOPE.table, None)])
+    assert [one.token for one in line.line()] == [second.token]
+    assert second.token > first.token
+
+
+def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
+    rival(line)
+    ours = admission(store, line)
+    with caplog.at_level(logging.INFO):
+        ticket, status = ours.ask([SCOPE])
+    trigger = ours.wait(ticket, status)
+    kwargs = trigger.serialize()[1]
+    assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
+    assert kwargs["ticket"] == ticket.to_json()
+    assert (
+        "Stands in line for s3://lake/trips (exclusive, dt=1); order token 2. 1 before it: d / r0 / t"
+        in (caplog.text)
+    )
+
+
+def test_a_wait_that_is_too_long_is_given_up_and_a_later_try_waits_anew(store, line):
+    rival(line)
+    late = admission(store, line, timeout=timedelta(0))
+    with pytest.raises(AdmissionTimeoutError, match=r"not admitted within 0:00:00: 1 before it: d / r0"):
+        late.wait(*late.ask([SCOPE]))
+    assert len(line.line()) == 1
+    assert TaskRecord.from_json(store["hudi_write"]).place is None
+
+
+def test_each_try_counts_its_own_wait(store, line, monkeypatch):
+    rival(line)
+    admission(store, line).ask([SCOPE])
+    before = TaskRecord.from_json(store["hudi_write"]).place
+    monkeypatch.setattr(module, "now_ms", lambda: before.since_ms + 5000)
+    admission(store, line).ask([SCOPE])
+    assert TaskRecord.from_json(store["hudi_write"]).place == before
+    admission(store, line, try_number=2).ask([SCOPE])
+    after = TaskRecord.from_json(store["hudi_write"]).place
+    assert after == Place(before.request_id, before.asked, before.since_ms + 5000, 2)
+
+
+def test_what_a_lost_try_was_about_to_write_outlives_it(store):
+    run_of(store).escalate(("b", "a"))
+    assert run_of(store, 2).record.escalation == ("b", "a")
+    run_of(store, 2).escalate(())
+    assert run_of(store, 3).record.escalation == ()
+
+
+def task(**arguments):
+    given = {"task_id": "t", "application": "job.py", "table": "/t", **arguments}
+    return HudiWriteOperator(**given)
+
+
+def test_a_loser_that_stands_in_line_is_not_spread_over_time():
+    policy = HudiConflictRetryPolicy(base_delay=timedelta(hours=1), max_delay=timedelta(hours=1))
+    error = WriteConflictError("lost", outcome="commit_conflict")
+
+    def delay(**arguments):
+        context = {"task": task(**arguments), "task_state_store": Store()}
+        return policy.evaluate(error, 1, 9, context).retry_delay
+
+    assert delay() == timedelta(0)
+    assert delay(admission="off") > timedelta(0)
+
+
+def test_writers_that_only_the_line_keeps_apart_stand_in_it():
+    for promise in ("key_safe", "reads_table"):
+        with pytest.raises(ConfigurationError, match=r"^admission: off, and key_safe or reads_table"):
+            task(admission="off", **{promise: True})
+    with pytest.raises(ConfigurationError, match=r"^admission: 'soon' is not known.*'queue', 'off'"):
+        task(admission="soon")
+
+
+@pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
+def test_a_scope_that_was_rendered_empty_is_refused(scope):
+    with pytest.raises(ConfigurationError, match="^scope: .* names no partition"):
+        task(scope=scope)._partitions  # noqa: B018 - the property refuses

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from airflow.models.trigger import Trigger
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.hooks import shared_line as shared
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
+
+TTL_MS = 600
+PATIENCE_S = 20
+
+
+class Hook:
+    """A lock connection whose line is in memory, and which can be away."""
+
+    def __init__(self):
+        self.nodes = MemoryNodes()
+        self.opened = self.closed = 0
+        self.away = False
+
+    def leases(self):
+        if self.away:
+            raise LockUnreachableError("away", remedy="wait")
+        self.opened += 1
+        line = Line(self.nodes)
+        line.close = self._close
+        return line
+
+    def _close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    hook = Hook()
+    monkeypatch.setattr(shared, "lock_hook", lambda conn_id: hook)
+    yield hook
+    assert hook.opened == hook.closed
+    assert shared._by_connection == {}
+
+
+def ask(hook, run, partitions=None):
+    line = Line(hook.nodes)
+    owner = Owner(("d", run, "t"))
+    ticket = line.request(Request(run, owner, (Scope.of("/t", partitions),), TTL_MS))
+    line.renew(ticket, 60_000)
+    return line, ticket
+
+
+def trigger(ticket, kind=HudiAdmissionTrigger, deadline_ms=0):
+    return kind(
+        lock_conn_id="lock",
+        ticket=ticket.to_json(),
+        ttl_ms=TTL_MS,
+        claim_ttl_ms=5 * TTL_MS,
+        deadline_ms=deadline_ms,
+    )
+
+
+async def first_event(a_trigger):
+    event = await asyncio.wait_for(anext(a_trigger.run()), PATIENCE_S)
+    return event.payload
+
+
+def version(hook, ticket):
+    return hook.nodes.read([ticket.name])[ticket.name].version
+
+
+@pytest.mark.parametrize("kind", [HudiAdmissionTrigger, HudiKeepLeaseTrigger])
+def test_a_ticket_survives_airflows_database(hook, kind):
+    _, ticket = ask(hook, "r1")
+    before = trigger(ticket, kind)
+    assert Trigger.from_object(before).kwargs == before.serialize()[1]
+    assert kind(**before.serialize()[1]).serialize() == before.serialize()
+
+
+def test_a_free_scope_trigger_survives_airflows_database():
+    before = HudiFreeScopeTrigger(
+        lock_conn_id="lock", table="/t", partitions=("a",), poll_s=1, deadline_ms=2
+    )
+    assert Trigger.from_object(before).kwargs == before.serialize()[1]
+
+
+def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
+    line, ticket = ask(hook, "r1")
+    assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}
+    rival, theirs = ask(hook, "r2")
+    deadline = time.monotonic() + 2 * TTL_MS / 1000
+    while time.monotonic() < deadline:
+        assert not rival.status(theirs).held
+        time.sleep(0.05)
+
+
+def test_the_next_is_woken_by_the_release_and_renews_until_then(hook):
+    line, first = ask(hook, "r1")
+    _, second = ask(hook, "r2")
+
+    async def wait():
+        waiting = asyncio.create_task(first_event(trigger(second)))
+        begun = version(hook, second)
+        while version(hook, second) < begun + 3:
+            await asyncio.sleep(0.02)
+        assert not waiting.done()
+        assert line.release(first)
+        return await waiting
+
+    assert asyncio.run(wait()) == {"status": "granted"}
+
+
+def test_one_session_serves_every_trigger_of_a_connection(hook):
+    line, first = ask(hook, "r0")
+    tickets = [ask(hook, f"r{n}", ["a"])[1] for n in range(1, 8)]
+
+    async def wait():
+        waiting = [asyncio.create_task(first_event(trigger(ticket))) for ticket in tickets]
+        await asyncio.sleep(0.3)
+        line.release(first)
+        for ticket, one in zip(tickets, waiting, strict=True):
+            assert await one == {"status": "granted"}
+            Line(hook.nodes).release(ticket)
+
+    asyncio.run(wait())
+    assert hook.opened == 1
+
+
+def test_a_place_that_is_gone_is_lost(hook):
+    line, _ = ask(hook, "r1")
+    _, ticket = ask(hook, "r2")
+    line.evict(line.line()[-1])
+    event = asyncio.run(first_event(trigger(ticket)))
+    assert event["status"] == "lost"
+    assert "it was removed" in event["message"]
+
+
+def test_the_deadline_ends_the_wait_also_where_the_lock_service_is_away(hook):
+    ask(hook, "r1")
+    _, ticket = ask(hook, "r2")
+    soon = round(time.time() * 1000) + 300
+    assert asyncio.run(first_event(trigger(ticket, deadline_ms=soon))) == {"status": "timeout"}
+    hook.away = True
+    assert asyncio.run(first_event(trigger(ticket, deadline_ms=soon))) == {"status": "timeout"}
+
+
+def test_who_is_ended_by_the_user_leaves_the_line_and_only_with_his_own_ticket(hook):
+    line, ticket = ask(hook, "r1")
+    taken = Line(hook.nodes).adopt(ticket)
+    asyncio.run(trigger(ticket).on_kill())
+    assert [one.token for one in line.line()] == [ticket.token]
+    asyncio.run(trigger(taken).on_kill())
+    assert line.line() == ()
+
+
+def test_a_keeper_tells_a_release_from_a_loss(hook):
+    line, ticket = ask(hook, "r1")
+
+    async def released():
+        keeping = asyncio.create_task(first_event(trigger(ticket, HudiKeepLeaseTrigger)))
+        begun = version(hook, ticket)
+        while version(hook, ticket) < begun + 2:
+            await asyncio.sleep(0.02)
+        line.release(ticket)
+        return await keeping
+
+    assert asyncio.run(released())["status"] == "released"
+
+
+def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypatch):
+    _, ticket = ask(hook, "r1")
+    renew = Line.renew
+
+    def stalled(self, ticket, ttl_ms=None):
+        if version(hook, ticket) >= 3:
+            time.sleep(2 * TTL_MS / 1000)
+            raise LeaseLostError("it was removed", remedy="")
+        renew(self, ticket, ttl_ms)
+
+    monkeypatch.setattr(Line, "renew", stalled)
+    assert asyncio.run(first_event(trigger(ticket, HudiKeepLeaseTrigger)))["status"] == "lost"
+
+
+def test_a_keeper_that_is_ended_leaves_the_lease_to_the_next(hook):
+    line, ticket = ask(hook, "r1")
+    asyncio.run(trigger(ticket, HudiKeepLeaseTrigger).on_kill())
+    assert line.status(ticket).held
+
+
+def test_a_free_scope_is_told_and_one_that_is_not_is_waited_for(hook):
+    line, ticket = ask(hook, "r1", ["a"])
+
+    def free(partitions, seconds):
+        deadline_ms = round((time.time() + seconds) * 1000)
+        return first_event(
+            HudiFreeScopeTrigger(
+                lock_conn_id="lock", table="/t", partitions=partitions, poll_s=0.05,
+                deadline_ms=deadline_ms,
+            )
+        )  # fmt: skip
+
+    assert asyncio.run(free(["b"], 10)) == {"status": "free"}
+    assert asyncio.run(free(["a"], 0.3)) == {"status": "timeout"}
+    line.release(ticket)
+    assert asyncio.run(free(None, 10)) == {"status": "free"}
