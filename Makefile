@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
-	bench-timeline bench-import clean
+	model handovers races bench-timeline bench-import bench-leases clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,11 +55,28 @@ RUNS ?= 60
 faults: $(INSTALLED)  ## One task run, one commit, whatever is killed or frozen when (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
 
+STEPS ?= 100000
+model: $(INSTALLED)  ## The line under kills, pauses and lost answers (STEPS=100000 SEED=7)
+	$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED)
+	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 10)) --seed $(SEED)
+
+HANDOVERS ?= 1000
+handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting (HANDOVERS=1000 SEED=7)
+	$(BIN)/python -m tests.handovers --runs $(HANDOVERS) --seed $(SEED)
+
+RACES ?= 50
+races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7)
+	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments
+	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
+
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline
 
 bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.imports
+
+bench-leases: $(INSTALLED)  ## What standing in line costs beside kazoo's Lock (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.leases
 
 clean:  ## Remove what was generated here
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -31,7 +31,8 @@ class Signature:
     :param map_index: label, ``-1`` for a task that is not mapped.
     :param try_number: label, from 1.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
-    :param order_token: of the lease under which it ran, or empty; a later lease has a greater one.
+    :param order_token: of the lease under which it ran, or empty: numbers with dots between, of which
+        a later lease has the greater ones.
     """
 
     identity: str

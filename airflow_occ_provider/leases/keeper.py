@@ -63,13 +63,13 @@ class Keeper:
             started_s = time.monotonic()
             try:
                 self._service.renew(self._ticket)
+                self._renewed_s = started_s
+                self._service.sweep(self._ticket)
             except LeaseLostError as error:
                 self._lose(error)
                 self._insist()
             except OccError as error:
                 self._doubt(error)
-            else:
-                self._renewed_s = started_s
 
     @property
     def _pause_s(self) -> float:

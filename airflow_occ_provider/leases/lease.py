@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.rules import Blocker, Request, Standing
 
 _FORMAT = 1
@@ -17,7 +18,7 @@ class Ticket:
 
     :param id: of the request.
     :param name: what the lock service calls it.
-    :param token: the order token: whoever came later has a greater one.
+    :param token: greater than those of all requests made before.
     :param epoch: raised by every adoption; a ticket of an older epoch is refused.
     """
 
@@ -25,6 +26,14 @@ class Ticket:
     name: str
     token: int
     epoch: int
+
+    @property
+    def order_token(self) -> str:
+        """Where it stands among all, as text: numbers to be compared one by one.
+
+        A task under its run's lease has the lease's number before its own.
+        """
+        return ".".join(map(str, request_node.order(self.name, self.token)))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the format's version."""
@@ -87,6 +96,12 @@ class LeaseService(Protocol):
         :param ticket: of the request.
         :param ttl_ms: milliseconds for which it shall stand unrenewed; by default as requested.
         :raises LeaseLostError: as for ``status``.
+        """
+
+    def sweep(self, ticket: Ticket) -> None:
+        """Remove who is dead right before the request, though it does not wait for him.
+
+        So what dead owners leave does not grow where nobody conflicts. Called with every renewal.
         """
 
     def ensure_held(self, ticket: Ticket) -> None:

@@ -114,13 +114,18 @@ def under(name: str) -> tuple[int, ...]:
     return tuple(int(token, 16) for token in order.split(".")) if order else ()
 
 
+def order(name: str, token: int) -> tuple[int, ...]:
+    """Return a request's place among all: the tokens of the leases it passes under, and its own."""
+    return (*under(name), token)
+
+
 def standing(name: str, node: Node) -> Standing:
     """Return the request that a node holds.
 
     :raises LeaseRefusedError: if it is none of a known format: who it is for cannot be told.
     """
     request = Content.decode(node.data).request
-    return Standing(request, name, (*under(name), node.token), node.created_ms)
+    return Standing(request, name, order(name, node.token), node.created_ms)
 
 
 def _run_of(request: Request) -> str:

@@ -63,10 +63,10 @@ class Admission:
         ticket = self._service.request(Request(place.request_id, self._owner, wanted, self.terms.ttl_ms))
         status = self._service.status(ticket)
         if status.held:
-            self._log.info("Holds %s; order token %s.", asked, ticket.token)
+            self._log.info("Holds %s; order token %s.", asked, ticket.order_token)
         else:
             self._log.info(
-                "Stands in line for %s; order token %s. %s", asked, ticket.token, told(status)
+                "Stands in line for %s; order token %s. %s", asked, ticket.order_token, told(status)
             )
         return ticket, status
 

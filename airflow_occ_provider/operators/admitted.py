@@ -30,14 +30,14 @@ class Admitted:
     """Under what an attempt runs.
 
     :param scope: what it may write; ``None`` outside the line.
-    :param token: the order token of its lease; ``None`` outside the line.
+    :param order_token: of its lease; empty outside the line.
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
     :param keeper: renews the lease; ``None`` outside the line.
     """
 
     scope: Scope | None = None
-    token: int | None = None
+    order_token: str = ""
     is_fenced: bool = True
     keeper: Keeper | None = None
 
@@ -165,7 +165,7 @@ class AdmittedOperator(SparkAttemptOperator):
             keeper = Keeper(service, ticket, admission.terms.ttl_ms, on_lost)
             try:
                 with keeper:
-                    yield Admitted(asked, ticket.token, is_fenced, keeper)
+                    yield Admitted(asked, ticket.order_token, is_fenced, keeper)
             finally:
                 self._leave_line(service, ticket)
         finally:

@@ -256,7 +256,7 @@ class HudiWriteOperator(AdmittedOperator):
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
-    def _prepare(self, context: Context, run: TaskRun, token: int | None = None) -> Preparation:
+    def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
         """Decide what the attempt is given, and have the UI show it."""
         snapshot = self._table.snapshot(missing_ok=True)
         self._claim.refuse_impossible(snapshot.properties)
@@ -272,7 +272,7 @@ class HudiWriteOperator(AdmittedOperator):
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
-        signature = sign(context, run.record.identity, snapshot, token)
+        signature = sign(context, run.record.identity, snapshot, order_token)
         preparation = prepare(protection, self._job, site, signature, snapshot)
         self.hudi_defaults = dict(preparation.options)
         for key, value in self.hudi_defaults.items():
@@ -286,7 +286,7 @@ class HudiWriteOperator(AdmittedOperator):
 
     def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""
-        preparation = self._prepare(context, run, admitted.token)
+        preparation = self._prepare(context, run, admitted.order_token)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)

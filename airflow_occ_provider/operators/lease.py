@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
@@ -15,6 +15,7 @@ from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Owner, Scope
 from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _BEFORE_OTHERS = 1000
+# A task that is resumed soon after it was deferred is failed by Airflow's scheduler now and then.
+_RETRIES, _RETRY_DELAY = 3, timedelta(seconds=10)
 _RELEASING = frozenset({"running", "success"})
 
 
@@ -39,6 +42,9 @@ class HudiLeaseOperator(BaseOperator):
     :param scope: the partitions of each that are written; ``None`` for whole tables. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param admission_timeout: how long to wait in line before the task fails.
+    :param retries: upper bound of all retries of the task, whatever their cause.
+    :param retry_delay: how long to wait before a retry on which the policy has no word.
+    :param retry_policy: what is retried, how often and when.
 
     The result is the ticket, with which a companion knows the lease. It holds no secret.
     """
@@ -54,9 +60,12 @@ class HudiLeaseOperator(BaseOperator):
         scope: str | Sequence[str] | None = None,
         lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
         admission_timeout: timedelta = timedelta(hours=12),
+        retries: int | None = _RETRIES,
+        retry_delay: timedelta = _RETRY_DELAY,
+        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
         self.tables = tables
         self.scope = scope
         self.lock_conn_id = lock_conn_id
@@ -157,14 +166,21 @@ class HudiKeepLeaseOperator(BaseOperator):
         ticket: Any,
         lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
         priority_weight: int = _BEFORE_OTHERS,
+        retries: int | None = _RETRIES,
+        retry_delay: timedelta = _RETRY_DELAY,
         **kwargs: Any,
     ) -> None:
-        super().__init__(priority_weight=priority_weight, **kwargs)
+        super().__init__(
+            priority_weight=priority_weight, retries=retries, retry_delay=retry_delay, **kwargs
+        )
         self.ticket = ticket
         self.lock_conn_id = lock_conn_id
 
     def execute(self, context: Context) -> None:  # noqa: ARG002
         """Hand the lease over to the triggerer."""
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         terms = lock_hook(self.lock_conn_id).terms()
         self.defer(
             trigger=HudiKeepLeaseTrigger(
@@ -179,14 +195,18 @@ class HudiKeepLeaseOperator(BaseOperator):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
         """End well where the lease was released, and fail where it was lost.
 
-        :raises LeaseLostError: then.
+        :raises AirflowFailException: then.
         """
+        if event.get("name", self.ticket["name"]) != self.ticket["name"]:
+            # Of an earlier try: SQLite gives the id of a trigger that has gone to the next one.
+            self._hand_over()
         if event["status"] != "released" or not self._is_released(context):
-            raise LeaseLostError(
+            lost = LeaseLostError(
                 event["message"],
-                remedy="look whether the triggerer was away for longer than the lease's time to live; "
-                "clear the run, so that its tasks work under a lease again",
+                remedy="look whether somebody released it by force, or the triggerer was away for "
+                "longer than its time to live; clear the work, so that it is done under a lease again",
             )
+            raise AirflowFailException(str(lost))
         self.log.info("The lease was released.")
 
     def _is_released(self, context: Context) -> bool:
@@ -218,9 +238,11 @@ class HudiReleaseLeaseOperator(BaseOperator):
         *,
         ticket: Any,
         lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        retries: int | None = _RETRIES,
+        retry_delay: timedelta = _RETRY_DELAY,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
         self.ticket = ticket
         self.lock_conn_id = lock_conn_id
 

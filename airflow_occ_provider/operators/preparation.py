@@ -89,7 +89,7 @@ def prepare(
     return Preparation(signature, site, options, reason)
 
 
-def sign(context: Context, identity: str, snapshot: Snapshot, order_token: int | None) -> Signature:
+def sign(context: Context, identity: str, snapshot: Snapshot, order_token: str) -> Signature:
     """Return the signature of one try of a task run."""
     ti = context["ti"]
     return Signature(
@@ -100,7 +100,7 @@ def sign(context: Context, identity: str, snapshot: Snapshot, order_token: int |
         map_index=-1 if ti.map_index is None else ti.map_index,
         try_number=ti.try_number,
         latest_instant=snapshot.timeline.latest_completed_write or "",
-        order_token="" if order_token is None else str(order_token),
+        order_token=order_token,
     )
 
 

@@ -105,9 +105,6 @@ class TaskRun:
                 remedy="run the task with the release that wrote it, or, if no commit of this run is "
                 f"in the table, delete {RECORD_KEY} from the task's state store",
             ) from error
-        if record.place and record.last_try.max_tries != self.now.max_tries:
-            # The user cleared the task: he waits from now on, not since he did not want it any more.
-            record = replace(record, place=replace(record.place, since_ms=0))
         return self._save(record.again() if record.wants_again(self.now) else record)
 
     def _save(self, record: TaskRecord) -> TaskRecord:

@@ -140,7 +140,8 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
     """Renew a held lease until it is gone.
 
     Events: ``released`` (gone, though renewed in time: by its owner, or by a person), ``lost`` (gone
-    when it had not been renewed for its time to live), ``error``.
+    when it had not been renewed for its time to live), ``error``. The first two have the ticket's
+    ``name``.
     """
 
     async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
@@ -148,9 +149,11 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
         while True:
             try:
                 await self._renew(line, ticket, self.ttl_ms)
+                await asyncio.to_thread(line.sweep, ticket)
             except LeaseLostError as error:
                 in_time = time.monotonic() - renewed_s < self.ttl_ms / 1000 * TRUSTED
-                return {"status": "released" if in_time else "lost", "message": error.message}
+                status = "released" if in_time else "lost"
+                return {"status": status, "message": error.message, "name": ticket.name}
             renewed_s = time.monotonic()
             await asyncio.sleep(self._period_s)
 

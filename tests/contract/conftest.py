@@ -1,8 +1,12 @@
-"""Every storage that the suite runs against; S3 is a server on loopback that counts its requests."""
+"""Every storage and every lease store that the suites run against.
+
+S3 is a server on loopback that counts its requests.
+"""
 
 from __future__ import annotations
 
 import shutil
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,11 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from airflow_occ_provider.storage.table import HudiTable
+from tests.contract.lines import Backend
 
 BUCKET = "lake"
 
@@ -84,3 +92,34 @@ def local(tmp_path):
 @pytest.fixture(params=["local", "s3"])
 def storage(request):
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.real)])
+def backend(request):
+    if request.param == "memory":
+        nodes = MemoryNodes()
+        yield Backend(lambda: nodes)
+        return
+    hosts, root, opened = (
+        request.getfixturevalue("embedded_zookeeper").hosts,
+        f"/test/{uuid.uuid4()}",
+        [],
+    )
+
+    def open_one():
+        opened.append(ZookeeperNodes(Access(hosts), root))
+        return opened[-1]
+
+    yield Backend(open_one)
+    for nodes in opened:
+        nodes.close()
+
+
+@pytest.fixture
+def line(backend):
+    return backend.process()
+
+
+@pytest.fixture
+def other(backend):
+    return backend.process()

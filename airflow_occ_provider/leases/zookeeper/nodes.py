@@ -73,11 +73,18 @@ class ZookeeperNodes:
 
     def delete(self, name: str, version: int) -> None:
         """Delete a node."""
-        path = self._path(name)
+        path, starts = self._path(name), 0
+
+        def start() -> Any:
+            nonlocal starts
+            starts += 1
+            return self._client.delete_async(path, version=version)
+
         try:
-            self._session.call(lambda: self._client.delete_async(path, version=version), path)
+            self._session.call(start, path)
         except NoNodeError:
-            raise NodeGoneError(name) from None
+            if starts == 1:  # else it was ours that is gone, and the answer was lost
+                raise NodeGoneError(name) from None
         except BadVersionError:
             raise NodeMovedError(name) from None
 

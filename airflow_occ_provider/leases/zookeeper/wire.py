@@ -11,6 +11,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Auth
 
 LOG = logging.getLogger(__name__)
+LOG.setLevel(logging.WARNING)  # a task's log is not the place for every connection that is made
 # At level DEBUG kazoo logs every message that it sends, that with the password too.
 LOG.addFilter(lambda record: not any(isinstance(arg, Auth) for arg in record.args or ()))
 

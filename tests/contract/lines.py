@@ -1,0 +1,108 @@
+"""Lines over one store, each with a clock that a test moves, on a way that loses answers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+
+A, B = "s3://lake/a", "s3://lake/b"
+SHARED = (Scope.of(A, None, Mode.SHARED),)
+WHOLE = (Scope.of(A, None),)
+_ids = itertools.count()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 50.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+class Lossy:
+    """Raises at an operation, after it was carried out or instead; runs something before or after it."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.calls: list[str] = []
+        self._lost: dict[str, bool] = {}
+        self._before: dict[str, Callable[[], object]] = {}
+        self._after: dict[str, Callable[[], object]] = {}
+
+    def lose(self, operation: str, *, carried_out: bool) -> None:
+        self._lost[operation] = carried_out
+
+    def before(self, operation: str, do: Callable[[], object]) -> None:
+        self._before[operation] = do
+
+    def after(self, operation: str, do: Callable[[], object]) -> None:
+        self._after[operation] = do
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self.calls.append(operation)
+            self._before.pop(operation, lambda: None)()
+            carried_out = self._lost.pop(operation, None)
+            answer = None if carried_out is False else getattr(self.nodes, operation)(*arguments)
+            self._after.pop(operation, lambda: None)()
+            if carried_out is not None:
+                raise LockUnreachableError("the answer was lost")
+            return answer
+
+        return call
+
+
+class Process(Line):
+    """A line, and all that a test holds of it."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.way, self.clock = Lossy(nodes), Clock()
+        super().__init__(self.way, self.clock)
+
+
+@dataclass
+class Backend:
+    open: Callable[[], Nodes]
+
+    def process(self) -> Process:
+        return Process(self.open())
+
+
+def part(*partitions: str, table: str = A) -> tuple[Scope, ...]:
+    return (Scope.of(table, partitions),)
+
+
+def ask(
+    run: str,
+    *below: str,
+    scopes: Iterable[Scope] = WHOLE,
+    name: str = "",
+    label: str = "",
+    ttl_ms: int = 3000,
+) -> Request:
+    return Request(name or f"q{next(_ids)}", Owner(("dag", run, *below), label), tuple(scopes), ttl_ms)
+
+
+def holds(line: Line, ticket: Ticket) -> bool:
+    return line.status(ticket).held
+
+
+def waits_for(line: Line, ticket: Ticket) -> list[str]:
+    return [blocker.standing.request.id for blocker in line.status(ticket).blockers]
+
+
+def look_until_held(line: Process, ticket: Ticket, seconds: float) -> bool:
+    """Let the time of one process pass, in which it looks once in a second."""
+    for _ in range(round(seconds)):
+        line.clock.s += 1.0
+        if holds(line, ticket):
+            return True
+    return False

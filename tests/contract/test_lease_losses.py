@@ -1,0 +1,224 @@
+"""One suite for every store: the dead, the stopped, and answers that are lost."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.lease import Ticket
+from tests.contract.lines import SHARED, B, ask, holds, look_until_held, part
+
+
+def test_the_dead_are_removed_after_their_term(line, other):
+    dead, rival = line.request(ask("r1", ttl_ms=3000)), other.request(ask("r2"))
+    assert not holds(other, rival)
+    assert not look_until_held(other, rival, 3.0)
+    assert look_until_held(other, rival, 2.0)
+    with pytest.raises(LeaseLostError):
+        line.renew(dead)
+
+
+def test_a_dead_one_is_not_waited_for_longer_than_its_term_and_two_renewals(line, other):
+    line.request(ask("r1"))
+    rival = other.request(ask("r2"))
+    assert look_until_held(other, rival, 5.0)
+
+
+def test_a_wall_of_the_dead_falls_at_once(line, other):
+    for number in range(10):
+        line.request(ask(f"r{number}", scopes=SHARED))
+    rival = other.request(ask("rival"))
+    assert look_until_held(other, rival, 5.0)
+
+
+def test_who_holds_removes_the_dead_before_him_one_after_the_other(line, other):
+    for number in range(3):
+        line.request(ask(f"r{number}", scopes=SHARED))
+    alive = other.request(ask("alive", scopes=SHARED))
+    apart = line.request(ask("apart", scopes=part("p=1", table=B)))
+    assert holds(other, alive)
+    for _ in range(30):
+        other.clock.s += 1.0
+        other.renew(alive)
+        other.sweep(alive)
+    assert {one.name for one in line.line()} == {alive.name, apart.name}
+
+
+def test_who_lives_before_a_holder_is_left_alone(line, other):
+    elder, younger = line.request(ask("r1", scopes=SHARED)), other.request(ask("r2", scopes=SHARED))
+    for _ in range(12):
+        other.clock.s += 1.0
+        line.renew(elder)
+        other.renew(younger)
+        other.sweep(younger)
+    line.ensure_held(elder)
+
+
+def test_a_renewal_saves(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    for _ in range(12):
+        other.clock.s += 1.0
+        line.renew(ticket)
+        assert not holds(other, rival)
+    line.ensure_held(ticket)
+
+
+def test_a_renewal_saves_in_the_last_moment(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    assert not holds(other, rival)
+    other.clock.s += 100.0
+    other.way.before("delete", lambda: line.renew(ticket))
+    assert not holds(other, rival)
+    assert "delete" in other.way.calls
+    line.ensure_held(ticket)
+
+
+def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    assert not holds(other, rival)
+    other.clock.s += 100.0
+    line.renew(ticket)
+    assert not holds(other, rival)
+
+
+@pytest.mark.parametrize(("claim_ms", "stands_s"), [(None, 3.0), (12_000, 12.0)])
+def test_a_claim_stands_for_as_long_as_was_said(line, other, claim_ms, stands_s):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    line.renew(ticket, claim_ms)
+    assert not holds(other, rival)
+    assert not look_until_held(other, rival, stands_s)
+    assert look_until_held(other, rival, 2.0)
+
+
+def test_an_adoption_ends_the_claim(line, other, backend):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    line.renew(ticket, 60_000)
+    backend.process().adopt(ticket)
+    assert not holds(other, rival)
+    assert look_until_held(other, rival, 5.0)
+
+
+def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    assert holds(line, ticket)
+
+    assert not holds(other, rival)
+
+    def stop():
+        line.clock.s += 10.0
+        assert look_until_held(other, rival, 5.0)
+
+    line.way.after("names", stop)
+    with pytest.raises(LeaseLostError):
+        line.status(ticket)
+
+
+def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    line.renew(ticket, 60_000)
+    line.way.lose("write", carried_out=True)
+    with pytest.raises(LockUnreachableError):
+        line.renew(ticket)
+    assert not holds(other, rival)
+
+    def stop():
+        line.clock.s += 10.0
+        assert look_until_held(other, rival, 5.0)
+
+    line.way.after("names", stop)
+    with pytest.raises(LeaseLostError):
+        line.status(ticket)
+
+
+def test_wake_is_called_on_a_deletion_and_not_on_renewals(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    woken = threading.Event()
+    assert not other.status(rival, woken.set).held
+    for _ in range(3):
+        line.renew(ticket)
+    third = line.request(ask("r3"))
+    line.release(third)
+    assert not woken.wait(0.3)
+    line.release(ticket)
+    assert woken.wait(5)
+    assert holds(other, rival)
+
+
+def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    other.way.before("watch", lambda: line.release(ticket))
+    assert other.status(rival, lambda: None).held
+
+
+LOST = [
+    pytest.param(
+        name, operation, carried_out, id=f"{name}-{operation}-{'after' if carried_out else 'before'}"
+    )
+    for (name, operations), carried_out in itertools.product(
+        {
+            "request": ["names", "read", "create"],
+            "request again": ["names", "read", "write"],
+            "request anew": ["delete", "create"],
+            "request under": ["create"],
+            "status": ["names", "read", "watch", "write"],
+            "renew": ["read", "write"],
+            "ensure_held": ["read", "write", "names"],
+            "adopt": ["read", "write"],
+            "release": ["read", "delete"],
+            "line": ["names", "read"],
+        }.items(),
+        [True, False],
+    )
+    for operation in operations
+]
+
+
+@pytest.mark.parametrize(("name", "operation", "carried_out"), LOST)
+def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, operation, carried_out):
+    asked = ask("r1", "t", name="asked")
+    ticket = None
+    if name == "request under":
+        other.request(ask("r1", label="setup"))
+    elif name == "request anew":
+        other.request(ask("r1", "t", name="before"))
+    elif name == "status" and operation in {"read", "watch"}:
+        other.request(ask("elder"))
+    if not name.startswith("request") or name == "request again":
+        ticket = other.request(asked)
+    rival = other.request(ask("rival"))
+    line = backend.process()
+    if name in {"status", "renew", "ensure_held", "release"}:
+        ticket = line.adopt(ticket)
+        line.clock.s += 3.0
+        line._own.clear()
+
+    def do():
+        match name.split()[0]:
+            case "request":
+                return line.request(asked)
+            case "status":
+                return line.status(ticket, lambda: None)
+            case "line":
+                return line.line()
+            case method:
+                return getattr(line, method)(ticket)
+
+    line.way.lose(operation, carried_out=carried_out)
+    with pytest.raises(LockUnreachableError):
+        do()
+    answer = do()
+    mine = [one for one in other.line() if one.request.id == "asked"]
+    if name == "release":
+        assert answer is not (carried_out and operation == "delete")
+        assert mine == []
+        assert holds(other, rival)
+        return
+    assert len(mine) == 1
+    assert holds(other, rival) is (name in {"request", "request anew"})
+    if isinstance(answer, Ticket):
+        assert (answer.name, answer.token) == (mine[0].name, mine[0].token)
+        assert answer.epoch == (2 if name in {"adopt", "request again"} else 1)
+        line.renew(answer)

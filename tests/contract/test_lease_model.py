@@ -1,0 +1,46 @@
+"""A short run of the state machine over both stores, and the proof that its checker can fail."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from tests.model.checker import ViolationError
+from tests.model.machine import run
+from tests.model.mutants import MUTANTS
+
+STEPS_TO_FIND_A_MUTANT = 20_000
+
+
+def test_no_promise_is_broken():
+    counts = run(4000, 7)
+    assert counts["steps"] >= 4000
+    for what in ("grants", "evictions", "adoptions", "refusals", "stalls", "lost", "no answer"):
+        assert counts[what] > 20, what
+
+
+@pytest.mark.real
+def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
+    with ExitStack() as stack:
+        stores = []
+        for _ in range(4):
+            stores.append(ZookeeperNodes(Access(embedded_zookeeper.hosts), "/model"))
+            stack.callback(stores[-1].close)
+        counts = run(200, 7, stores=stores)
+        assert stores[0].names() == frozenset()
+    assert counts["grants"] > 10
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_line_that_is_wrong_in_one_thing_is_found(mutant: type[Line]):
+    with pytest.raises(ViolationError):
+        run(STEPS_TO_FIND_A_MUTANT, 7, line=mutant)
+
+
+def test_the_same_seed_gives_the_same_run():
+    assert run(600, 3) == run(600, 3)
+    assert run(600, 3)["trace"] != run(600, 4)["trace"]

@@ -1,0 +1,92 @@
+"""``python -m tests.model --steps 100000 --seed 7``, ``--backend zookeeper --steps 10000``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from tests.model.checker import ViolationError
+from tests.model.machine import run
+from tests.model.mutants import MUTANTS
+
+_CLIENTS = 4
+_PROGRESS_S = 20
+
+
+def main() -> int:
+    """Run the steps and print what happened; 1 for a violation."""
+    arguments = _arguments()
+    lines = {mutant.__name__: mutant for mutant in MUTANTS}
+    line = lines[arguments.mutant] if arguments.mutant else Line
+    started = time.monotonic()
+
+    said = [started]
+
+    def progress(counts: Counter[str]) -> None:
+        if time.monotonic() - said[-1] > _PROGRESS_S:
+            said.append(time.monotonic())
+            print(f"{counts['steps']} steps, {counts['grants']} grants", flush=True)
+
+    try:
+        with _stores(arguments.backend) as stores:
+            counts = run(
+                arguments.steps,
+                arguments.seed,
+                stores=stores,
+                line=line,
+                shrink=arguments.shrink,
+                progress=progress,
+            )
+    except ViolationError as violation:
+        print("\n".join(["VIOLATION", str(violation), *getattr(violation, "__notes__", ())]))
+        return 1
+    trace = counts.pop("trace")
+    for what in sorted(counts):
+        print(f"{counts[what]:8} {what}")
+    print(f"0 violations; trace {trace:08x}; {time.monotonic() - started:.0f} s")
+    return 0
+
+
+@contextmanager
+def _stores(backend: str) -> Iterator[list[Nodes] | None]:
+    if backend == "memory":
+        yield None
+        return
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(EmbeddedZookeeper(folder))
+        stores: list[Nodes] = []
+        for _ in range(_CLIENTS):
+            stores.append(ZookeeperNodes(Access(server.hosts), "/model"))
+            stack.callback(stores[-1].close)
+        yield stores
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--backend", choices=["memory", "zookeeper"], default="memory")
+    parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
+    parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a violation")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of what is repeated
+        os.environ["PYTHONHASHSEED"] = "0"
+        again = [sys.executable, "-m", "tests.model", *sys.argv[1:]]
+        os.execv(sys.executable, again)  # noqa: S606
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Sees every operation of a store in its order, and says where the line's promises were broken.
+
+It states the rules anew and reads nodes by itself, so that it shares no mistake with the line.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.nodes import Node
+
+# An observer waits 2 % longer than the term, on a clock that may be 4 % slow.
+SLACK = 1.02 / 0.96
+# Nobody may be removed before that much of the term, by a clock that is 4 % fast.
+LEAST = 1.02 / 1.04
+
+
+class ViolationError(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Entry:
+    """A node; what stands before ``epoch`` never changes."""
+
+    name: str
+    path: tuple[str, ...]
+    owner: tuple[tuple[str, ...], str]
+    scopes: list[tuple[str, str, list[str] | None]]
+    token: int
+    order: tuple[int, ...]
+    epoch: int
+    term_s: float
+    writer: object
+    written_s: float
+    raised_s: float
+    trusted_s: float  # the term that the last owner but this one may still trust in
+
+
+@dataclass
+class Look:
+    """The line as a client was told it last."""
+
+    at: int
+    line: dict[str, Entry] = field(default_factory=dict)
+
+
+class Checker:
+    def __init__(self, now: Callable[[], float], counts: Counter[str]) -> None:
+        self.now = now
+        self.counts = counts
+        self.nodes: dict[str, Entry] = {}
+        self.removed: dict[str, str] = {}
+        self.holders: dict[str, Entry] = {}
+        self.granted: dict[str, Entry] = {}
+        self.looks: dict[object, Look] = {}
+        self.operations = 0
+        self.trace = 0
+        self._last_token = 0
+
+    # What the store did, in its order.
+
+    def created(self, client: object, name: str, data: bytes, beside: str | None, node: Node) -> None:
+        self._record("create", name, data)
+        if node.token <= self._last_token:
+            raise ViolationError(f"token {node.token} came after {self._last_token}")
+        self._last_token = node.token
+        if beside is not None and beside not in self.nodes:
+            raise ViolationError(f"{name} passes under {beside}, which is gone")
+        says = json.loads(data)
+        if beside and says["owner"][: len(over := self.nodes[beside].path)] != list(over):
+            raise ViolationError(f"{says['owner']} passes under a lease of {over}")
+        above = self.nodes[beside].order if beside else ()
+        self.nodes[name] = Entry(
+            name,
+            tuple(says["owner"]),
+            (tuple(says["owner"]), says["label"]),
+            says["scopes"],
+            node.token,
+            (*above, node.token),
+            says["epoch"],
+            says["term_ms"] / 1000,
+            client,
+            self.now(),
+            self.now(),
+            0.0,
+        )
+
+    def wrote(self, client: object, name: str, data: bytes) -> None:
+        self._record("write", name, data)
+        says, entry = json.loads(data), self.nodes[name]
+        if says["epoch"] < entry.epoch:
+            raise ViolationError(f"the epoch of {name} went back to {says['epoch']}")
+        if client != entry.writer and says["epoch"] == entry.epoch:
+            raise ViolationError(f"two processes write {name} in epoch {entry.epoch}")
+        if says["epoch"] > entry.epoch:
+            self.counts["adoptions"] += 1
+            entry.raised_s, entry.trusted_s = self.now(), entry.term_s
+        entry.epoch, entry.term_s, entry.writer = says["epoch"], says["term_ms"] / 1000, client
+        entry.written_s = self.now()
+
+    def deleted(self, name: str, deed: tuple[str, object]) -> None:
+        self._record("delete", name, repr(deed[0]).encode())
+        entry, (kind, by) = self.nodes.pop(name), deed
+        self.holders.pop(name, None)
+        if kind == "release":
+            assert isinstance(by, Ticket)
+            if by.name != name or by.epoch != entry.epoch:
+                raise ViolationError(f"{name} of epoch {entry.epoch} was released by {by}")
+            self.removed[name] = "released"
+        elif kind == "request":
+            if by != entry.owner:
+                raise ViolationError(f"{by} gave up {name} of {entry.owner}")
+            self.removed[name] = "superseded"
+        else:
+            stood_s = self.now() - entry.written_s
+            if stood_s < entry.term_s * LEAST:
+                raise ViolationError(
+                    f"{name} was removed {stood_s} s after a write for {entry.term_s} s"
+                )
+            self.removed[name] = "dead"
+            self.counts["evictions"] += 1
+
+    def named(self, client: object, names: Iterable[str]) -> None:
+        if set(names) != set(self.nodes):
+            raise ViolationError("the names are not those of the nodes that are there")
+        self._record("names", "", b"")
+        self.looks[client] = Look(self.operations, dict(self.nodes))
+
+    # What clients were told.
+
+    def told_held(self, client: object, ticket: Ticket) -> None:
+        """Who is told so holds until the node is gone."""
+        line = self.looks[client].line
+        if ticket.name not in line:
+            raise ViolationError(f"{ticket.name} is held, but was not in the line")
+        mine = line[ticket.name]
+        if elders := _conflicting_elders(mine, line.values()):
+            raise ViolationError(f"{mine} is held beside its elders {elders}")
+        if self.removed.get(mine.name) == "dead":
+            raise ViolationError(f"{mine.name} was told to be held after it was removed as dead")
+        if mine.name not in self.nodes:
+            return  # its owner gave it up himself between the look and the answer
+        self._is_not_of_old(ticket, mine)
+        for other in self.holders.values():
+            if other is not mine and _exclude(mine, other):
+                raise ViolationError(f"both hold: {mine} and {other}")
+        self._is_in_turn(mine)
+        self.holders[mine.name] = mine
+
+    def told_blocked(self, client: object, ticket: Ticket, told: Iterable[str]) -> list[Entry]:
+        """Only conflicting elders are told, and all that are still there; those are returned."""
+        line, told = self.looks[client].line, set(told)
+        if ticket.name not in line:
+            raise ViolationError(f"{ticket.name} waits, but was not in the line")
+        if ticket.name in self.holders:
+            raise ViolationError(f"{ticket.name} was told to be held, and waits now")
+        elders = {one.name for one in _conflicting_elders(line[ticket.name], line.values())}
+        if not told <= elders or not told >= elders & self.nodes.keys():
+            raise ViolationError(f"{ticket.name} waits for {told}, not for {elders}")
+        return [self.nodes[name] for name in told & self.nodes.keys()]
+
+    def told_lost(self, ticket: Ticket) -> None:
+        now = self.nodes.get(ticket.name)
+        if now and now.epoch == ticket.epoch:
+            raise ViolationError(f"{ticket} was told to be lost, but stands")
+        self.counts["lost"] += 1
+
+    def told_done(
+        self, ticket: Ticket, before: tuple[int, object] | None, again_by: object = None
+    ) -> None:
+        """A renewal or an adoption is for the last epoch; an adoption may be repeated by its process."""
+        if before is None or (before[0] > ticket.epoch and before[1] != again_by):
+            raise ViolationError(f"a zombie's {ticket} was served where {before} was")
+
+    def told_refused(self, client: object, path: tuple[str, ...]) -> None:
+        over = [one for one in self.looks[client].line.values() if one.path == path[: len(one.path)]]
+        if not over:
+            raise ViolationError(f"{path} was refused, but its run has no lease")
+        self.counts["refusals"] += 1
+
+    def owned(self, name: str) -> tuple[int, object] | None:
+        """Return a node's epoch, and the process that wrote it last."""
+        entry = self.nodes.get(name)
+        return (entry.epoch, entry.writer) if entry else None
+
+    def _is_not_of_old(self, ticket: Ticket, mine: Entry) -> None:
+        if ticket.epoch < mine.epoch and self.now() - mine.raised_s > mine.trusted_s:
+            raise ViolationError(f"{ticket} is held a whole term after it was taken over")
+
+    def _is_in_turn(self, mine: Entry) -> None:
+        if mine.name in self.granted:
+            return
+        for other in self.nodes.values():
+            under_elder = any(token < other.token for token in mine.order[:-1])
+            if other.token < mine.token and _exclude(mine, other) and not under_elder:
+                raise ViolationError(f"{mine} overtakes {other}")
+        for before in self.granted.values():
+            if before.order > mine.order and _exclude(mine, before):
+                raise ViolationError(f"{mine} is granted after its younger {before}")
+        self.granted[mine.name] = mine
+        self.counts["grants"] += 1
+
+    def _record(self, what: str, name: str, data: bytes) -> None:
+        self.operations += 1
+        self.trace = zlib.crc32(f"{what} {name} {self.now()} ".encode() + data, self.trace)
+
+
+def _conflicting_elders(mine: Entry, line: Iterable[Entry]) -> list[Entry]:
+    return [
+        one
+        for one in line
+        if one.order < mine.order and not _is_under(mine, one) and _conflict(mine, one)
+    ]
+
+
+def _exclude(one: Entry, other: Entry) -> bool:
+    """Whether both may not hold: in conflict, and the younger did not come in under the elder."""
+    elder, younger = sorted((one, other), key=lambda entry: entry.order)
+    return _conflict(one, other) and not _is_under(younger, elder)
+
+
+def _is_under(one: Entry, other: Entry) -> bool:
+    return one.order[: len(other.order)] == other.order
+
+
+def _conflict(one: Entry, other: Entry) -> bool:
+    for table, mode, partitions in one.scopes:
+        for their_table, their_mode, their_partitions in other.scopes:
+            if table != their_table or mode == their_mode == "shared":
+                continue
+            if partitions is None or their_partitions is None:
+                return True
+            for mine in partitions:
+                for theirs in their_partitions:
+                    if f"{mine}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{mine}/"):
+                        return True
+    return False

@@ -1,0 +1,166 @@
+"""Lines that are wrong in one thing each: what the checker must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, Nodes
+from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import Blocker, Mode, Request, Standing
+
+
+class MixesModes(Line):
+    """A shared request does not wait for an exclusive one, nor the other way round."""
+
+    def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
+        found = super()._blockers(ticket, request, names)
+        return tuple(one for one in found if one.theirs.mode is one.ours.mode is Mode.EXCLUSIVE)
+
+
+class SeesHoldersOnly(Line):
+    """Who waits is overtaken."""
+
+    def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
+        found = super()._blockers(ticket, request, names)
+        return found if any(self._holds(one.standing) for one in found) else ()
+
+    def _holds(self, one: Standing) -> bool:
+        elders = self._look(request_node.concern(one.request, self._nodes.names()))
+        return not any(
+            elder.order < one.order and theirs.conflicts_with(ours)
+            for elder in elders
+            for theirs in elder.request.scopes
+            for ours in one.request.scopes
+        )
+
+
+class ForgetsTasks(Line):
+    """A task that came in under an elder's lease is not seen."""
+
+    def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
+        known = self._elders.get(ticket.name)
+        found = super()._blockers(ticket, request, names)
+        return found if known is None or known & {one.standing.name for one in found} else ()
+
+
+class PassesByOwner(Line):
+    """Who came in beside a lease of its run passes it, as if it had come in under it."""
+
+    def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
+        found = super()._blockers(ticket, request, names)
+        return tuple(one for one in found if not request.owner.is_within(one.standing.request.owner))
+
+
+class TrustsTheLastAnswer(Line):
+    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
+
+    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
+        own = self._own.get(ticket.name)
+        try:
+            return super()._put(ticket, content, version)
+        except LockUnreachableError:
+            if own:
+                self._own[ticket.name] = own
+            raise
+
+
+class TrustsForever(Line):
+    """It says held however long ago it showed that it lives."""
+
+    def _is_trusted(self, own: Any) -> bool:
+        return True
+
+
+class KeepsEpoch(Line):
+    """An adoption leaves the epoch as it was."""
+
+    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+        while True:
+            own = self._load(ticket, any_epoch=any_epoch)
+            try:
+                self._put(ticket, replace(own.content, mark=self._mark), own.version)
+            except NodeMovedError:
+                continue
+            return replace(ticket, epoch=own.content.epoch)
+
+
+class _Unversioned(Observer):
+    def _remove(self, name: str, node: Node) -> bool:
+        if not self._see(name, node).is_expired():
+            return False
+        with suppress(KeyError, NodeGoneError, NodeMovedError):
+            self._nodes.delete(name, self._nodes.read([name])[name].version)
+        return True
+
+
+class _Hasty(Observer):
+    def _remove(self, name: str, node: Node) -> bool:
+        sighting = self._see(name, node)
+        since_s = sighting.since_s - sighting.term_s / 2
+        self._sightings[name] = replace(sighting, since_s=min(since_s, sighting.since_s))
+        return super()._remove(name, node)
+
+
+class _Blind(Observer):
+    def remove_dead(self, elders: Iterable[Standing], ttl_ms: int) -> bool:
+        return False
+
+
+class _Observed(Line):
+    observer: type[Observer]
+
+    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
+        super().__init__(nodes, clock)
+        self._observer = self.observer(nodes, clock)
+
+
+class DeletesUnversioned(_Observed):
+    """A renewal between the look and the deletion does not save."""
+
+    observer = _Unversioned
+
+
+class DeletesEarly(_Observed):
+    """Half a term is enough to be taken for dead."""
+
+    observer = _Hasty
+
+
+class NeverDeletes(_Observed):
+    """The dead stay."""
+
+    observer = _Blind
+
+
+class ReleasesAnyEpoch(Line):
+    """A zombie takes the lease away from who adopted it."""
+
+    def release(self, ticket: Ticket) -> bool:
+        node = self._nodes.read([ticket.name]).get(ticket.name)
+        if node is None:
+            return False
+        epoch = Content.decode(node.data).epoch
+        return super().release(replace(ticket, epoch=epoch))
+
+
+MUTANTS: tuple[type[Line], ...] = (
+    MixesModes,
+    SeesHoldersOnly,
+    ForgetsTasks,
+    PassesByOwner,
+    TrustsTheLastAnswer,
+    TrustsForever,
+    KeepsEpoch,
+    DeletesUnversioned,
+    DeletesEarly,
+    NeverDeletes,
+    ReleasesAnyEpoch,
+)

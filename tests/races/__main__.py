@@ -1,0 +1,81 @@
+"""Races of writers: ``python -m tests.races --runs 50 --seed 7``.
+
+Every kind runs with leases, and beside it as a control without what guards it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from tests.differential.session import start_spark
+from tests.races.scenarios import Course, LongDelete, increments, long_delete, same_new_keys, scopes
+
+KINDS = {"keys": same_new_keys, "increments": increments, "scopes": scopes}
+
+
+def main() -> int:
+    arguments = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="races_"))
+    with EmbeddedZookeeper(folder / "zookeeper") as zookeeper:
+        course = Course(start_spark(HUDI_VERSION, folder / "spark"), zookeeper.hosts, folder)
+        wrong = 0
+        for kind in arguments.kinds:
+            if kind == "delete":
+                wrong += _delete(long_delete(course))
+            else:
+                wrong += _race(course, kind, arguments)
+    return 1 if wrong else 0
+
+
+def _race(course: Course, kind: str, arguments: argparse.Namespace) -> int:
+    bad = {True: 0, False: 0}
+    conflicts = {True: 0, False: 0}
+    started = time.monotonic()
+    for seed in range(arguments.seed, arguments.seed + arguments.runs):
+        for guarded in (True, False):
+            if not guarded and seed >= arguments.seed + arguments.controls:
+                continue
+            result = KINDS[kind](course, seed, guarded=guarded)
+            bad[guarded] += bool(result.bad)
+            conflicts[guarded] += result.conflicts
+            if result.bad and guarded:
+                print(f"{kind} {seed}, WRONG: {result.bad}", flush=True)
+    print(
+        f"{kind}: {arguments.runs} runs under leases, {bad[True]} wrong, {conflicts[True]} conflicts; "
+        f"{min(arguments.controls, arguments.runs)} controls, {bad[False]} wrong, "
+        f"{conflicts[False]} conflicts; {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
+    # A control that never goes wrong shows nothing.
+    return bad[True] + (bad[False] == 0)
+
+
+def _delete(seen: LongDelete) -> int:
+    delete, tries = seen.delete, len(seen.delete.tries_s)
+    errors = [one.error for one in (delete, *seen.upserts) if one.error]
+    print(
+        f"delete: committed at try {tries}, tries of {', '.join(f'{s:.1f}' for s in delete.tries_s)} s; "
+        f"{len(seen.upserts)} upserts of {seen.usual_s:.1f} s, the latest {seen.latest_s:.1f} s late, "
+        f"{sum(one.conflicts for one in seen.upserts)} conflicts of theirs; errors: {errors or 'none'}",
+        flush=True,
+    )
+    return bool(errors) + (tries > 2) + (seen.latest_s > delete.tries_s[-1])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.races", description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--controls", type=int, default=10, help="of the runs, also without leases")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS, "delete"], choices=[*KINDS, "delete"])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

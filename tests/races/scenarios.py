@@ -1,0 +1,185 @@
+"""What races, with leases and without, and what must not come of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from tests.races.writer import Task, Told
+from tests.races.writes import PARTITIONS, Table
+
+_WRITERS = 3
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one run.
+
+    :param bad: what must not happen; empty in a good run.
+    :param conflicts: tries that lost.
+    """
+
+    bad: str
+    conflicts: int
+    told: Sequence[Told]
+
+
+class Course:
+    """Where races are run: one Spark, one ZooKeeper, a fresh table each.
+
+    :param spark: the session.
+    :param hosts: of ZooKeeper.
+    :param folder: scratch.
+    """
+
+    def __init__(self, spark: Any, hosts: str, folder: Path) -> None:
+        self._spark = spark
+        self._hosts = hosts
+        self._folder = folder
+        self._threads = ThreadPoolExecutor(64, "race")
+        self._count = 0
+
+    def table(self) -> Table:
+        """Return a fresh table with three rows in one file of each partition."""
+        self._count += 1
+        table = Table(self._spark, self._folder / f"t{self._count}", self._hosts)
+        table.write([(f"{p}-{n}", p, 0) for p in PARTITIONS for n in range(3)])
+        return table
+
+    def run(self, tasks: Iterable[Task]) -> list[Told]:
+        """Run tasks at once, each in a session of its own."""
+        return [one.result(timeout=600) for one in [self.start(task) for task in tasks]]
+
+    def start(self, task: Task) -> Any:
+        """Start one."""
+        return self._threads.submit(self._run, task)
+
+    def _run(self, task: Task) -> Told:
+        line = Line(ZookeeperNodes(Access(self._hosts), "/races/leases"))
+        try:
+            return task.run(line, self._spark._jvm, self._threads)
+        finally:
+            line.close()
+
+
+def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
+    """Upsert the same new keys from several writers at once."""
+    rng, table = random.Random(f"keys {seed}"), course.table()
+    partition = rng.choice(PARTITIONS)
+
+    def job(number: int) -> Callable[[], None]:
+        return lambda: table.write([(f"new-{n}", partition, number) for n in range(3)])
+
+    told = course.run(
+        Task(
+            f"w{number}", table, job(number), [partition] if guarded else None, guarded,
+            delay_s=rng.uniform(0, 0.4),
+        )
+        for number in range(_WRITERS)
+    )  # fmt: skip
+    twice = table.duplicates()
+    return _result(f"keys twice: {twice}" if twice else "", told)
+
+
+def increments(course: Course, seed: int, *, guarded: bool) -> Result:
+    """Read a counter and write it back plus one, from several writers at once."""
+    rng, table = random.Random(f"increments {seed}"), course.table()
+    partition = rng.choice(PARTITIONS)
+
+    def job(think_s: float) -> Callable[[], None]:
+        def increment() -> None:
+            value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
+            time.sleep(think_s)
+            table.write([(f"{partition}-0", partition, value + 1)])
+
+        return increment
+
+    told = course.run(
+        Task(
+            f"w{number}", table, job(rng.uniform(0, 1.0)), [partition] if guarded else None,
+            reads_table=guarded, delay_s=rng.uniform(0, 1.0),
+        )
+        for number in range(_WRITERS)
+    )  # fmt: skip
+    value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
+    return _result(f"counted {value} of {_WRITERS}" if value != _WRITERS else "", told)
+
+
+def scopes(course: Course, seed: int, *, guarded: bool) -> Result:
+    """Update rows of random partitions, declared or not, from several writers at once."""
+    rng, table = random.Random(f"scopes {seed}"), course.table()
+
+    def task(number: int) -> Task:
+        own = sorted(rng.sample(PARTITIONS, rng.choice((1, 1, 2))))
+        return Task(
+            f"w{number}",
+            table,
+            lambda: table.write([(f"{p}-0", p, number) for p in own]),
+            own if guarded else None,
+            delay_s=rng.uniform(0, 0.5),
+        )
+
+    told = course.run([task(number) for number in range(_WRITERS + 1)])
+    conflicts = sum(one.conflicts for one in told)
+    return _result(f"{conflicts} conflicts" if conflicts else "", told)
+
+
+@dataclass(frozen=True)
+class LongDelete:
+    """What a long delete among short upserts came to.
+
+    :param delete: the delete.
+    :param upserts: in the order of their arrival.
+    :param usual_s: what an upsert takes alone.
+    """
+
+    delete: Told
+    upserts: Sequence[Told]
+    usual_s: float
+
+    @property
+    def latest_s(self) -> float:
+        """By how much the latest upsert was later than usual."""
+        return max(one.took_s for one in self.upserts) - self.usual_s
+
+
+def long_delete(course: Course, *, times: float = 20, every_s: float = 6.0) -> LongDelete:
+    """Delete over all partitions, slowly, while upserts of them start every few seconds."""
+    table = course.table()
+
+    def upsert(number: int) -> Task:
+        own = PARTITIONS[number % len(PARTITIONS)]
+        return Task(f"u{number}", table, lambda: table.write([(f"{own}-0", own, number)]))
+
+    usual_s = min(course.run([upsert(0)])[0].took_s for _ in range(3))
+    delete = Task(
+        "delete",
+        table,
+        lambda: table.write([(f"{p}-1", p, 0) for p in PARTITIONS], "delete"),
+        pause_s=times * usual_s,
+    )
+    ended, upserts = threading.Event(), []
+    running = course.start(delete)
+    running.add_done_callback(lambda _: ended.set())
+    number = 0
+    while not ended.is_set():
+        number += 1
+        upserts.append(course.start(upsert(number)))
+        ended.wait(every_s)
+    told = [one.result(timeout=600) for one in upserts]
+    assert {k for k, _, _ in table.rows()} == {f"{p}-{n}" for p in PARTITIONS for n in (0, 2)}
+    return LongDelete(running.result(), told, usual_s)
+
+
+def _result(bad: str, told: Sequence[Told]) -> Result:
+    failed = [f"{one.name}: {one.error}" for one in told if one.error]
+    return Result("; ".join(filter(None, [bad, *failed])), sum(one.conflicts for one in told), told)

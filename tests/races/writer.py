@@ -1,0 +1,120 @@
+"""A task of ours without Airflow: it stands in line, writes, and tries again as the operator does."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.rules import Owner, Request
+from airflow_occ_provider.operators.claim import Claim
+from airflow_occ_provider.operators.lease_audit import planned_partitions
+from airflow_occ_provider.storage.table import HudiTable
+from tests.differential.writer import Writer as Latched
+from tests.races.writes import Table
+
+TTL_MS = 30_000
+_TRIES = 6
+_CONFLICTS = ("HoodieWriteConflictException", "HoodieEarlyConflictDetectionException")
+_PATIENCE_S = 300.0
+
+
+@dataclass
+class Told:
+    """What a task went through.
+
+    :param arrived_s: when it wanted to start.
+    :param ended_s: when it had done its work.
+    :param waited_s: seconds in line, of each try.
+    :param conflicts: tries that lost.
+    :param error: what it failed with for good.
+    """
+
+    name: str
+    arrived_s: float = 0.0
+    ended_s: float = 0.0
+    waited_s: list[float] = field(default_factory=list)
+    tries_s: list[float] = field(default_factory=list)
+    conflicts: int = 0
+    error: str = ""
+
+    @property
+    def took_s(self) -> float:
+        """Seconds from its arrival to its end."""
+        return self.ended_s - self.arrived_s
+
+
+@dataclass
+class Task:
+    """One writer.
+
+    :param table: what it writes.
+    :param job: does the write; called at every try.
+    :param scope: declared partitions.
+    :param pause_s: seconds between the moment at which its files are known, and its end.
+    """
+
+    name: str
+    table: Table
+    job: Callable[[], None]
+    scope: Sequence[str] | None = None
+    key_safe: bool = False
+    reads_table: bool = False
+    delay_s: float = 0.0
+    pause_s: float = 0.0
+
+    def run(self, line: Line, jvm: Any, threads: Executor) -> Told:
+        """Run it to its end, however many tries that takes."""
+        told = Told(self.name)
+        time.sleep(self.delay_s)
+        told.arrived_s = time.monotonic()
+        escalation: tuple[str, ...] | None = None
+        for _ in range(_TRIES):
+            begun_s = time.monotonic()
+            ticket = self._admitted(line, escalation)
+            admitted_s = time.monotonic()
+            told.waited_s.append(admitted_s - begun_s)
+            with Keeper(line, ticket, TTL_MS):
+                error, instant = self._attempt(jvm, threads)
+            told.tries_s.append(time.monotonic() - begun_s)
+            if error and any(name in str(error) for name in _CONFLICTS):
+                told.conflicts += 1
+                escalation = planned_partitions(HudiTable(str(self.table.path)), instant)
+            line.release(ticket)
+            if error is None:
+                told.ended_s = time.monotonic()
+                return told
+            if not any(name in str(error) for name in _CONFLICTS):
+                told.error = str(error)[:2000]
+                return told
+        told.error = f"lost {told.conflicts} times"
+        return told
+
+    def _admitted(self, line: Line, escalation: tuple[str, ...] | None) -> Ticket:
+        partitions = None if self.scope is None else tuple(self.scope)
+        claim = Claim(str(self.table.path), partitions, self.key_safe, self.reads_table)
+        owner = Owner(("races", uuid.uuid4().hex, self.name))
+        scope = claim.scope(self.table.options, escalation)
+        ticket = line.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
+        turn, deadline = threading.Event(), time.monotonic() + _PATIENCE_S
+        while not line.status(ticket, turn.set).held:
+            assert time.monotonic() < deadline, f"{self.name} was not admitted in {_PATIENCE_S} s"
+            turn.wait(TTL_MS / 3000)
+            turn.clear()
+            line.renew(ticket)
+        return ticket
+
+    def _attempt(self, jvm: Any, threads: Executor) -> tuple[BaseException | None, str]:
+        writer = Latched(jvm, threads, str(self.table.path), self.job)
+        if self.pause_s:
+            writer.run_to("inflight")
+            time.sleep(self.pause_s)
+        error = writer.finish()
+        return error, writer.instants[0].partition(".")[0] if writer.instants else ""

@@ -1,0 +1,70 @@
+"""The jobs that race: plain Hudi writes of a few rows, on one table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.hudi.options import zookeeper_lock_options
+from tests.differential.writes import Row, save
+
+PARTITIONS = ("a", "b", "c", "d")
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "v",
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.archive.automatic": "false",
+    # Two writers that clean at once make one job fail after its commit; that is not raced here.
+    "hoodie.clean.automatic": "false",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.cleaner.policy.failed.writes": "LAZY",
+    "hoodie.time.generator.max_expected_clock_skew_ms": "1",
+    # Every file group is its own: a new key never grows an old file.
+    "hoodie.parquet.small.file.limit": "0",
+} | {
+    f"hoodie.{name}.parallelism": "1"
+    for name in ("upsert.shuffle", "insert.shuffle", "delete.shuffle", "simple.index", "finalize.write")
+}
+
+
+class Table:
+    """A Hudi table of rows (key, partition, value).
+
+    :param spark: the session.
+    :param path: its base path.
+    :param hosts: of the ZooKeeper in which Hudi locks.
+    """
+
+    def __init__(self, spark: Any, path: Path, hosts: str) -> None:
+        self.spark = spark
+        self.path = path
+        lock = zookeeper_lock_options(
+            hosts,
+            "/races/locks",
+            session_timeout_ms=20_000,
+            connection_timeout_ms=15_000,
+            wait_time_ms=60_000,
+            num_retries=20,
+        )
+        self.options = {**OPTIONS, **lock}
+
+    def write(self, rows: Iterable[Row], operation: str = "upsert") -> None:
+        """Write rows with one of Hudi's operations."""
+        save(self.spark, self.path, operation, list(rows), self.options)
+
+    def rows(self) -> list[Row]:
+        """Return the rows as a reader sees them now."""
+        self.spark.catalog.clearCache()
+        frame = self.spark.read.format("hudi").load(str(self.path)).select("k", "p", "v")
+        return [(row.k, row.p, row.v) for row in frame.collect()]
+
+    def duplicates(self) -> list[str]:
+        """Return the keys that stand in the table more than once."""
+        counted = Counter((key, partition) for key, partition, _ in self.rows())
+        return sorted(key for (key, _), count in counted.items() if count > 1)

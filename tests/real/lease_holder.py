@@ -1,0 +1,63 @@
+"""``python -m tests.real.lease_holder kazoo|line HOSTS PATH``: hold, and say all the time whether."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+from kazoo.client import KazooClient
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+
+SESSION_S = 1.0
+TTL_MS = 1500
+_PAUSE_S = 0.02
+
+
+def asked(run: str) -> Request:
+    return Request(run, Owner(("dag", run)), (Scope.of("s3://lake/t", None),), TTL_MS)
+
+
+def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
+    client = KazooClient(hosts=hosts, timeout=SESSION_S)
+    client.start(timeout=15)
+    lock = client.Lock(path)
+    lock.acquire(timeout=15)
+    return {"is_acquired": lambda: lock.is_acquired}
+
+
+def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
+    line = Line(ZookeeperNodes(Access(hosts, timeout_s=2.0), path))
+    ticket = line.request(asked("holder"))
+
+    def told(call: Callable[[], object]) -> bool:
+        try:
+            return call() is not False
+        except (LeaseLostError, LockUnreachableError):
+            return False
+
+    return {
+        "status": lambda: told(lambda: line.status(ticket).held),
+        "ensure_held": lambda: told(lambda: line.ensure_held(ticket)),
+        "renew": lambda: told(lambda: line.renew(ticket)),
+    }
+
+
+def main() -> None:
+    kind, hosts, path = sys.argv[1:]
+    calls = {"kazoo": hold_kazoo, "line": hold_line}[kind](hosts, path)
+    while True:
+        for name, call in calls.items():
+            held, at_s = call(), time.monotonic()
+            print(json.dumps({"call": name, "held": held, "at_s": at_s}), flush=True)
+        time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    main()

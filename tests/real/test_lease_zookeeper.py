@@ -1,0 +1,271 @@
+"""A line over a ZooKeeper that vanishes, freezes, loses sessions, or loses one of its servers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
+from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from tests.real.lines import Lines, asks, bare_client, wait_until_held
+
+pytestmark = pytest.mark.real
+
+TIMEOUT_S, SLACK_S = 1.5, 1.5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with EmbeddedZookeeper(tmp_path_factory.mktemp("zk"), free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper(server):
+    yield server
+    if not server.mode:
+        server.stop()
+        server.start()
+
+
+@pytest.fixture
+def root():
+    return f"/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def lines():
+    with Lines() as lines:
+        yield lines
+
+
+@contextmanager
+def stopped(zookeeper):
+    zookeeper.stop()
+    yield
+    zookeeper.start()
+
+
+@contextmanager
+def frozen(zookeeper):
+    """It takes connections and messages, and answers nothing until it goes on."""
+    (java,) = (
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "QuorumPeerMain" in " ".join(command := process.info["cmdline"] or ())
+        and command[0].endswith("java")
+        and str(zookeeper.folder / "zoo.cfg") in command
+    )
+    java.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        java.send_signal(signal.SIGCONT)
+
+
+def unreachable_in_time(name, call):
+    started = time.monotonic()
+    with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:\d+ does not answer in"):
+        call()
+    assert time.monotonic() - started < TIMEOUT_S + SLACK_S, name
+
+
+@pytest.mark.parametrize("away", [stopped, frozen])
+def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, root, away):
+    first, second, third = (lines.at(zookeeper.hosts, root, TIMEOUT_S) for _ in range(3))
+    held, waiting, late = first.request(asks()), second.request(asks()), asks()
+    woken = threading.Event()
+    assert not second.status(waiting, woken.set).held
+    leaving = third.request(asks())
+    with away(zookeeper):
+        for name, call in {
+            "request": lambda: third.request(late),
+            "status": lambda: second.status(waiting, woken.set),
+            "renew": lambda: first.renew(held),
+            "ensure_held": lambda: first.ensure_held(held),
+            "adopt": lambda: third.adopt(waiting),
+            "release": lambda: third.release(leaving),
+            "line": first.line,
+            "connect": lambda: lines.at(zookeeper.hosts, root, TIMEOUT_S),
+        }.items():
+            unreachable_in_time(name, call)
+    back_s = time.monotonic()
+    while time.monotonic() < back_s + 4:
+        with suppress(LockUnreachableError):
+            first.ensure_held(held)
+            break
+    else:
+        pytest.fail("it is back, and nobody found it")
+    assert woken.is_set(), "who waits by a watch has to look again after the connection was lost"
+    asked_again = third.request(late)
+    third.release(leaving)
+    # It may have been adopted with the answer lost, and is then asked for anew.
+    with suppress(LeaseLostError):
+        waiting = third.adopt(waiting)
+    standing = [one.name for one in first.line()]
+    assert standing == [held.name, waiting.name, asked_again.name]
+    assert first.release(held)
+    wait_until_held(third, third.adopt(waiting) if away is stopped else waiting)
+
+
+def test_closing_ends_in_time_too(zookeeper, root):
+    nodes = ZookeeperNodes(Access(zookeeper.hosts, TIMEOUT_S), root)
+    with frozen(zookeeper):
+        started = time.monotonic()
+        nodes.close()
+        assert time.monotonic() - started < 12
+
+
+def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
+    """What a crowd was doing when it vanished leaves nothing that outlives a time to live."""
+    ttl_ms, ended, slow, others = 3_000, threading.Event(), [], []
+
+    def come_and_go():
+        line = lines.at(zookeeper.hosts, root, TIMEOUT_S)
+        while not ended.is_set():
+            started = time.monotonic()
+            try:
+                ticket = line.request(asks(ttl_ms=ttl_ms))
+                line.status(ticket)
+                line.renew(ticket)
+                line.release(ticket)
+            except (LockUnreachableError, LeaseLostError):
+                pass  # and what it asked for is abandoned
+            except Exception as error:  # noqa: BLE001
+                others.append(error)
+            if (took_s := time.monotonic() - started) > 4 * (TIMEOUT_S + SLACK_S):
+                slow.append(took_s)
+
+    crowd = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for one in crowd:
+        one.start()
+    for away in (stopped, frozen, stopped):
+        time.sleep(1)
+        with away(zookeeper):
+            time.sleep(TIMEOUT_S + 1)
+    time.sleep(2)
+    ended.set()
+    for one in crowd:
+        one.join(20)
+    assert (slow, others, [one for one in crowd if one.is_alive()]) == ([], [], [])
+
+    line = lines.at(zookeeper.hosts, root)
+    ticket = line.request(asks(ttl_ms=ttl_ms))
+    assert len(line.line()) > 1, "nothing was abandoned: the test shows nothing"
+    wait_until_held(line, ticket, timeout_s=3 * ttl_ms / 1000)
+    assert [one.name for one in line.line()] == [ticket.name]
+
+
+def expire(line):
+    """End a line's session as ZooKeeper does, behind its back."""
+    client = line._nodes._client
+    before = client.client_id
+    twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
+    twin.start(timeout=15)
+    twin.stop()
+    twin.close()
+    deadline = time.monotonic() + 15
+    while client.client_id in (None, before) or not client.connected:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_sessions_may_expire_and_nobody_loses_his_place(zookeeper, lines, root):
+    first, second = (lines.at(zookeeper.hosts, root) for _ in range(2))
+    held, waiting = first.request(asks()), second.request(asks())
+    woken = threading.Event()
+    assert not second.status(waiting, woken.set).held
+    expire(first)
+    first.ensure_held(held)
+    expire(second)
+    assert woken.wait(5), "its watch died with its session"
+    woken.clear()
+    assert not second.status(waiting, woken.set).held
+    assert first.release(held)
+    assert woken.wait(5)
+    assert second.status(waiting).held
+    assert [one.name for one in first.line()] == [waiting.name]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    with EmbeddedZookeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def ensemble(servers):
+    yield servers
+    for server in servers.servers:
+        if not server.mode:
+            server.stop()
+            server.start()
+
+
+@pytest.mark.parametrize("victim", ["follower", "leader"])
+def test_one_server_of_three_dies_and_the_order_is_kept(ensemble, lines, root, victim):
+    holder = lines.at(ensemble.hosts, root)
+    held = holder.request(asks())
+    granted = []
+
+    def take_a_turn(line, ticket):
+        wait_until_held(line, ticket)
+        granted.append(ticket.token)
+        line.ensure_held(ticket)
+        line.release(ticket)
+
+    waiting = [
+        (line, line.request(asks())) for line in (lines.at(ensemble.hosts, root) for _ in range(4))
+    ]
+    threads = [threading.Thread(target=take_a_turn, args=pair) for pair in waiting]
+    for thread in threads:
+        thread.start()
+    next(server for server in ensemble.servers if server.mode == victim).stop()
+    holder.ensure_held(held)
+    assert granted == []
+    newcomer = lines.at(ensemble.hosts, root)
+    last = newcomer.request(asks())
+    assert holder.release(held)
+    for thread in threads:
+        thread.join(30)
+    assert granted == [ticket.token for _, ticket in waiting]
+    assert held.token < granted[0]
+    assert granted == sorted(granted)
+    assert granted[-1] < last.token
+    wait_until_held(newcomer, last)
+    assert [one.name for one in newcomer.line()] == [last.name]
+
+
+def test_without_a_majority_nobody_is_told_that_he_holds(ensemble, lines, root):
+    line = lines.at(ensemble.hosts, root, TIMEOUT_S)
+    held = line.request(asks())
+    for server in ensemble.servers[:2]:
+        server.stop()
+    started = time.monotonic()
+    with pytest.raises(LockUnreachableError):
+        line.ensure_held(held)
+    assert time.monotonic() - started < TIMEOUT_S + SLACK_S
+    for server in ensemble.servers[:2]:
+        server.launch()
+    for server in ensemble.servers:
+        server.wait()
+    line.ensure_held(held)
+
+
+def test_the_ensemble_is_one_zookeeper(ensemble, root):
+    assert sorted(server.mode for server in ensemble.servers) == ["follower", "follower", "leader"]
+    with bare_client(ensemble.servers[0].hosts) as one, bare_client(ensemble.servers[1].hosts) as other:
+        one.create(root, b"seen")
+        other.sync(root)
+        assert other.get(root)[0] == b"seen"
