@@ -151,8 +151,9 @@ class AdmittedOperator(SparkAttemptOperator):
                 timeout=self.admission_timeout,
                 log=self.log,
             )
+            is_fenced = self._claim.is_fenced(options)
             asked = self._claim.scope(options, run.record.escalation)
-            if self._partitions is None:
+            if self._partitions is None and is_fenced:
                 asked = inherited(asked, owner.path, service.line(asked.table))
             ticket, status = admission.ask([asked])
             if not status.held:
@@ -160,7 +161,6 @@ class AdmittedOperator(SparkAttemptOperator):
                     trigger=admission.wait(ticket, status),
                     method_name=self.execute_after_admission.__name__,
                 )
-            is_fenced = self._claim.is_fenced(options)
             on_lost = self._end_driver if not is_fenced else _run_on
             keeper = Keeper(service, ticket, admission.terms.ttl_ms, on_lost)
             try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _BEFORE_OTHERS = 1000
+_RELEASE_KEY = "hudi_lease_release"
 # A task that is resumed soon after it was deferred is failed by Airflow's scheduler now and then.
 _RETRIES, _RETRY_DELAY = 3, timedelta(seconds=10)
-_RELEASING = frozenset({"running", "success"})
+_RELEASE_TIMEOUT_S = 60.0
 
 
 class HudiLeaseOperator(BaseOperator):
@@ -219,8 +221,14 @@ class HudiKeepLeaseOperator(BaseOperator):
         ]
         if not releases:
             return True
-        told = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
-        return not _RELEASING.isdisjoint(told.get(ti.run_id, {}).values())
+        deadline = time.monotonic() + _RELEASE_TIMEOUT_S
+        while True:
+            told = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
+            states = set(told.get(ti.run_id, {}).values())
+            # It has still to say whether it found the lease.
+            if "running" not in states or time.monotonic() > deadline:
+                return "success" in states
+            time.sleep(1)
 
 
 class HudiReleaseLeaseOperator(BaseOperator):
@@ -249,20 +257,22 @@ class HudiReleaseLeaseOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Leave the line.
 
-        :raises AirflowFailException: if the lease was not there any more, at the first try.
+        :raises AirflowFailException: if the lease was gone, and no earlier try has released it.
+        :raises LockUnreachableError: if the lock service does not answer in time.
         """
+        store: Any = cast("Any", context)["task_state_store"]
+        asked_before = store.get(_RELEASE_KEY) == self.ticket["id"]
+        store.set(_RELEASE_KEY, self.ticket["id"])
         service = lock_hook(self.lock_conn_id).leases()
         try:
             released = service.release(Ticket.from_json(self.ticket))
         finally:
             service.close()
-        if not released and context["ti"].try_number == 1:
-            lost = LeaseLostError(
-                f"the lease of {self.ticket['id']} was gone before it was released",
-                remedy="look in the keeper's log when it was lost; others may have written since",
+        if not released and not asked_before:
+            raise AirflowFailException(
+                f"the lease of {self.ticket['id']} was gone before it was released. Remedy: look in the "
+                "keeper's log when it was lost; others may have written since"
             )
-            # A second try could not tell it from what the first one released.
-            raise AirflowFailException(str(lost))
         self.log.info("The lease was released." if released else "The lease had been released before.")
 
 

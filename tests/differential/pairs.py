@@ -101,7 +101,7 @@ def passed_over(seed: int, index: int, hudi: str) -> int:
 
 
 def _attempts(seed: int, index: int, hudi: str) -> list[Pair]:
-    dice = random.Random(f"{seed}/{index}")  # noqa: S311 - seeded on purpose
+    dice = random.Random(f"{seed}/{index}")
     drawn = [_draw(dice, seed, index, hudi)]
     while not is_told(drawn[-1]) and dice.random() > _UNTOLD:
         drawn.append(_draw(dice, seed, index, hudi))

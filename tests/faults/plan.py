@@ -41,7 +41,7 @@ def draw(runs: int, seed: int, *, only: str = "") -> list[Fault]:
     freezes = [(point, "frozen", step) for point, step in product(FROZEN_AT, THAWED_AT)]
     freezes.append(("before", "frozen", "waiting"))
     cells = [cell for cell in (*kills, *freezes) if only in "_".join(cell)]
-    dice, drawn = random.Random(seed), []  # noqa: S311
+    dice, drawn = random.Random(seed), []
     while len(drawn) < runs:
         drawn += dice.sample(cells, len(cells))
     return [Fault(number, *cell) for number, cell in enumerate(drawn[:runs], 1)]

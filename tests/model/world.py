@@ -120,6 +120,12 @@ class World:
             self._drop(claim)
         elif answer not in NO_ANSWER:
             self.checker.told_done(ticket, before)
+            self._sweep(claim, client, ticket)
+
+    def _sweep(self, claim: Claim, client: Client, ticket: Ticket) -> None:
+        if self._call(client, "sweep", ticket, lambda: client.line.sweep(ticket)) is _LOST:
+            self.checker.told_lost(ticket)
+            self._drop(claim)
 
     def ensure_held(self, claim: Claim) -> None:
         client, ticket = claim.keeper, claim.ticket

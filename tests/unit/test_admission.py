@@ -156,5 +156,5 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
-    with pytest.raises(ConfigurationError, match="^scope: .* names no partition"):
+    with pytest.raises(ConfigurationError, match=r"^scope: .* names no partition"):
         task(scope=scope)._partitions  # noqa: B018 - the property refuses

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -36,3 +40,50 @@ def test_the_work_and_the_keeper_decide_on_the_run_not_the_release():
     assert (release.is_teardown, release.on_failure_fail_dagrun) == (True, False)
     assert (keeper.is_teardown, keeper.on_failure_fail_dagrun) == (True, True)
     assert dag.get_task("work").downstream_task_ids == {"lease_release"}
+
+
+@pytest.fixture
+def keeper():
+    with DAG("d", schedule=None) as dag, HudiLeaseOperator(task_id="lease", tables=["/t"]).held():
+        BaseOperator(task_id="work")
+    keeper = dag.get_task("lease_keep")
+    keeper.ticket = {"name": "n2"}
+    return keeper
+
+
+def context(release):
+    """That of a try of a run whose release is in a state."""
+
+    def states(dag_id, task_ids, run_ids):
+        assert (dag_id, task_ids, run_ids) == ("d", ["lease_release"], ["r"])
+        return {"r": {"lease_release": release}} if release else {}
+
+    return {"ti": SimpleNamespace(dag_id="d", run_id="r", get_task_states=states)}
+
+
+@pytest.mark.parametrize(
+    ("status", "release", "is_well"),
+    [
+        ("released", "success", True),
+        ("released", None, False),
+        ("released", "scheduled", False),
+        ("released", "failed", False),
+        ("lost", "success", False),
+    ],
+)
+def test_a_keeper_ends_well_only_where_the_release_ended_the_lease(keeper, status, release, is_well):
+    event = {"status": status, "message": "it was removed", "name": "n2"}
+    if is_well:
+        keeper.execute_complete(context(release), event)
+    else:
+        with pytest.raises(AirflowFailException, match=r"it was removed\. Remedy: "):
+            keeper.execute_complete(context(release), event)
+
+
+def test_a_keeper_goes_on_where_it_is_told_of_an_earlier_lease(keeper, monkeypatch):
+    connection = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"}
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
+    event = {"status": "released", "message": "it was removed", "name": "n1"}
+    with pytest.raises(TaskDeferred) as deferred:
+        keeper.execute_complete(context(None), event)
+    assert deferred.value.trigger.ticket == {"name": "n2"}

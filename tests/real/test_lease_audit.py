@@ -1,0 +1,42 @@
+"""After a real write: whether Hudi's lock was really taken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_occ_provider.errors import MisconfigurationError
+from airflow_occ_provider.operators.lease_audit import CommitLockAudit
+from airflow_occ_provider.storage.table import HudiTable
+from tests.writers import LOCK_BASE_PATH, Writer
+
+pytestmark = pytest.mark.real
+ELSEWHERE = ("--option", "hoodie.write.lock.zookeeper.base_path=/elsewhere")
+
+
+@pytest.fixture
+def audit(hudi_stack, monkeypatch, tmp_path):
+    extra = {"base_path": LOCK_BASE_PATH}
+    value = {"conn_type": "hudi_zookeeper_lock", "host": hudi_stack.zookeeper.hosts, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+    table = HudiTable(str(tmp_path / "t"))
+
+    def audit():
+        made = CommitLockAudit("lock", {}, table)
+        made._options = made._hook.options()
+        made._before = made._taken()
+        return made
+
+    return audit
+
+
+def test_a_commit_without_hudis_lock_where_its_neighbours_lock_is_told(hudi_stack, tmp_path, audit):
+    first = audit()
+    made = Writer(hudi_stack, tmp_path / "t").run()
+    first.refuse_unlocked(made.commit)
+    second = audit()
+    made = Writer(hudi_stack, tmp_path / "t", ELSEWHERE).run()
+    with pytest.raises(MisconfigurationError, match="made without Hudi's lock") as refused:
+        second.refuse_unlocked(made.commit)
+    assert (refused.value.committed, refused.value.retry) == (True, False)
