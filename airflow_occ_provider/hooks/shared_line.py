@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
 
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.line import Line
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+# Threads of their own: while the lock service is away, nobody else's triggers wait for ours.
+_threads = ThreadPoolExecutor(16, "hudi-lease")
+
+
+async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run a call that may wait for the lock service, off the event loop.
+
+    :param call: what is called, with the arguments that follow.
+    """
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(
+        _threads, lambda: context.run(call, *args, **kwargs)
+    )
 
 
 class _Shared:
@@ -30,11 +49,11 @@ async def shared_line(lock_conn_id: str) -> AsyncIterator[Line]:
     :raises ConfigurationError: if the connection is missing or wrong, or refused.
     :raises LockUnreachableError: if the lock service does not answer in time.
     """
-    line = await asyncio.to_thread(_enter, lock_conn_id)
+    line = await in_thread(_enter, lock_conn_id)
     try:
         yield line
     finally:
-        await asyncio.shield(asyncio.to_thread(_leave, lock_conn_id))
+        await asyncio.shield(in_thread(_leave, lock_conn_id))
 
 
 def _enter(lock_conn_id: str) -> Line:

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
 from airflow_occ_provider.leases.rules import Scope, conflicting
 
 
@@ -52,7 +52,7 @@ class HudiFreeScopeTrigger(BaseTrigger):
         while True:
             try:
                 async with shared_line(self.lock_conn_id) as line:
-                    if not conflicting(scope, await asyncio.to_thread(line.line, self.table)):
+                    if not conflicting(scope, await in_thread(line.line, self.table)):
                         yield TriggerEvent({"status": "free"})
                         return
             except LockUnreachableError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
-from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
@@ -75,7 +75,7 @@ class LeaseTrigger(BaseTrigger):
         raise NotImplementedError
 
     async def _renew(self, line: Line, ticket: Ticket, ttl_ms: int) -> None:
-        await asyncio.to_thread(line.renew, ticket, ttl_ms)
+        await in_thread(line.renew, ticket, ttl_ms)
 
     @property
     def _period_s(self) -> float:
@@ -91,7 +91,7 @@ class LeaseTrigger(BaseTrigger):
             async with shared_line(self.lock_conn_id) as line:
                 ticket = Ticket.from_json(self.ticket)
                 if release:
-                    await asyncio.to_thread(line.release, ticket)
+                    await in_thread(line.release, ticket)
                 else:
                     await self._renew(line, ticket, self.claim_ttl_ms)
 
@@ -116,7 +116,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if time.monotonic() - renewed_s >= self._period_s:
                 renewed_s = time.monotonic()
                 await self._renew(line, ticket, self.ttl_ms)
-            status = await asyncio.to_thread(line.status, ticket, wake)
+            status = await in_thread(line.status, ticket, wake)
             if status.held:
                 await self._renew(line, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
@@ -149,7 +149,7 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
         while True:
             try:
                 await self._renew(line, ticket, self.ttl_ms)
-                await asyncio.to_thread(line.sweep, ticket)
+                await in_thread(line.sweep, ticket)
             except LeaseLostError as error:
                 in_time = time.monotonic() - renewed_s < self.ttl_ms / 1000 * TRUSTED
                 status = "released" if in_time else "lost"

@@ -68,9 +68,9 @@ def bench_handover(pool: ProcessPoolExecutor, hosts: str) -> list[Goal]:
     return [
         Goal("hand-over, p50: ours / kazoo's", ours / kazoos, at_most=1.5),
         # Four processes and a JVM: on a busy machine the last percent is the scheduler's.
-        Goal("hand-over, p99: ours, calmest round", min(map(p99_ms, rounds["ours"])), 25, unit="ms"),
-        Goal("hand-over, p99: ours, all rounds", ours_late, unit="ms"),
-        Goal("hand-over, p99: kazoo's, all rounds", kazoos_late, unit="ms"),
+        Goal("hand-over, p99: ours", ours_late, at_most=25, unit="ms"),
+        Goal("hand-over, p99: ours, calmest round", min(map(p99_ms, rounds["ours"])), unit="ms"),
+        Goal("hand-over, p99: kazoo's", kazoos_late, unit="ms"),
     ]
 
 
@@ -191,7 +191,14 @@ def bench_ensemble(pool: ProcessPoolExecutor, ensemble: EmbeddedZookeeperEnsembl
                 Goal("leader killed: tokens that went back", back, at_most=0, unit=""),
             ]
     show("Hand-over with three servers, the leader killed in between", times)
-    return goals
+    kazoos, ours = medians(times).values()
+    p99 = [p99_ms(list(took)) for took in times.values()]
+    return [
+        Goal("leader killed: p50: ours / kazoo's", ours / kazoos, at_most=1.5),
+        Goal("leader killed: p99: ours", p99[-1], at_most=25, unit="ms"),
+        Goal("leader killed: p99: kazoo's", p99[0], unit="ms"),
+        *goals,
+    ]
 
 
 def main() -> int:

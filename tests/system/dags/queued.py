@@ -37,11 +37,11 @@ def pass_gate(name: str, gate: str) -> None:
 
 
 @task
-def work(name: str, params: dict[str, str]) -> None:
+def first(params: dict[str, str]) -> None:
     """Any task that works under a lease."""
-    pass_gate(name, params["gate"])
-    if Path(params["gate"], f"{name}.fail").exists():
-        raise RuntimeError(f"{name} fails")
+    pass_gate("first", params["gate"])
+    if Path(params["gate"], "first.fail").exists():
+        raise RuntimeError("as told")
 
 
 @task
@@ -89,12 +89,12 @@ for pause_s in (1, 600):
 with DAG("leased", schedule=None, params=PARAMS):
     lease = HudiLeaseOperator(task_id="lease", tables=[TABLE, OTHER], lock_conn_id=QUICK)
     with lease.held():
-        work("first") >> HudiWriteOperator(task_id="write", application_args=ARGUMENTS, **COMMON)
+        first() >> HudiWriteOperator(task_id="write", application_args=ARGUMENTS, **COMMON)
 
 with DAG("worked", schedule=None, params=PARAMS):
     lease = HudiLeaseOperator(task_id="lease", tables=TABLE, lock_conn_id=QUICK)
     with lease.held():
-        work("first")
+        first()
 
 with DAG("beyond", schedule=None, params=PARAMS):
     lease = HudiLeaseOperator(task_id="lease", tables=TABLE, lock_conn_id=QUICK)
