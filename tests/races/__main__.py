@@ -21,8 +21,11 @@ KINDS = {"keys": same_new_keys, "increments": increments, "scopes": scopes}
 
 def main() -> int:
     arguments = _arguments()
-    folder = Path(tempfile.mkdtemp(prefix="races_"))
-    with EmbeddedZookeeper(folder / "zookeeper") as zookeeper:
+    with (
+        tempfile.TemporaryDirectory(prefix="races_", ignore_cleanup_errors=True) as scratch,
+        EmbeddedZookeeper(Path(scratch) / "zookeeper") as zookeeper,
+    ):
+        folder = Path(scratch)
         course = Course(start_spark(HUDI_VERSION, folder / "spark"), zookeeper.hosts, folder)
         wrong = 0
         for kind in arguments.kinds:

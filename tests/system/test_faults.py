@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+
+from tests.modules import run_module
 
 pytestmark = pytest.mark.system
 RUNS = 6
@@ -15,14 +12,6 @@ RUNS = 6
 
 @pytest.mark.timeout(1500)
 def test_one_task_run_makes_one_commit():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults", "--runs", str(RUNS), "--seed", "1"],
-        cwd=Path(__file__).parents[2],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=1450,
-        check=False,
-    )
+    done = run_module("faults", "--runs", RUNS, "--seed", 1, timeout_s=1450)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert f"{RUNS} runs, seed 1: 0 wrong" in done.stdout

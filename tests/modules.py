@@ -1,0 +1,25 @@
+"""Runs one of the test programs in a process of its own, as its make target does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_TIMEOUT_S = 880
+
+
+def run_module(
+    name: str, *arguments: object, timeout_s: float = _TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m tests.NAME``, and return what it said."""
+    return subprocess.run(
+        [sys.executable, "-m", f"tests.{name}", *map(str, arguments)],
+        cwd=Path(__file__).parents[1],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
