@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -30,6 +30,10 @@ class LeaseTrigger(BaseTrigger):
     :param deadline_ms: epoch milliseconds at which it gives up, with the status ``timeout``; 0 for
         never.
     """
+
+    earliest_s: ClassVar[float] = 3.0
+    """Seconds before which nothing is told: Airflow's scheduler fails a task that is to go on before it
+    has taken note of its deferral (3.3.2)."""
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class LeaseTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Go on until there is something to tell; a lock service that is away is waited for."""
+        begun_s = time.monotonic()
         while True:
             try:
                 async with shared_line(self.lock_conn_id) as line:
@@ -68,6 +73,7 @@ class LeaseTrigger(BaseTrigger):
             except OccError as error:
                 event = {"status": "error", "message": str(error)}
             if event:
+                await asyncio.sleep(self.earliest_s - (time.monotonic() - begun_s))
                 yield TriggerEvent(event)
                 return
 

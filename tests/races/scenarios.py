@@ -105,10 +105,11 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
 
     told = course.run(
         Task(
-            f"w{number}", table, job(rng.uniform(0, 1.0)), [partition] if guarded else None,
+            f"w{number}", table, job(think_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
             reads_table=guarded, delay_s=rng.uniform(0, 1.0),
         )
-        for number in range(_WRITERS)
+        # One thinks for so long that others commit between its read and its write.
+        for number, think_s in enumerate((4.0, 0.0, 0.0))
     )  # fmt: skip
     value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
     return _result(f"counted {value} of {_WRITERS}" if value != _WRITERS else "", told)

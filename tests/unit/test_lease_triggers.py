@@ -12,7 +12,7 @@ from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
-from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 
 TTL_MS = 600
 PATIENCE_S = 20
@@ -42,6 +42,7 @@ class Hook:
 def hook(monkeypatch):
     hook = Hook()
     monkeypatch.setattr(shared, "lock_hook", lambda conn_id: hook)
+    monkeypatch.setattr(LeaseTrigger, "earliest_s", 0.0)
     yield hook
     assert hook.opened == hook.closed
     assert shared._by_connection == {}
@@ -103,6 +104,14 @@ def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
     while time.monotonic() < deadline:
         assert not rival.status(theirs).held
         time.sleep(0.05)
+
+
+def test_nothing_is_told_before_the_scheduler_knows_of_the_deferral(hook, monkeypatch):
+    monkeypatch.setattr(LeaseTrigger, "earliest_s", 0.5)
+    _, ticket = ask(hook, "r1")
+    begun = time.monotonic()
+    assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}
+    assert time.monotonic() - begun >= 0.5
 
 
 def test_the_next_is_woken_by_the_release_and_renews_until_then(hook):

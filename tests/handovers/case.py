@@ -1,0 +1,341 @@
+"""One hand-over worker -> triggerer -> worker, with a rival who waits and looks all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
+from tests.handovers.clock import VirtualLoop
+
+CONNECTION = "handovers"
+TTL_S, CLAIM_S = 10, 30
+PERIOD_S = TTL_S / 3
+TICK_S = 1.0
+# Up to there an owner may trust his term; from there on a dead one has to be gone.
+GOOD = 0.97
+KILLS = ("nowhere", "asked", "deferred", "waiting", "fired", "holding")
+KEEPER_KILLS = ("nowhere", "deferred", "keeping")
+
+
+class BrokenError(AssertionError):
+    """A promise of the line was broken."""
+
+
+def gone_by(term_s: float) -> float:
+    """Seconds after its last renewal by which a dead request is removed."""
+    return term_s * 1.02 + 2 * PERIOD_S + TICK_S
+
+
+def connection(hosts: str, root: str) -> dict[str, str]:
+    """Return the environment that holds the connection which workers and triggers use."""
+    extra = {"lease_root": root, "base_path": "/hudi", "lease_ttl_s": TTL_S, "claim_ttl_s": CLAIM_S}
+    value = {"conn_type": "hudi_zookeeper_lock", "host": hosts, "extra": json.dumps(extra)}
+    return {f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(value)}
+
+
+@dataclass
+class Case:
+    """What happens on one table, told by a seed.
+
+    :param number: of the case; its table is named by it.
+    :param seed: decides where somebody is killed, and every delay.
+    :param loop: runs the triggers.
+    :param nodes: the store.
+    :param others: the line of those who are not handed over: the elder and the rival.
+    :param counts: what was seen.
+    """
+
+    number: int
+    seed: int
+    loop: VirtualLoop
+    nodes: Nodes
+    others: Line
+    counts: Counter[str]
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(f"{self.seed}-{self.number}")
+        self.scopes = (Scope.of(f"/handovers/{self.seed}/{self.number}", None),)
+        self.run_path = ("dag", f"run-{self.number}")
+        self.asked = Request(f"r{self.number:x}", Owner((*self.run_path, "write")), self.scopes, 10_000)
+        self.elder: Ticket | None = None
+        self.rival: Ticket | None = None
+        self.rival_holds = False
+        self.left = False
+        self.name, self.seen, self.renewed = "", ("", -1), 0.0
+        self.trigger: asyncio.Task[Any] | None = None
+
+    async def run(self) -> None:
+        """Go through it, and leave nothing in line."""
+        keeping = self.random.random() < 0.3
+        kill = self.random.choice(KEEPER_KILLS if keeping else KILLS)
+        self.counts[f"{'keeper' if keeping else 'writer'} killed {kill}"] += 1
+        try:
+            await (self._keep(kill) if keeping else self._write(kill))
+            if self.others.line(self.scopes[0].table):
+                raise BrokenError("somebody is left in line")
+        except AssertionError as error:
+            raise BrokenError(f"case {self.number}, {keeping=}, {kill=}: {error}") from error
+        finally:
+            await self._stop_trigger()
+            for one in self.others.line(self.scopes[0].table):
+                self.others.evict(one)
+
+    # A writer that waits in line, is granted in the triggerer, and writes in its next process.
+
+    async def _write(self, kill: str) -> None:
+        self.elder = self._stand(self.others, "elder")
+        worker, ticket = self._ask()
+        self.rival = self._stand(self.others, "rival")
+        if kill == "asked":
+            return await self._end(worker, ticket, TTL_S)
+        worker.renew(ticket, CLAIM_S * 1000)
+        worker.close()
+        if kill == "deferred":
+            return await self._end(None, ticket, CLAIM_S)
+        await self._late_start()
+        self._start(HudiAdmissionTrigger, ticket)
+        await self._pass(self.random.uniform(0, 2.5 * TTL_S))
+        if kill == "waiting":
+            await self._stop_trigger()
+            return await self._end(None, ticket, TTL_S)
+        self._elder_leaves()
+        if await self._told() != {"status": "granted"}:
+            raise BrokenError(f"the trigger told {await self._told()}")
+        if kill == "fired":
+            return await self._end(None, ticket, CLAIM_S)
+        await self._late_start()
+        worker, taken = self._ask()
+        self._refuse(ticket, taken)
+        self._check(worker.status(taken).held and (taken.name, taken.epoch) == (ticket.name, 2), taken)
+        await self._pass(self.random.uniform(0, 2.5 * TTL_S), lambda: worker.renew(taken))
+        if kill == "holding":
+            return await self._end(worker, taken, TTL_S)
+        self._check(worker.release(taken), "the release")
+        worker.close()
+        self.counts["handed over"] += 1
+        return await self._rival_follows()
+
+    # A lease around a run's tasks: asked in one process, kept in the triggerer, released in a third.
+
+    async def _keep(self, kill: str) -> None:
+        self.asked = Request(self.asked.id, Owner(self.run_path, "lease"), self.scopes, TTL_S * 1000)
+        worker, ticket = self._ask()
+        self._check(worker.status(ticket).held, "the lease")
+        worker.renew(ticket, CLAIM_S * 1000)
+        worker.close()
+        self.rival = self._stand(self.others, "rival")
+        if kill != "deferred":
+            await self._late_start()
+            self._start(HudiKeepLeaseTrigger, ticket)
+            await self._pass(self.random.uniform(TTL_S / 2, 3.5 * TTL_S))
+        if kill != "nowhere":
+            await self._stop_trigger()
+            return await self._keep_again(ticket, TTL_S if kill == "keeping" else CLAIM_S)
+        return await self._release(ticket)
+
+    async def _keep_again(self, ticket: Ticket, term_s: float) -> None:
+        waited_s = await self._gap(term_s)
+        self._start(HudiKeepLeaseTrigger, ticket)
+        await self._pass(TICK_S)
+        if self._is_gone(ticket):
+            self._freed(term_s, waited_s)
+            self._check((await self._told())["status"] in {"released", "lost"}, "the keeper")
+            self._refuse(ticket, ticket)
+            return await self._rival_follows()
+        self._check(waited_s <= gone_by(term_s), f"kept on after {waited_s} s")
+        self.counts["taken over"] += 1
+        return await self._release(ticket)
+
+    async def _release(self, ticket: Ticket) -> None:
+        worker = lock_hook(CONNECTION).leases()
+        owner = Owner((*self.run_path, "write"))
+        below = worker.request(Request(f"b{self.number:x}", owner, self.scopes, TTL_S * 1000))
+        self._check(worker.status(below).held, "what passes under the run's lease")
+        await self._pass(TTL_S / 2, lambda: worker.renew(below))
+        self._check(worker.release(below), "its release")
+        self._check(not self.rival_holds, "the rival is granted beside the run's lease")
+        self._check(worker.release(ticket), "the release")
+        self.left = True
+        worker.close()
+        self._check((await self._told())["status"] == "released", "the keeper")
+        self.counts["handed over"] += 1
+        await self._rival_follows()
+
+    # What comes after a death.
+
+    async def _end(self, zombie: Line | None, ticket: Ticket, term_s: float) -> None:
+        """Nobody renews any more; the next try comes in time, late, or much too late."""
+        if self.random.random() < 0.5:
+            self._elder_leaves()
+        waited_s = await self._gap(term_s)
+        gone, rival_held = self._is_gone(ticket), self.rival_holds
+        worker, taken = self._ask()
+        if gone:
+            self._freed(term_s, waited_s)
+            self._check(taken.token > self.rival_ticket.token, "it came back before the rival")
+        else:
+            self._check(waited_s <= gone_by(term_s), f"dead for {waited_s} s, and in line")
+            self._check((taken.name, taken.epoch) == (ticket.name, ticket.epoch + 1), "the adoption")
+            self._check(not rival_held, "adopted, and the rival holds")
+            self.counts["taken over"] += 1
+        self._refuse(ticket, taken, zombie)
+        self._elder_leaves()
+        if gone:
+            await self._rival_follows(release=False)
+            self._check(not worker.status(taken).held, "both hold")
+            self.others.release(self.rival_ticket)
+        await self._pass(TICK_S, lambda: worker.renew(taken))
+        self._check(worker.status(taken).held, "it waits for nobody")
+        self._check(self.others.line(self.scopes[0].table)[0].name == taken.name, "its place")
+        self._check(worker.release(taken), "the release")
+        worker.close()
+        if not gone:
+            await self._rival_follows()
+
+    async def _gap(self, term_s: float) -> float:
+        """Let time pass in which nobody renews; how long after the last renewal it ends."""
+        alive_s = self.loop.time() - self.renewed
+        if self.random.random() < 0.5:
+            until_s = max(alive_s, self.random.uniform(0, term_s * GOOD))
+        else:
+            until_s = self.random.uniform(term_s * GOOD, 1.6 * gone_by(term_s))
+        await self._pass(until_s - alive_s, good_s=term_s * GOOD)
+        return self.loop.time() - self.renewed
+
+    def _freed(self, term_s: float, waited_s: float) -> None:
+        self.left = True
+        self._check(waited_s > term_s * GOOD, f"removed after {waited_s} s of {term_s}")
+        self.counts["freed"] += 1
+
+    def _refuse(self, ticket: Ticket, taken: Ticket, zombie: Line | None = None) -> None:
+        """Have the one whose ticket it was try to go on."""
+        line = zombie or lock_hook(CONNECTION).leases()
+        for what in (line.renew, line.status, line.ensure_held, line.adopt):
+            with suppress(LeaseLostError):
+                what(ticket)
+                raise BrokenError(f"{what.__name__} of the zombie's {ticket} beside {taken}")
+        self._check(not line.release(ticket), "the zombie's release")
+        self.counts["zombies refused"] += 1
+        line.close()
+
+    async def _rival_follows(self, *, release: bool = True) -> None:
+        self.left = True
+        await self._pass(TICK_S)
+        self._check(self.rival_holds, "the rival is not granted")
+        if release:
+            self._check(self.others.release(self.rival_ticket), "the rival's release")
+
+    # Single steps.
+
+    @property
+    def rival_ticket(self) -> Ticket:
+        assert self.rival
+        return self.rival
+
+    def _ask(self) -> tuple[Line, Ticket]:
+        worker = lock_hook(CONNECTION).leases()
+        ticket = worker.request(self.asked)
+        self.name = ticket.name
+        self._see()
+        return worker, ticket
+
+    def _see(self) -> None:
+        """Note when the request was renewed last: time stands still between two looks."""
+        node = self.nodes.read([self.name]).get(self.name)
+        if node and (self.name, node.version) != self.seen:
+            self.seen, self.renewed = (self.name, node.version), self.loop.time()
+
+    def _stand(self, line: Line, name: str) -> Ticket:
+        owner = Owner((name, str(self.number)))
+        ticket = line.request(Request(f"{name}-{self.number}", owner, self.scopes, TTL_S * 1000))
+        line.renew(ticket, 1_000_000)
+        return ticket
+
+    def _elder_leaves(self) -> None:
+        if self.elder:
+            self.others.release(self.elder)
+            self.elder = None
+
+    def _is_gone(self, ticket: Ticket) -> bool:
+        return ticket.name not in {one.name for one in self.others.line(self.scopes[0].table)}
+
+    def _start(self, kind: type[LeaseTrigger], ticket: Ticket) -> None:
+        trigger = kind(
+            lock_conn_id=CONNECTION,
+            ticket=json.loads(json.dumps(ticket.to_json())),
+            ttl_ms=TTL_S * 1000,
+            claim_ttl_ms=CLAIM_S * 1000,
+        )
+        self.trigger = self.loop.create_task(_event_of(trigger))
+
+    async def _told(self) -> dict[str, Any]:
+        assert self.trigger
+        for _ in range(2 * round(PERIOD_S / TICK_S) + 2):
+            await self.loop.settle()
+            if self.trigger.done():
+                return self.trigger.result()
+            await self._pass(TICK_S)
+        raise BrokenError("the trigger tells nothing")
+
+    async def _stop_trigger(self) -> None:
+        """End it as a killed triggerer does: nothing is said to anybody."""
+        if self.trigger and not self.trigger.done():
+            self.trigger.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.trigger
+
+    async def _late_start(self) -> None:
+        """The next process comes later than the time to live, while the claim is good."""
+        await self._pass(self.random.uniform(TTL_S * 1.05, CLAIM_S * GOOD), good_s=CLAIM_S * GOOD)
+
+    async def _pass(
+        self, seconds: float, each: Callable[[], None] | None = None, good_s: float | None = None
+    ) -> None:
+        """Let time pass in steps; who lives renews, and the rival looks.
+
+        :param each: renews, where this process is the one that has to.
+        :param good_s: seconds since the last renewal up to which the rival must not be granted; by
+            default never, as somebody renews.
+        """
+        end = self.loop.time() + seconds
+        while True:
+            left = end - self.loop.time()
+            self.loop.clock.now += max(0.0, min(TICK_S, left))
+            await self.loop.settle()
+            if each:
+                each()
+            self._look(good_s)
+            if left <= TICK_S:
+                return
+
+    def _look(self, good_s: float | None) -> None:
+        self._see()
+        if self.rival is None or self.rival_holds:
+            return
+        self.counts["looks of a rival"] += 1
+        self.rival_holds = self.others.status(self.rival).held
+        unrenewed_s = self.loop.time() - self.renewed
+        if self.rival_holds and not self.left and (good_s is None or unrenewed_s <= good_s):
+            raise BrokenError(f"the rival is granted, {unrenewed_s:.1f} s after the last renewal")
+
+    def _check(self, kept: object, what: object) -> None:
+        if not kept:
+            raise BrokenError(what)
+
+
+async def _event_of(trigger: LeaseTrigger) -> dict[str, Any]:
+    (event,) = [event async for event in trigger.run()]
+    return {key: value for key, value in event.payload.items() if key == "status"}
