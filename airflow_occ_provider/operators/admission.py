@@ -62,12 +62,10 @@ class Admission:
         self._run.stand(place)
         ticket = self._service.request(Request(place.request_id, self._owner, wanted, self.terms.ttl_ms))
         status = self._service.status(ticket)
-        if status.held:
-            self._log.info("Holds %s; order token %s.", asked, ticket.order_token)
-        else:
-            self._log.info(
-                "Stands in line for %s; order token %s. %s", asked, ticket.order_token, told(status)
-            )
+        does = "Holds" if status.held else "Stands in line for"
+        self._log.info("%s %s; order token %s.", does, asked, ticket.order_token)
+        if not status.held:
+            self._log.info("%s", told(status))
         return ticket, status
 
     def wait(self, ticket: Ticket, status: Status) -> HudiAdmissionTrigger:
