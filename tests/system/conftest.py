@@ -81,6 +81,13 @@ def airflow(hudi_stack, tmp_path_factory):
             host=hudi_stack.zookeeper.hosts,
             extra={"base_path": LOCK_BASE_PATH, "lease_ttl_s": 10, "claim_ttl_s": 120},
         )
+        provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+        running.add_connection(
+            "hudi_lock_files",
+            conn_type="hudi_zookeeper_lock",
+            host=hudi_stack.zookeeper.hosts,
+            extra={"hudi_lock_options": f"hoodie.write.lock.provider={provider}\n"},
+        )
         running.add_connection(
             "hudi_lock_unreachable",
             conn_type="hudi_zookeeper_lock",

@@ -69,6 +69,15 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
         assert sensors.task(name)["end_date"] > run.task("write")["start_date"]
 
 
+def test_a_table_that_is_locked_another_way_is_locked_that_way(start, tmp_path):
+    run = start("elsewhere", **conf(tmp_path)).wait()
+    log = run.log("write")
+    assert run.task("write")["state"] == "success", log[-4000:]
+    assert "LockProvider org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider" in log
+    assert "ZookeeperBasedLockProvider" not in log
+    assert "(shared, the whole table); order token" in log
+
+
 def test_who_is_failed_while_it_waits_leaves_the_line_and_who_is_cleared_stands_there_once(
     line, start, tmp_path
 ):

@@ -64,6 +64,11 @@ with DAG("queued", schedule=None, params=PARAMS):
         **COMMON,
     )
 
+with DAG("elsewhere", schedule=None, params=PARAMS):
+    HudiWriteOperator(
+        task_id="write", application_args=ARGUMENTS, **{**COMMON, "lock_conn_id": "hudi_lock_files"}
+    )
+
 with DAG("impatient", schedule=None, params=PARAMS):
     HudiWriteOperator(
         task_id="write",
