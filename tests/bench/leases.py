@@ -168,7 +168,7 @@ def bench_ensemble(pool: ProcessPoolExecutor, ensemble: EmbeddedZookeeperEnsembl
     goals = []
     times = {}
     for kind in KINDS:
-        people, count = 3, 100
+        people, count = 3, 200
         started = start_turns(pool, kind, ensemble.hosts, people, count)
         time.sleep(2.5)
         leader = next(server for server in ensemble.servers if server.mode == "leader")
