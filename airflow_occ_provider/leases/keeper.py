@@ -8,22 +8,27 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
+from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 
 _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
+_LOOKS_PER_TTL = 60
 _END_TIMEOUT_S = 2.0
 
 
 class Keeper:
     """Renew a held lease in a thread, for as long as a ``with`` block runs.
 
+    A second thread watches the first: a renewal that hangs does not hide that the term runs out.
+
     :param service: where the lease is held.
     :param ticket: of the lease.
     :param ttl_ms: milliseconds without a renewal after which others may take its owner for dead.
-    :param on_lost: called in the thread, again and again, once it is lost or may be.
+    :param on_lost: called in a thread, again and again, once it is lost or may be.
+    :raises LeaseLostError: on entry, if it is lost already.
+    :raises LockUnreachableError: on entry, if the lock service does not answer in time.
     """
 
     def __init__(
@@ -38,17 +43,24 @@ class Keeper:
         self._ttl_s = ttl_ms / 1000
         self._on_lost = on_lost
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True, name="lease-keeper")
+        self._threads = [
+            threading.Thread(target=run, daemon=True, name=f"lease-{run.__name__.strip('_')}")
+            for run in (self._keep, self._watch)
+        ]
         self._renewed_s = time.monotonic()
-        self.lost: OccError | None = None
+        self._failure = ""
+        self.lost: LeaseLostError | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._renew()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(_END_TIMEOUT_S)
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT_S)
 
     def refuse_if_lost(self) -> None:
         """Raise what it was lost with, if it was.
@@ -58,41 +70,37 @@ class Keeper:
         if self.lost:
             raise self.lost
 
+    def _renew(self) -> None:
+        started_s = time.monotonic()
+        self._service.renew(self._ticket)
+        self._renewed_s, self._failure = started_s, ""
+
     def _keep(self) -> None:
-        while not self._ended.wait(self._pause_s):
-            started_s = time.monotonic()
+        while not self._ended.wait(_AGAIN_S if self._failure else self._ttl_s / RENEWALS_PER_TTL):
             try:
-                self._service.renew(self._ticket)
-                self._renewed_s = started_s
+                self._renew()
                 self._service.sweep(self._ticket)
             except LeaseLostError as error:
                 self._lose(error)
-                self._insist()
-            except OccError as error:
-                self._doubt(error)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal is tried
+                self._failure = f"{type(error).__name__}: {error}"
+                _log.warning("The lease could not be renewed, trying again: %s", error)
 
-    @property
-    def _pause_s(self) -> float:
-        return _AGAIN_S if self.lost else self._ttl_s / RENEWALS_PER_TTL
-
-    def _doubt(self, error: OccError) -> None:
-        if time.monotonic() - self._renewed_s >= self._ttl_s * TRUSTED:
-            self._lose(
-                LeaseLostError(
-                    f"the lease could not be renewed for {self._ttl_s:g} s: {error.message}",
-                    remedy=error.remedy,
+    def _watch(self) -> None:
+        while not self._ended.wait(self._ttl_s / _LOOKS_PER_TTL):
+            if not self.lost and time.monotonic() - self._renewed_s >= self._ttl_s * TRUSTED:
+                self._lose(
+                    LeaseLostError(
+                        f"the lease could not be renewed within {self._ttl_s:g} s, so others may hold it "
+                        f"now: {self._failure or 'the renewal hangs'}",
+                        remedy="look whether this machine reaches the lock service all the time",
+                    )
                 )
-            )
-            self._on_lost()
-        elif isinstance(error, LockUnreachableError):
-            _log.warning("The lease could not be renewed, trying again: %s", error.message)
+            if self.lost:
+                self._on_lost()
 
     def _lose(self, error: LeaseLostError) -> None:
         if self.lost is None:
             _log.warning("%s", error.message)
-        self.lost = error
-
-    def _insist(self) -> None:
-        self._on_lost()
-        while not self._ended.wait(_AGAIN_S):
-            self._on_lost()
+            self.lost = error

@@ -42,6 +42,13 @@ def version(nodes, ticket):
     return nodes.read([ticket.name])[ticket.name].version
 
 
+def test_a_lease_that_is_lost_already_is_not_worked_under(nodes, held):
+    line, ticket = held
+    Line(nodes).evict(line.line()[0])
+    with pytest.raises(LeaseLostError), Keeper(line, ticket, TTL_MS):
+        raise AssertionError("not reached")
+
+
 def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
     line, ticket = held
     with Keeper(line, ticket, TTL_MS) as keeper:
@@ -71,8 +78,38 @@ def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_
     with Keeper(line, ticket, TTL_MS, lost.set) as keeper:
         nodes.away = True
         assert lost.wait(PATIENCE_S)
-        with pytest.raises(LeaseLostError, match=r"not be renewed for 0\.3 s: away"):
+        with pytest.raises(LeaseLostError, match=r"not be renewed within 0\.3 s, .*away"):
             keeper.refuse_if_lost()
+
+
+def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
+    line, ticket = held
+    lost, go_on = threading.Event(), threading.Event()
+    with Keeper(line, ticket, TTL_MS, lost.set) as keeper:
+        monkeypatch.setattr(line, "renew", lambda ticket: go_on.wait(PATIENCE_S))
+        assert lost.wait(PATIENCE_S)
+        with pytest.raises(LeaseLostError, match="the renewal hangs"):
+            keeper.refuse_if_lost()
+        go_on.set()
+
+
+def test_whatever_a_renewal_fails_with_the_next_one_is_tried(nodes, held, monkeypatch):
+    line, ticket = held
+    renew, failed = line.renew, threading.Event()
+
+    def once(ticket):
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("unforeseen")
+        renew(ticket)
+
+    with Keeper(line, ticket, 10 * TTL_MS) as keeper:
+        monkeypatch.setattr(line, "renew", once)
+        before = version(nodes, ticket)
+        assert failed.wait(PATIENCE_S)
+        while version(nodes, ticket) == before:
+            threading.Event().wait(0.02)
+        keeper.refuse_if_lost()
 
 
 def test_a_lock_service_that_is_away_for_a_moment_loses_nothing(nodes, held):
