@@ -93,7 +93,7 @@ def _standing(
         "waits_for": waits_for,
         "since_ms": standing.since_ms,
         "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
-        "token": standing.token,
+        "token": ".".join(map(str, standing.order)),
         "id": request.id,
     }
 
@@ -130,7 +130,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
         "since": shown_time(described["since_ms"]),
         "mode": "\n".join(scope["mode"] for scope in scopes),
         "partitions": "\n".join(_some(scope["partitions"] or ["the whole table"]) for scope in scopes),
-        "token": str(described["token"]),
+        "token": described["token"],
         "id": described["id"],
     }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
 _ANSWER_TIMEOUT_MS = 15_000
-_CHECK_TIMEOUT_S = 10.0
+_LONGEST_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,8 @@ class HudiZookeeperLockHook(BaseHook):
 
     @property
     def _lease_root(self) -> str:
-        root, base = (
-            self._fields.path("lease_root", "/airflow_occ/leases"),
-            self.options().get(_BASE_PATH),
-        )
+        root = self._fields.path("lease_root", "/airflow_occ/leases")
+        base = self.options().get(_BASE_PATH)
         if base and (f"{root}/".startswith(f"{base}/") or f"{base}/".startswith(f"{root}/")):
             raise self._fields.wrong(
                 "lease_root",
@@ -189,7 +187,7 @@ class HudiZookeeperLockHook(BaseHook):
         timeout_ms = self._fields.number("connection_timeout_ms", _ANSWER_TIMEOUT_MS)
         return Access(
             self._hosts,
-            min(timeout_ms / 1000, _CHECK_TIMEOUT_S),
+            min(timeout_ms / 1000, _LONGEST_ANSWER_S),
             connection.login or "",
             connection.password or "",
             self._tls,

@@ -231,7 +231,10 @@ def _key(attempt: Attempt) -> tuple[int, int]:
 def digest(
     application: str, arguments: Sequence[object], table: str, scope: Sequence[str] | None = None
 ) -> str:
-    """Return a digest of the rendered work of a task run."""
+    """Return a digest of the rendered work of a task run.
+
+    :param scope: the partitions that it declared, ``None`` for none.
+    """
     work = [application, [str(one) for one in arguments], table]
     text = json.dumps(work if scope is None else [*work, list(scope)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,3 +1,3 @@
-"""Talks to the lock services. The only rooms that may import their clients."""
+"""The queue of a table's writers: its rules, its service, its stores."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import NamedTuple, Self
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
@@ -18,6 +18,17 @@ _LOOKS_PER_TTL = 60
 _END_TIMEOUT_S = 2.0
 
 
+class Consequence(NamedTuple):
+    """What follows where others may hold the lease.
+
+    :param told: in words, for the log.
+    :param act: called in a thread, again and again.
+    """
+
+    told: str
+    act: Callable[[], None] = lambda: None
+
+
 class Keeper:
     """Renew a held lease in a thread, for as long as a ``with`` block runs.
 
@@ -26,7 +37,7 @@ class Keeper:
     :param service: where the lease is held.
     :param ticket: of the lease.
     :param ttl_ms: milliseconds without a renewal after which others may take its owner for dead.
-    :param on_lost: called in a thread, again and again, once it is lost or may be.
+    :param on_lost: what follows once it is lost, or may be.
     :raises LeaseLostError: on entry, if it is lost already.
     :raises LockUnreachableError: on entry, if the lock service does not answer in time.
     """
@@ -36,7 +47,7 @@ class Keeper:
         service: LeaseService,
         ticket: Ticket,
         ttl_ms: int,
-        on_lost: Callable[[], None] = lambda: None,
+        on_lost: Consequence = Consequence("the work goes on"),  # noqa: B008 - it never changes
     ) -> None:
         self._service = service
         self._ticket = ticket
@@ -92,15 +103,15 @@ class Keeper:
             if not self.lost and time.monotonic() - self._renewed_s >= self._ttl_s * TRUSTED:
                 self._lose(
                     LeaseLostError(
-                        f"the lease could not be renewed within {self._ttl_s:g} s, so others may hold it "
+                        f"the lease could not be renewed within {self._ttl_s:g} s, others may hold it "
                         f"now: {self._failure or 'the renewal hangs'}",
                         remedy="look whether this machine reaches the lock service all the time",
                     )
                 )
             if self.lost:
-                self._on_lost()
+                self._on_lost.act()
 
     def _lose(self, error: LeaseLostError) -> None:
         if self.lost is None:
-            _log.warning("%s", error.message)
+            _log.warning("%s; %s.", error.message, self._on_lost.told)
             self.lost = error

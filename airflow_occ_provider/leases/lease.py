@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.rules import Blocker, Request, Standing
 
@@ -43,10 +44,14 @@ class Ticket:
     def from_json(cls, kept: Mapping[str, Any]) -> Ticket:
         """Read ``to_json`` back.
 
-        :raises ValueError: for a ticket of another release's format.
+        :raises ConfigurationError: for a ticket of another release's format.
         """
         if kept.get("format") != _FORMAT:
-            raise ValueError(f"a ticket of format {kept.get('format')!r}, known is {_FORMAT}")
+            raise ConfigurationError(
+                "ticket",
+                f"it has the format {kept.get('format')!r}, known is {_FORMAT}",
+                remedy="clear the task that asked for the lease, so that this release asks anew",
+            )
         return cls(kept["id"], kept["name"], kept["token"], kept["epoch"])
 
 

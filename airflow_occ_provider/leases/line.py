@@ -55,7 +55,7 @@ class Line:
                 first = min(again, key=lambda one: one.order, default=None)
                 if first:
                     return self._adopt(Ticket(asked.id, first.name, first.token, 0), any_epoch=True)
-                return self._create(asked, [one for one in line if not self._is_given_up(one, asked)])
+                return self._create(asked, self._without_earlier(line, asked))
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         """Tell where the request stands, and remove who is dead before it."""
@@ -142,9 +142,12 @@ class Line:
         self._own[name] = _Own(content, node.version, written_s)
         return Ticket(asked.id, name, node.token, 1)
 
-    def _is_given_up(self, one: Standing, asked: Request) -> bool:
-        """Whether it is an earlier request of the same owner, removed now."""
-        return one.request.owner == asked.owner and (self.evict(one) or True)
+    def _without_earlier(self, line: list[Standing], asked: Request) -> list[Standing]:
+        """Remove earlier requests of the same owner, and return the others."""
+        for one in line:
+            if one.request.owner == asked.owner:
+                self.evict(one)
+        return [one for one in line if one.request.owner != asked.owner]
 
     def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
         own = self._load(ticket, any_epoch=True)
@@ -186,7 +189,7 @@ class Line:
         node = self._nodes.read([ticket.name]).get(ticket.name)
         if node is None or node.token != ticket.token:
             raise self._lost(ticket, "it was removed")
-        content = Content.decode(node.data)
+        content = Content.decode(node.data, ticket.name)
         if content.epoch != ticket.epoch and not any_epoch:
             raise self._lost(ticket, "another process took it over")
         return _Own(content, node.version)

@@ -89,7 +89,7 @@ class Observer:
         if before and (before.token, before.version) == (node.token, node.version):
             sighting = replace(before, seen_s=now_s)
         else:
-            term_s = Content.decode(node.data).term_ms / 1000
+            term_s = Content.decode(node.data, name).term_ms / 1000
             sighting = _Sighting(node.token, node.version, term_s, now_s, now_s)
         self._sightings[name] = sighting
         return sighting

@@ -60,17 +60,19 @@ class Content:
         return data
 
     @classmethod
-    def decode(cls, data: bytes) -> Content:
+    def decode(cls, data: bytes, name: str) -> Content:
         """Read ``encode`` back.
 
+        :param name: of the node.
         :raises LeaseRefusedError: if it is of another release, or no request.
         """
         try:
             return cls._of(json.loads(data))
         except (ValueError, KeyError, TypeError) as error:
             raise LeaseRefusedError(
-                f"a request in the line cannot be understood: {error}",
-                remedy="let the writers of the other release end first, or give each its own lease root",
+                f"request {name} in the line cannot be understood: {error}",
+                remedy="let the writers of the other release end, or give each its own lease root; if its "
+                "owner is gone, delete that node below the lease root's requests",
             ) from error
 
     @classmethod
@@ -124,7 +126,7 @@ def standing(name: str, node: Node) -> Standing:
 
     :raises LeaseRefusedError: if it is none of a known format: who it is for cannot be told.
     """
-    request = Content.decode(node.data).request
+    request = Content.decode(node.data, name).request
     return Standing(request, name, order(name, node.token), node.created_ms)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -17,6 +17,9 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.told import told
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 
 class Admission:
@@ -101,3 +104,36 @@ class Admission:
         if known.try_number == this_try:
             return known
         return replace(known, since_ms=now_ms(), try_number=this_try)
+
+
+def tell_admission(event: Mapping[str, Any], log: Any) -> None:
+    """Tell what a trigger that waited in line has said.
+
+    :param event: of a ``HudiAdmissionTrigger``.
+    :param log: the task's log.
+    """
+    said = {
+        "granted": "Its turn has come.",
+        "lost": f"The place in line was lost ({event.get('message')}): it is asked for again, behind "
+        "all who stand there now.",
+        "timeout": "The wait in line is over.",
+    }
+    log.info("%s", said.get(event["status"]) or event.get("message"))
+
+
+def task_owner(context: Context) -> Owner:
+    """Return a task as an owner of leases."""
+    ti = context["ti"]
+    path = (ti.dag_id, ti.run_id, ti.task_id)
+    return Owner((*path, str(ti.map_index)) if _is_mapped(ti) else path)
+
+
+def run_owner(context: Context) -> Owner:
+    """Return a run, for which a task asks, as an owner of leases."""
+    ti = context["ti"]
+    task = f"{ti.task_id}[{ti.map_index}]" if _is_mapped(ti) else ti.task_id
+    return Owner((ti.dag_id, ti.run_id), task)
+
+
+def _is_mapped(ti: Any) -> bool:
+    return ti.map_index is not None and ti.map_index >= 0

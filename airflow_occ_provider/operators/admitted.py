@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.keeper import Consequence, Keeper
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
-from airflow_occ_provider.leases.rules import Owner, Scope
-from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.leases.rules import Scope
+from airflow_occ_provider.operators.admission import Admission, task_owner, tell_admission
 from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
 from airflow_occ_provider.operators.claim import Claim, inherited
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, named
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -78,7 +78,7 @@ class AdmittedOperator(SparkAttemptOperator):
         scope: str | Sequence[str] | None = None,
         key_safe: bool = False,
         reads_table: bool = False,
-        admission: AdmissionMode | str = AdmissionMode.QUEUE,
+        admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
         admission_timeout: timedelta = timedelta(hours=12),
         **kwargs: Any,
     ) -> None:
@@ -99,7 +99,7 @@ class AdmittedOperator(SparkAttemptOperator):
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Go on after the wait in line; where the place was lost, it is asked for again."""
-        self.log.info("Admission: %s.", event.get("message") or event.get("status"))
+        tell_admission(event, self.log)
         return self._execute(context)
 
     def _execute(self, context: Context) -> Any:
@@ -111,16 +111,7 @@ class AdmittedOperator(SparkAttemptOperator):
 
         :raises ConfigurationError: if a path of it was rendered empty.
         """
-        if self.scope is None:
-            return None
-        paths = (self.scope,) if isinstance(self.scope, str) else tuple(map(str, self.scope))
-        if not paths or not all(path.strip(" /") for path in paths):
-            raise ConfigurationError(
-                "scope",
-                f"{self.scope!r} names no partition",
-                remedy="name the partitions, or leave scope out if they are not known",
-            )
-        return paths
+        return None if self.scope is None else named("scope", self.scope)
 
     @property
     def _claim(self) -> Claim:
@@ -137,7 +128,14 @@ class AdmittedOperator(SparkAttemptOperator):
         :raises LeaseRefusedError: if the run's own lease does not cover the scope.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
+        is_fenced = self._claim.is_fenced(options)
         if self.admission is AdmissionMode.OFF:
+            if not is_fenced:
+                raise ConfigurationError(
+                    "admission",
+                    "off, and a lock that excludes nobody outside its own process: nothing is left",
+                    remedy="leave admission out, or name a lock provider that reaches all writers",
+                )
             yield Admitted()
             return
         service = lock_hook(self.lock_conn_id).leases()
@@ -151,18 +149,16 @@ class AdmittedOperator(SparkAttemptOperator):
                 timeout=self.admission_timeout,
                 log=self.log,
             )
-            is_fenced = self._claim.is_fenced(options)
             asked = self._claim.scope(options, run.record.escalation)
             if self._partitions is None and is_fenced:
-                asked = inherited(asked, owner.path, service.line(asked.table))
+                asked = inherited(asked, owner, service.line(asked.table))
             ticket, status = admission.ask([asked])
             if not status.held:
                 self.defer(
                     trigger=admission.wait(ticket, status),
                     method_name=self.execute_after_admission.__name__,
                 )
-            on_lost = self._end_driver if not is_fenced else _run_on
-            keeper = Keeper(service, ticket, admission.terms.ttl_ms, on_lost)
+            keeper = Keeper(service, ticket, admission.terms.ttl_ms, self._on_lost(is_fenced))
             try:
                 with keeper:
                     yield Admitted(asked, ticket.order_token, is_fenced, keeper)
@@ -177,20 +173,13 @@ class AdmittedOperator(SparkAttemptOperator):
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 
+    def _on_lost(self, is_fenced: bool) -> Consequence:
+        """Return what follows where others may hold the lease: only a writer without a fence ends."""
+        if is_fenced:
+            return Consequence("the job runs on, and Hudi's commit check decides")
+        return Consequence("the driver is ended", self._end_driver)
+
     def _end_driver(self) -> None:
-        """End the driver of a writer whom only the lease keeps apart from others."""
         if self._driver:
             with suppress(ProcessLookupError):
                 self._driver.end()
-
-
-def _run_on() -> None:
-    """Do nothing where Hudi's own check is the fence: the keeper has told of the loss."""
-
-
-def task_owner(context: Context) -> Owner:
-    """Return a task as an owner of leases."""
-    ti = context["ti"]
-    path = (ti.dag_id, ti.run_id, ti.task_id)
-    mapped = ti.map_index is not None and ti.map_index >= 0
-    return Owner((*path, str(ti.map_index)) if mapped else path)

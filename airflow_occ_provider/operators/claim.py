@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, excludes_nobody
 from airflow_occ_provider.hudi.partition_path import objection
-from airflow_occ_provider.leases.rules import Mode, Scope, Standing
+from airflow_occ_provider.leases.rules import Mode, Owner, Scope, Standing
 
 _INDEX_OPTION = "hoodie.index.type"
 _GLOBAL_INDEXES = frozenset(
@@ -69,15 +69,14 @@ class Claim:
         return Scope.of(self.table, None, Mode.SHARED)
 
 
-def inherited(scope: Scope, owner_path: tuple[str, ...], line: Sequence[Standing]) -> Scope:
+def inherited(scope: Scope, owner: Owner, line: Sequence[Standing]) -> Scope:
     """Return the scope of the run's own lease on the table, for a writer that named none.
 
     :param scope: what the writer would ask for.
-    :param owner_path: the writer's.
+    :param owner: the writer.
     :param line: who stands in line for the table.
     """
     for one in line:
-        path = one.request.owner.path
-        if owner_path[: len(path)] == path and len(path) < len(owner_path):
+        if owner.is_within(one.request.owner) and owner.path != one.request.owner.path:
             return next((own for own in one.request.scopes if own.table == scope.table), scope)
     return scope

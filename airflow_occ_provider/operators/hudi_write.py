@@ -210,7 +210,7 @@ class HudiWriteOperator(AdmittedOperator):
         if commit:
             tries.close()
         elif run.record.digest not in ("", self._digest):
-            self.log.info("The task's application, arguments or table are others than before.")
+            self.log.info("The task's application, arguments, table or scope are others than before.")
             run.abandon(self._digest)
         return commit
 

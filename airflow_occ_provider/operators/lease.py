@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
+from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.rules import Owner, Scope
-from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.leases.rules import Scope
+from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ _RELEASE_TIMEOUT_S = 60.0
 class HudiLeaseOperator(BaseOperator):
     """Take one lease on some tables for a DAG run, as the setup of the tasks that work under it.
 
-    All of the run's ``HudiWriteOperator`` pass under it; no other writer of ours is admitted::
+    Every ``HudiWriteOperator`` of the run passes under it, and is refused where it does not cover the
+    writer's scope; no other writer of ours is admitted::
 
         lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
         with lease.held():
@@ -116,7 +117,7 @@ class HudiLeaseOperator(BaseOperator):
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the wait in line; where the place was lost, it is asked for again."""
-        self.log.info("Admission: %s.", event.get("message") or event.get("status"))
+        tell_admission(event, self.log)
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class HudiLeaseOperator(BaseOperator):
             admission = Admission(
                 run,
                 service,
-                _owner(context),
+                run_owner(context),
                 lock_conn_id=self.lock_conn_id,
                 timeout=self.admission_timeout,
                 log=self.log,
@@ -144,9 +145,8 @@ class HudiLeaseOperator(BaseOperator):
 
     @property
     def _scopes(self) -> list[Scope]:
-        tables, partitions = _listed("tables", self.tables), self.scope
-        if partitions is not None:
-            partitions = _listed("scope", partitions)
+        tables = named("tables", self.tables)
+        partitions = None if self.scope is None else named("scope", self.scope)
         return [Scope.of(table, partitions) for table in sorted(set(map(canonical_table, tables)))]
 
 
@@ -157,6 +157,9 @@ class HudiKeepLeaseOperator(BaseOperator):
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param priority_weight: high, so that it starts before the work that it covers.
+    :param retries: of an Airflow that fails a task which is resumed soon after it was deferred.
+    :param retry_delay: how long to wait before one.
     """
 
     template_fields: Sequence[str] = ("ticket", "lock_conn_id")
@@ -202,6 +205,8 @@ class HudiKeepLeaseOperator(BaseOperator):
         if event.get("name", self.ticket["name"]) != self.ticket["name"]:
             # Of an earlier try: SQLite gives the id of a trigger that has gone to the next one.
             self._hand_over()
+        if event["status"] == "error":
+            raise AirflowFailException(event["message"])
         if event["status"] != "released" or not self._is_released(context):
             lost = LeaseLostError(
                 event["message"],
@@ -236,6 +241,8 @@ class HudiReleaseLeaseOperator(BaseOperator):
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param retries: where the lock service does not answer.
+    :param retry_delay: how long to wait before one.
     """
 
     template_fields: Sequence[str] = ("ticket", "lock_conn_id")
@@ -269,21 +276,9 @@ class HudiReleaseLeaseOperator(BaseOperator):
         finally:
             service.close()
         if not released and not asked_before:
-            raise AirflowFailException(
-                f"the lease of {self.ticket['id']} was gone before it was released. Remedy: look in the "
-                "keeper's log when it was lost; others may have written since"
+            lost = LeaseLostError(
+                f"the lease of request {self.ticket['id']} was gone before it was released",
+                remedy="look in the keeper's log when it was lost; others may have written since",
             )
+            raise AirflowFailException(str(lost))
         self.log.info("The lease was released." if released else "The lease had been released before.")
-
-
-def _owner(context: Context) -> Owner:
-    ti = context["ti"]
-    mapped = ti.map_index is not None and ti.map_index >= 0
-    return Owner((ti.dag_id, ti.run_id), f"{ti.task_id}[{ti.map_index}]" if mapped else ti.task_id)
-
-
-def _listed(field: str, given: str | Sequence[str]) -> list[str]:
-    listed = [given] if isinstance(given, str) else list(map(str, given))
-    if not listed or not all(one.strip(" /") for one in listed):
-        raise ConfigurationError(field, f"{given!r} names nothing", remedy=f"name the {field}")
-    return listed

@@ -21,6 +21,7 @@ _NAME = "hoodie.table.name"
 def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]:
     """Return the partitions that a write's workload profile names; empty where it cannot tell.
 
+    :param table: the table.
     :param instant: requested time of the write.
     """
     try:
@@ -40,6 +41,9 @@ def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]
 def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
     """Tell of partitions that the declared scope does not hold.
 
+    :param commit: the attempt's.
+    :param admitted: under what it ran.
+    :param log: the task's log.
     :raises MisconfigurationError: where only the lease kept others away.
     """
     outside = admitted.outside(commit.metadata.partitions)

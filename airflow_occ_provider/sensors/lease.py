@@ -14,7 +14,7 @@ from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.leases.told import whom
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:
@@ -93,5 +93,5 @@ class HudiLeaseSensor(BaseSensorOperator):
 
     @property
     def _wanted(self) -> Scope:
-        partitions = [self.scope] if isinstance(self.scope, str) else self.scope
+        partitions = None if self.scope is None else named("scope", self.scope)
         return Scope.of(canonical_table(self.table), partitions)

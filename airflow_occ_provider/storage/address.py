@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -48,6 +49,21 @@ def canonical_table(table: object) -> str:
     :raises ConfigurationError: for what is no path.
     """
     return fsspec_url(*parse_table_path(table))
+
+
+def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
+    """Return the names that an argument gives, one or many.
+
+    :param field: the argument.
+    :param given: its value, after rendering.
+    :raises ConfigurationError: if there is none, or one was rendered empty.
+    """
+    names = (given,) if isinstance(given, str) else tuple(map(str, given))
+    if not names or not all(name.strip(" /") for name in names):
+        raise ConfigurationError(
+            field, f"{given!r} names nothing", remedy=f"name the {field}, or leave the argument out"
+        )
+    return names
 
 
 def open_file_system(scheme: str, path: str) -> Any:

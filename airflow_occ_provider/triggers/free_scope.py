@@ -12,6 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
 from airflow_occ_provider.leases.rules import Scope, conflicting
+from airflow_occ_provider.triggers.earliest import until_earliest
 
 
 class HudiFreeScopeTrigger(BaseTrigger):
@@ -48,11 +49,12 @@ class HudiFreeScopeTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look again and again, in a thread, and tell once."""
-        scope = Scope.of(self.table, self.partitions)
+        scope, begun_s = Scope.of(self.table, self.partitions), time.monotonic()
         while True:
             try:
                 async with shared_line(self.lock_conn_id) as line:
                     if not conflicting(scope, await in_thread(line.line, self.table)):
+                        await until_earliest(begun_s)
                         yield TriggerEvent({"status": "free"})
                         return
             except LockUnreachableError as error:

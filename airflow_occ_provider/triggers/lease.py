@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -16,6 +16,7 @@ from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.leases.told import told
+from airflow_occ_provider.triggers.earliest import until_earliest
 
 _AGAIN_S = 1.0
 
@@ -30,10 +31,6 @@ class LeaseTrigger(BaseTrigger):
     :param deadline_ms: epoch milliseconds at which it gives up, with the status ``timeout``; 0 for
         never.
     """
-
-    earliest_s: ClassVar[float] = 3.0
-    """Seconds before which nothing is told: Airflow's scheduler fails a task that is to go on before it
-    has taken note of its deferral (3.3.2)."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class LeaseTrigger(BaseTrigger):
             except OccError as error:
                 event = {"status": "error", "message": str(error)}
             if event:
-                await asyncio.sleep(self.earliest_s - (time.monotonic() - begun_s))
+                await until_earliest(begun_s)
                 yield TriggerEvent(event)
                 return
 

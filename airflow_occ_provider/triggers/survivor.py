@@ -14,6 +14,7 @@ from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.survivor import Look
+from airflow_occ_provider.triggers.earliest import until_earliest
 
 _SLOWEST_POLL_S = 10.0
 
@@ -65,9 +66,10 @@ class HudiSurvivorTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look again and again, in a thread, and tell once."""
-        poll_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000)
+        poll_s, begun_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000), time.monotonic()
         while True:
             if self._now_ms() >= self.until_ms and await self._is_quiet():
+                await until_earliest(begun_s)
                 yield TriggerEvent({"status": "ended"})
                 return
             if self._now_ms() >= self.deadline_ms:

@@ -147,7 +147,7 @@ class ReleasesAnyEpoch(Line):
         node = self._nodes.read([ticket.name]).get(ticket.name)
         if node is None:
             return False
-        epoch = Content.decode(node.data).epoch
+        epoch = Content.decode(node.data, ticket.name).epoch
         return super().release(replace(ticket, epoch=epoch))
 
 

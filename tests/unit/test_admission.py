@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, WriteConflictError
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.jobs.record import Place, TaskRecord
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
@@ -17,6 +18,7 @@ from airflow_occ_provider.operators.admission import Admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 
@@ -154,5 +156,20 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
-    with pytest.raises(ConfigurationError, match=r"^scope: .* names no partition"):
+    with pytest.raises(ConfigurationError, match=r"^scope: .* names nothing.*Remedy: name the scope"):
         task(scope=scope)._partitions  # noqa: B018 - the property refuses
+
+
+def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store):
+    provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+    admitted = task(admission="off")._admitted({}, run_of(store), {LOCK_PROVIDER: provider})
+    with pytest.raises(ConfigurationError, match=r"^admission: off, and a lock that excludes"), admitted:
+        raise AssertionError("not reached")
+    with task(admission="off")._admitted({}, run_of(store), {}) as outside:
+        assert (outside.scope, outside.order_token, outside.keeper) == (None, "", None)
+
+
+def test_a_sensors_scope_that_was_rendered_empty_is_refused():
+    for scope in ("", [], ["dt=1", ""]):
+        with pytest.raises(ConfigurationError, match=r"^scope: .* names nothing"):
+            HudiLeaseSensor(task_id="s", table="/t", scope=scope)._wanted  # noqa: B018 - as above

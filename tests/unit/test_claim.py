@@ -96,6 +96,6 @@ def test_a_writer_that_names_nothing_takes_its_runs_scope():
     run = Request("i", Owner(("d", "r"), "lease"), (Scope.of(TABLE, ["a"]), Scope.of("/other", None)), 1)
     line = [Standing(run, "n", (1,))]
     shared = claim().scope({}, None)
-    assert inherited(shared, ("d", "r", "t"), line) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
-    assert inherited(shared, ("d", "r2", "t"), line) == shared
-    assert inherited(shared, ("d", "r"), line) == shared
+    assert inherited(shared, Owner(("d", "r", "t")), line) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+    assert inherited(shared, Owner(("d", "r2", "t")), line) == shared
+    assert inherited(shared, Owner(("d", "r")), line) == shared

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.keeper import Consequence, Keeper
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -64,7 +64,7 @@ def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
 def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
     line, ticket = held
     told = threading.Semaphore(0)
-    with Keeper(line, ticket, TTL_MS, told.release) as keeper:
+    with Keeper(line, ticket, TTL_MS, Consequence("told", told.release)) as keeper:
         Line(nodes).evict(line.line()[0])
         assert told.acquire(timeout=PATIENCE_S)
         assert told.acquire(timeout=PATIENCE_S)
@@ -75,7 +75,7 @@ def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
 def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_away(nodes, held):
     line, ticket = held
     lost = threading.Event()
-    with Keeper(line, ticket, TTL_MS, lost.set) as keeper:
+    with Keeper(line, ticket, TTL_MS, Consequence("told", lost.set)) as keeper:
         nodes.away = True
         assert lost.wait(PATIENCE_S)
         with pytest.raises(LeaseLostError, match=r"not be renewed within 0\.3 s, .*away"):
@@ -85,7 +85,7 @@ def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_
 def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
     line, ticket = held
     lost, go_on = threading.Event(), threading.Event()
-    with Keeper(line, ticket, TTL_MS, lost.set) as keeper:
+    with Keeper(line, ticket, TTL_MS, Consequence("told", lost.set)) as keeper:
         monkeypatch.setattr(line, "renew", lambda ticket: go_on.wait(PATIENCE_S))
         assert lost.wait(PATIENCE_S)
         with pytest.raises(LeaseLostError, match="the renewal hangs"):

@@ -87,3 +87,9 @@ def test_a_keeper_goes_on_where_it_is_told_of_an_earlier_lease(keeper, monkeypat
     with pytest.raises(TaskDeferred) as deferred:
         keeper.execute_complete(context(None), event)
     assert deferred.value.trigger.ticket == {"name": "n2"}
+
+
+def test_a_keeper_that_was_refused_says_why_and_no_more(keeper):
+    event = {"status": "error", "message": "lock connection: wrong. Remedy: correct it"}
+    with pytest.raises(AirflowFailException, match=r"^lock connection: wrong\. Remedy: correct it$"):
+        keeper.execute_complete(context("running"), event)

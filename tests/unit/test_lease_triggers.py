@@ -11,8 +11,9 @@ from airflow_occ_provider.hooks import shared_line as shared
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.triggers import earliest
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
-from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
 
 TTL_MS = 600
 PATIENCE_S = 20
@@ -42,7 +43,7 @@ class Hook:
 def hook(monkeypatch):
     hook = Hook()
     monkeypatch.setattr(shared, "lock_hook", lambda conn_id: hook)
-    monkeypatch.setattr(LeaseTrigger, "earliest_s", 0.0)
+    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
     yield hook
     assert hook.opened == hook.closed
     assert shared._by_connection == {}
@@ -107,7 +108,7 @@ def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
 
 
 def test_nothing_is_told_before_the_scheduler_knows_of_the_deferral(hook, monkeypatch):
-    monkeypatch.setattr(LeaseTrigger, "earliest_s", 0.5)
+    monkeypatch.setattr(earliest, "EARLIEST_S", 0.5)
     _, ticket = ask(hook, "r1")
     begun = time.monotonic()
     assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}

@@ -23,7 +23,7 @@ PUBLIC = {
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
     "hooks.zookeeper_lock": {"HudiZookeeperLockHook", "Terms"},
-    "leases.keeper": {"Keeper"},
+    "leases.keeper": {"Consequence", "Keeper"},
     "leases.lease": {"LeaseService", "Status", "Ticket"},
     "leases.line": {"Line"},
     "leases.rules": {

@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 from airflow.models.trigger import Trigger
 
+from airflow_occ_provider.triggers import earliest
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 SOON_MS = 600
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
 
 
 @pytest.fixture

@@ -1,3 +1,3 @@
-"""ZooKeeper as lock service: the only room that imports kazoo."""
+"""ZooKeeper as lock service; kazoo is imported nowhere else."""
 
 from __future__ import annotations

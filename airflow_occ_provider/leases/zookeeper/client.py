@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -169,34 +169,35 @@ class Session:
 
 
 def check_lock_service(access: Access, base_path: str | None, lease_root: str) -> str:
-    """Talk to ZooKeeper as a lock holder would, and say what was found.
+    """Talk to ZooKeeper as lock holders would, and say what was found.
 
     Where a path exists, an ephemeral node is made under it and removed again, so that a missing
     permission shows now and not at the end of a job. Locks and leases are not touched.
 
     :param access: where, and as whom.
-    :param base_path: the node under which Hudi makes its locks; ``None`` where they are elsewhere.
+    :param base_path: the node under which Hudi makes its locks, without a login; ``None`` where they
+        are elsewhere.
     :param lease_root: the node under which our writers stand in line.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it refuses.
     """
-    session = Session(access)
-    try:
-        found = [_try(session, path) for path in (base_path, lease_root) if path]
-        session.call(lambda: session.client.exists_async("/"))
-    finally:
-        session.close()
+    as_hudi = replace(access, login="", password="")
+    found = [_probe(as_hudi, base_path, "Hudi's locks")] if base_path else []
+    found.append(_probe(access, lease_root, "leases"))
     return f"ZooKeeper answers; {', and '.join(found)}."
 
 
-def _try(session: Session, path: str) -> str:
-    probe, client = posixpath.join(path, "airflow_occ_provider-check-"), session.client
+def _probe(access: Access, path: str, what: str) -> str:
+    probe, session = posixpath.join(path, "airflow_occ_provider-check-"), Session(access)
+    client = session.client
     try:
         made = session.call(lambda: client.create_async(probe, ephemeral=True, sequence=True), path)
+        session.call(lambda: client.delete_async(made), path)
     except NoNodeError:
-        return f"{path} will be created with the first lock"
-    session.call(lambda: client.delete_async(made), path)
-    return f"locks can be made under {path}"
+        return f"{path} will be created with the first of {what}"
+    finally:
+        session.close()
+    return f"{what} can be made under {path}"
 
 
 @contextmanager
