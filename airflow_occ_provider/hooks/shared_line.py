@@ -15,18 +15,27 @@ from airflow_occ_provider.leases.line import Line
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-# Threads of their own: while the lock service is away, nobody else's triggers wait for ours.
-_threads = ThreadPoolExecutor(16, "hudi-lease")
+_THREADS = 8
+_registry = threading.Lock()
+# Threads of their own for each connection: nobody waits for a lock service of others that is away.
+_threads: dict[str, ThreadPoolExecutor] = {}
 
 
-async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def in_thread(
+    lock_conn_id: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+) -> _T:
     """Run a call that may wait for the lock service, off the event loop.
 
+    :param lock_conn_id: Airflow connection of the lock service.
     :param call: what is called, with the arguments that follow.
     """
+    with _registry:
+        if lock_conn_id not in _threads:
+            _threads[lock_conn_id] = ThreadPoolExecutor(_THREADS, f"hudi-lease-{lock_conn_id}")
+        threads = _threads[lock_conn_id]
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(
-        _threads, lambda: context.run(call, *args, **kwargs)
+        threads, lambda: context.run(call, *args, **kwargs)
     )
 
 
@@ -37,7 +46,6 @@ class _Shared:
         self.users = 0
 
 
-_registry = threading.Lock()
 _by_connection: dict[str, _Shared] = {}
 
 
@@ -49,11 +57,22 @@ async def shared_line(lock_conn_id: str) -> AsyncIterator[Line]:
     :raises ConfigurationError: if the connection is missing or wrong, or refused.
     :raises LockUnreachableError: if the lock service does not answer in time.
     """
-    line = await in_thread(_enter, lock_conn_id)
+    entering = asyncio.ensure_future(in_thread(lock_conn_id, _enter, lock_conn_id))
+    try:
+        line = await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        entering.add_done_callback(lambda entered: _give_back(entered, lock_conn_id))
+        raise
     try:
         yield line
     finally:
-        await asyncio.shield(in_thread(_leave, lock_conn_id))
+        await asyncio.shield(in_thread(lock_conn_id, _leave, lock_conn_id))
+
+
+def _give_back(entered: asyncio.Future[Line], lock_conn_id: str) -> None:
+    """Leave for a trigger that was cancelled while it entered."""
+    if not entered.cancelled() and entered.exception() is None:
+        threading.Thread(target=_leave, args=(lock_conn_id,), daemon=True).start()
 
 
 def _enter(lock_conn_id: str) -> Line:

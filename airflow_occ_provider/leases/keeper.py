@@ -83,7 +83,7 @@ class Keeper:
 
     def _renew(self) -> None:
         started_s = time.monotonic()
-        self._service.renew(self._ticket)
+        self._service.renew(self._ticket, round(self._ttl_s * 1000))
         self._renewed_s, self._failure = started_s, ""
 
     def _keep(self) -> None:

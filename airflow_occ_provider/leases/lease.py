@@ -133,5 +133,11 @@ class LeaseService(Protocol):
         :param table: canonical base path of one table; ``None`` for all.
         """
 
+    def living(self, table: str) -> tuple[Standing, ...]:
+        """Return who stands in line for a table, and remove who is dead: that takes looks for a term.
+
+        :param table: canonical base path.
+        """
+
     def close(self) -> None:
         """End the connection; what was requested stays until its time to live is over."""

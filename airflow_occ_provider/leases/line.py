@@ -129,6 +129,12 @@ class Line:
         line = self._look(request_node.about(table, names) if table else names)
         return tuple(sorted(line, key=lambda one: one.order))
 
+    def living(self, table: str) -> tuple[Standing, ...]:
+        """Return who stands in line for a table, and remove who is dead: that takes looks for a term."""
+        found = self.line(table)
+        shortest_ms = min((one.request.ttl_ms for one in found), default=0)
+        return self.line(table) if self._observer.remove_dead(found, shortest_ms) else found
+
     def close(self) -> None:
         """End the connection; what was requested stays until its time to live is over."""
         self._nodes.close()

@@ -71,8 +71,8 @@ class Content:
         except (ValueError, KeyError, TypeError) as error:
             raise LeaseRefusedError(
                 f"request {name} in the line cannot be understood: {error}",
-                remedy="let the writers of the other release end, or give each its own lease root; if its "
-                "owner is gone, delete that node below the lease root's requests",
+                remedy="let the writers of the other release end, or give each its own lease root; if "
+                "its owner is gone, delete that node below the lease root's requests",
             ) from error
 
     @classmethod

@@ -150,8 +150,9 @@ class AdmittedOperator(SparkAttemptOperator):
                 log=self.log,
             )
             asked = self._claim.scope(options, run.record.escalation)
-            if self._partitions is None and is_fenced:
-                asked = inherited(asked, owner, service.line(asked.table))
+            if is_fenced:
+                declared = self._claim.scope(options, None) if self._partitions else None
+                asked = inherited(asked, declared, owner, service.line(asked.table))
             ticket, status = admission.ask([asked])
             if not status.held:
                 self.defer(
@@ -163,7 +164,9 @@ class AdmittedOperator(SparkAttemptOperator):
                 with keeper:
                     yield Admitted(asked, ticket.order_token, is_fenced, keeper)
             finally:
-                self._leave_line(service, ticket)
+                # Where only the lease keeps others away, it outlives a driver that does not end.
+                if is_fenced or self._driver is None or self._driver_ended:
+                    self._leave_line(service, ticket)
         finally:
             service.close()
 

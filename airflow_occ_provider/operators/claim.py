@@ -62,21 +62,44 @@ class Claim:
             return Scope.of(self.table, None)
         if self.key_safe and options.get(_INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
             return Scope.of(self.table, None)
-        if self.partitions is not None or not self.is_fenced(options):
+        if not self.is_fenced(options):
             return Scope.of(self.table, self.partitions)
         if escalation is not None:
-            return Scope.of(self.table, escalation or None)
-        return Scope.of(self.table, None, Mode.SHARED)
+            partitions = (*(self.partitions or ()), *escalation) if escalation else None
+            return Scope.of(self.table, partitions)
+        mode = Mode.SHARED if self.partitions is None else Mode.EXCLUSIVE
+        return Scope.of(self.table, self.partitions, mode)
 
 
-def inherited(scope: Scope, owner: Owner, line: Sequence[Standing]) -> Scope:
-    """Return the scope of the run's own lease on the table, for a writer that named none.
+def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[Standing]) -> Scope:
+    """Return what a writer asks for under its run's own lease, if there is one.
 
-    :param scope: what the writer would ask for.
+    :param scope: what it would ask for without.
+    :param declared: what it said that it writes; who said nothing takes the lease's scope.
     :param owner: the writer.
     :param line: who stands in line for the table.
     """
     for one in line:
-        if owner.is_within(one.request.owner) and owner.path != one.request.owner.path:
-            return next((own for own in one.request.scopes if own.table == scope.table), scope)
+        if not owner.is_within(one.request.owner) or owner.path == one.request.owner.path:
+            continue
+        held = [own for own in one.request.scopes if own.table == scope.table]
+        if declared is None:
+            return held[0] if held else scope
+        return scope if any(own.covers(scope) for own in held) else declared
     return scope
+
+
+def known_options(
+    hudi: Mapping[str, str], spark: Mapping[str, object], properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the Hudi options of a job as far as they are known before it runs.
+
+    :param hudi: the lines of its ``hudi-defaults.conf``.
+    :param spark: Spark's settings, of which those with ``spark.hoodie.`` reach SQL writers.
+    :param properties: of the table; one with a record index is taken to use it.
+    """
+    named = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
+    of_spark = {key: value for key, value in named.items() if key.startswith("hoodie.")}
+    indexes = properties.get("hoodie.table.metadata.partitions", "").split(",")
+    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if "record_index" in indexes else {}
+    return {**of_table, **of_spark, **hudi}

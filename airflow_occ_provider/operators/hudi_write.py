@@ -30,10 +30,12 @@ from airflow_occ_provider.jobs.site import read_site
 from airflow_occ_provider.jobs.survivor import Wait
 from airflow_occ_provider.operators.admitted import Admitted, AdmittedOperator
 from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
+from airflow_occ_provider.operators.claim import known_options
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.lease_audit import (
     CommitLockAudit,
+    audit_lease,
     audit_scope,
     planned_partitions,
 )
@@ -161,14 +163,14 @@ class HudiWriteOperator(AdmittedOperator):
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        self._warn_of_few_retries()
+        if isinstance(self.retry_policy, HudiConflictRetryPolicy):
+            self.retry_policy.warn_of_few(self.retries or 0, self.log)
         started = time.monotonic()
         run = self._task_run(context)
         with known_state(run):
             commit = self._settle_earlier(context, run)
         if commit is None:
-            self._refuse_before_start(context, run)
-            with self._admitted(context, run, self.hudi_defaults) as admitted:
+            with self._admitted(context, run, self._known_options(context, run)) as admitted:
                 commit = self._attempt(context, run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
@@ -280,9 +282,14 @@ class HudiWriteOperator(AdmittedOperator):
                 mask_secret(value)
         return preparation
 
-    def _refuse_before_start(self, context: Context, run: TaskRun) -> None:
-        refuse_unproven(self._job, self._prepare(context, run).site)
+    def _known_options(self, context: Context, run: TaskRun) -> dict[str, str]:
+        """Refuse what cannot run, before it stands in line; what is known of the job's options."""
+        preparation = self._prepare(context, run)
+        refuse_unproven(self._job, preparation.site)
         self.log.info(lock_hook(self.lock_conn_id).check())
+        spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
+        properties = self._table.snapshot(missing_ok=True).properties
+        return known_options(preparation.options, spark, properties)
 
     def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""
@@ -304,11 +311,12 @@ class HudiWriteOperator(AdmittedOperator):
         if commit:
             lock.refuse_unlocked(commit)
             audit_scope(commit, admitted, self.log)
+            audit_lease(commit, admitted)
         return commit
 
     def _judge(self, run: TaskRun, settlement: Settlement, admitted: Admitted) -> Commit | None:
         """Return the attempt's commit, if there is one and nothing is wrong with it."""
-        if settlement.commit is None:
+        if settlement.outcome is Outcome.KILLED:
             admitted.refuse_if_lost()
         error = settlement.error()
         if isinstance(error, WriteConflictError):
@@ -334,12 +342,3 @@ class HudiWriteOperator(AdmittedOperator):
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = dict(result)
-
-    def _warn_of_few_retries(self) -> None:
-        policy = self.retry_policy
-        if isinstance(policy, HudiConflictRetryPolicy) and (self.retries or 0) < policy.conflict_budget:
-            self.log.warning(
-                "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
-                self.retries,
-                policy.conflict_budget,
-            )

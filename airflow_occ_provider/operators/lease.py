@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseOperator, RetryPolicy
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import TaskRun, is_dag_test
 from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
@@ -29,6 +29,8 @@ _RELEASE_KEY = "hudi_lease_release"
 # A task that is resumed soon after it was deferred is failed by Airflow's scheduler now and then.
 _RETRIES, _RETRY_DELAY = 3, timedelta(seconds=10)
 _RELEASE_TIMEOUT_S = 60.0
+_UNDER_WAY = frozenset({"scheduled", "queued", "running", "restarting", "up_for_retry"})
+_OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 class HudiLeaseOperator(BaseOperator):
@@ -183,6 +185,9 @@ class HudiKeepLeaseOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:  # noqa: ARG002
         """Hand the lease over to the triggerer."""
+        if is_dag_test():
+            self.log.info("In dag.test() tasks run one after the other: the lease is not renewed.")
+            return
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -206,7 +211,9 @@ class HudiKeepLeaseOperator(BaseOperator):
             # Of an earlier try: SQLite gives the id of a trigger that has gone to the next one.
             self._hand_over()
         if event["status"] == "error":
-            raise AirflowFailException(event["message"])
+            raise AirflowException(event["message"])
+        if event["status"] == "look":
+            self._look(context)
         if event["status"] != "released" or not self._is_released(context):
             lost = LeaseLostError(
                 event["message"],
@@ -216,8 +223,29 @@ class HudiKeepLeaseOperator(BaseOperator):
             raise AirflowFailException(str(lost))
         self.log.info("The lease was released.")
 
+    def _look(self, context: Context) -> None:
+        """Go on keeping the lease, unless the run's release has ended without releasing it."""
+        if not self._release_states(context) & _OVER:
+            self._hand_over()
+        service = lock_hook(self.lock_conn_id).leases()
+        try:
+            service.release(Ticket.from_json(self.ticket))
+        finally:
+            service.close()
+        raise AirflowFailException("the run's release had ended, but not released the lease: it is now")
+
     def _is_released(self, context: Context) -> bool:
         """Whether it was the run's own release that ended the lease, where it has one."""
+        deadline = time.monotonic() + _RELEASE_TIMEOUT_S
+        while True:
+            states = self._release_states(context)
+            # It has still to say whether it found the lease.
+            if not states & _UNDER_WAY or time.monotonic() > deadline:
+                return not states or "success" in states
+            time.sleep(1)
+
+    def _release_states(self, context: Context) -> set[str | None]:
+        """Return the states of the run's releases of this lease; empty where it has none."""
         ti: Any = context["ti"]
         beside = {name for lease in self.upstream_list for name in lease.downstream_task_ids}
         dag = self.get_dag()
@@ -225,15 +253,9 @@ class HudiKeepLeaseOperator(BaseOperator):
             name for name in beside if dag and isinstance(dag.get_task(name), HudiReleaseLeaseOperator)
         ]
         if not releases:
-            return True
-        deadline = time.monotonic() + _RELEASE_TIMEOUT_S
-        while True:
-            told = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
-            states = set(told.get(ti.run_id, {}).values())
-            # It has still to say whether it found the lease.
-            if "running" not in states or time.monotonic() > deadline:
-                return "success" in states
-            time.sleep(1)
+            return set()
+        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
+        return {None, *found.get(ti.run_id, {}).values()}
 
 
 class HudiReleaseLeaseOperator(BaseOperator):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_occ_provider.errors import MisconfigurationError, OccError, TableUnreadableError
+from airflow_occ_provider.errors import (
+    LeaseLostError,
+    MisconfigurationError,
+    OccError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.jobs.commit import Commit
@@ -63,6 +68,24 @@ def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
         "duplicates and lost updates in those partitions",
         committed=True,
     )
+
+
+def audit_lease(commit: Commit, admitted: Admitted) -> None:
+    """Refuse a commit that landed when others may have held its lease, and nothing else kept them away.
+
+    :param commit: the attempt's.
+    :param admitted: under what it ran.
+    :raises MisconfigurationError: then.
+    """
+    try:
+        admitted.refuse_if_lost()
+    except LeaseLostError as lost:
+        raise MisconfigurationError(
+            f"commit {commit.instant.time} landed, but {lost.message}",
+            outcome=Outcome.MISCONFIGURATION,
+            remedy="look for duplicates and lost updates of writers that committed meanwhile",
+            committed=True,
+        ) from lost
 
 
 class CommitLockAudit:

@@ -52,6 +52,15 @@ class HudiConflictRetryPolicy(RetryPolicy):
         """How many retries a conflict is granted."""
         return self.rules.budgets["conflict"]
 
+    def warn_of_few(self, retries: int, log: Any) -> None:
+        """Warn in a task's log where Airflow stops retrying before a conflict's budget is spent."""
+        if retries < self.conflict_budget:
+            log.warning(
+                "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
+                retries,
+                self.conflict_budget,
+            )
+
     def evaluate(
         self,
         exception: BaseException,

@@ -146,3 +146,10 @@ def known_state(run: TaskRun) -> Iterator[None]:
 def now_ms() -> int:
     """Return the epoch milliseconds of this host's clock."""
     return round(time.time() * 1000)
+
+
+def is_dag_test() -> bool:
+    """Whether this process runs the whole DAG itself, one task after the other (``dag.test()``)."""
+    from airflow.sdk.execution_time import task_runner
+
+    return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.leases.told import whom
 from airflow_occ_provider.storage.address import canonical_table, named
@@ -50,12 +51,17 @@ class HudiLeaseSensor(BaseSensorOperator):
         self.scope = scope
         self.lock_conn_id = lock_conn_id
         self.deferrable = deferrable
+        self._service: LeaseService | None = None
 
     def execute(self, context: Context) -> None:
         """Look at once; then wait here, or in the triggerer."""
         if not self.deferrable:
-            super().execute(context)
+            try:
+                super().execute(context)
+            finally:
+                self._close()
         elif not self.poke(context):
+            self._close()
             self.defer(
                 trigger=HudiFreeScopeTrigger(
                     lock_conn_id=self.lock_conn_id,
@@ -79,17 +85,20 @@ class HudiLeaseSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Tell whether the scope is free; a lock service that is away is asked again."""
         try:
-            service = lock_hook(self.lock_conn_id).leases()
-            try:
-                others = conflicting(self._wanted, service.line(self._wanted.table))
-            finally:
-                service.close()
+            if self._service is None:
+                self._service = lock_hook(self.lock_conn_id).leases()
+            others = conflicting(self._wanted, self._service.living(self._wanted.table))
         except LockUnreachableError as error:
             self.log.warning("%s", error)
             return False
         if others:
             self.log.info("Not free, %s: %s.", self._wanted, "; ".join(map(whom, others[:3])))
         return not others
+
+    def _close(self) -> None:
+        if self._service:
+            self._service.close()
+            self._service = None
 
     @property
     def _wanted(self) -> Scope:

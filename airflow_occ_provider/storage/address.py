@@ -48,7 +48,10 @@ def canonical_table(table: object) -> str:
 
     :raises ConfigurationError: for what is no path.
     """
-    return fsspec_url(*parse_table_path(table))
+    scheme, path = parse_table_path(table)
+    if scheme == "file":
+        return posixpath.normpath(path.removeprefix("file://"))
+    return fsspec_url(scheme, path)
 
 
 def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:

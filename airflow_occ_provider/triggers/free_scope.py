@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
+from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.triggers.earliest import until_earliest
 
@@ -50,16 +51,26 @@ class HudiFreeScopeTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look again and again, in a thread, and tell once."""
         scope, begun_s = Scope.of(self.table, self.partitions), time.monotonic()
-        while True:
+        status = None
+        while status is None:
             try:
                 async with shared_line(self.lock_conn_id) as line:
-                    if not conflicting(scope, await in_thread(line.line, self.table)):
-                        await until_earliest(begun_s)
-                        yield TriggerEvent({"status": "free"})
-                        return
+                    status = await self._wait(line, scope)
             except LockUnreachableError as error:
                 self.log.warning("Trying again: %s", error.message)
-            if time.time() * 1000 >= self.deadline_ms:
-                yield TriggerEvent({"status": "timeout"})
-                return
+                await asyncio.sleep(self.poll_s)
+                status = "timeout" if self._is_late else None
+        await until_earliest(begun_s)
+        yield TriggerEvent({"status": status})
+
+    async def _wait(self, line: Line, scope: Scope) -> str:
+        # One line for all looks: it knows for how long it has seen nobody renew.
+        while conflicting(scope, await in_thread(self.lock_conn_id, line.living, self.table)):
+            if self._is_late:
+                return "timeout"
             await asyncio.sleep(self.poll_s)
+        return "free"
+
+    @property
+    def _is_late(self) -> bool:
+        return time.time() * 1000 >= self.deadline_ms

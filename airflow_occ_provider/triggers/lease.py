@@ -19,6 +19,7 @@ from airflow_occ_provider.leases.told import told
 from airflow_occ_provider.triggers.earliest import until_earliest
 
 _AGAIN_S = 1.0
+_LOOK_S = 900.0
 
 
 class LeaseTrigger(BaseTrigger):
@@ -78,7 +79,7 @@ class LeaseTrigger(BaseTrigger):
         raise NotImplementedError
 
     async def _renew(self, line: Line, ticket: Ticket, ttl_ms: int) -> None:
-        await in_thread(line.renew, ticket, ttl_ms)
+        await in_thread(self.lock_conn_id, line.renew, ticket, ttl_ms)
 
     @property
     def _period_s(self) -> float:
@@ -94,7 +95,7 @@ class LeaseTrigger(BaseTrigger):
             async with shared_line(self.lock_conn_id) as line:
                 ticket = Ticket.from_json(self.ticket)
                 if release:
-                    await in_thread(line.release, ticket)
+                    await in_thread(self.lock_conn_id, line.release, ticket)
                 else:
                     await self._renew(line, ticket, self.claim_ttl_ms)
 
@@ -119,7 +120,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if time.monotonic() - renewed_s >= self._period_s:
                 renewed_s = time.monotonic()
                 await self._renew(line, ticket, self.ttl_ms)
-            status = await in_thread(line.status, ticket, wake)
+            status = await in_thread(self.lock_conn_id, line.status, ticket, wake)
             if status.held:
                 await self._renew(line, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
@@ -140,25 +141,27 @@ class HudiAdmissionTrigger(LeaseTrigger):
 
 
 class HudiKeepLeaseTrigger(LeaseTrigger):
-    """Renew a held lease until it is gone.
+    """Renew a held lease until it is gone, or for a while.
 
-    Events: ``released`` (gone, though renewed in time: by its owner, or by a person), ``lost`` (gone
-    when it had not been renewed for its time to live), ``error``. The first two have the ticket's
-    ``name``.
+    Events: ``look`` (still held: has the run's release ended without it?), ``released`` (gone, though
+    renewed in time: by its owner, or by a person), ``lost`` (gone when it had not been renewed for its
+    time to live), ``error``. All but the last have the ticket's ``name``.
     """
 
     async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
-        renewed_s = time.monotonic()
-        while True:
+        begun_s = renewed_s = time.monotonic()
+        while time.monotonic() - begun_s < _LOOK_S:
             try:
                 await self._renew(line, ticket, self.ttl_ms)
-                await in_thread(line.sweep, ticket)
+                await in_thread(self.lock_conn_id, line.sweep, ticket)
             except LeaseLostError as error:
                 in_time = time.monotonic() - renewed_s < self.ttl_ms / 1000 * TRUSTED
                 status = "released" if in_time else "lost"
                 return {"status": status, "message": error.message, "name": ticket.name}
             renewed_s = time.monotonic()
             await asyncio.sleep(self._period_s)
+        await self._renew(line, ticket, self.claim_ttl_ms)
+        return {"status": "look", "name": ticket.name}
 
     async def on_kill(self) -> None:
         """Leave the lease to the keeper's next try, or to the release."""

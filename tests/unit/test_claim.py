@@ -6,7 +6,8 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.hudi.partition_path import objection
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing
-from airflow_occ_provider.operators.claim import Claim, inherited
+from airflow_occ_provider.operators.claim import Claim, inherited, known_options
+from airflow_occ_provider.storage.address import canonical_table
 
 TABLE = "s3://lake/trips"
 IN_PROCESS = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
@@ -70,7 +71,11 @@ def test_nobody_knows_then_it_shares_and_who_has_lost_writes_alone():
 
 def test_a_declared_scope_is_taken_alone_at_the_first_try():
     assert claim(("a", "a/b")).scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
-    assert claim(("a",)).scope({}, ("b",)) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+
+
+def test_who_lost_outside_his_scope_asks_for_both():
+    assert claim(("a",)).scope({}, ("b",)) == Scope(TABLE, Mode.EXCLUSIVE, ("a", "b"))
+    assert claim(("a",)).scope({}, ()) == Scope(TABLE)
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
@@ -92,10 +97,47 @@ def test_a_lock_of_one_process_is_no_fence():
     assert claim(("a",)).scope(IN_PROCESS, None) == Scope(TABLE)
 
 
+RUN = Request("i", Owner(("d", "r"), "lease"), (Scope.of(TABLE, ["a"]), Scope.of("/other", None)), 1)
+LINE = [Standing(RUN, "n", (1,))]
+TASK = Owner(("d", "r", "t"))
+
+
 def test_a_writer_that_names_nothing_takes_its_runs_scope():
-    run = Request("i", Owner(("d", "r"), "lease"), (Scope.of(TABLE, ["a"]), Scope.of("/other", None)), 1)
-    line = [Standing(run, "n", (1,))]
     shared = claim().scope({}, None)
-    assert inherited(shared, Owner(("d", "r", "t")), line) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
-    assert inherited(shared, Owner(("d", "r2", "t")), line) == shared
-    assert inherited(shared, Owner(("d", "r")), line) == shared
+    assert inherited(shared, None, TASK, LINE) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+    assert inherited(shared, None, Owner(("d", "r2", "t")), LINE) == shared
+    assert inherited(shared, None, Owner(("d", "r")), LINE) == shared
+
+
+def test_a_loser_under_its_runs_lease_asks_for_no_more_than_that_covers():
+    declared = Scope.of(TABLE, ["a/1"])
+    within, beyond = Scope.of(TABLE, ["a/1", "a/2"]), Scope.of(TABLE, ["a/1", "b"])
+    assert inherited(within, declared, TASK, LINE) == within
+    assert inherited(beyond, declared, TASK, LINE) == declared
+    assert inherited(beyond, declared, Owner(("d", "r2", "t")), LINE) == beyond
+
+
+@pytest.mark.parametrize(
+    ("hudi", "spark", "properties"),
+    [
+        ({"hoodie.index.type": "GLOBAL_BLOOM"}, {}, {}),
+        ({}, {"spark.hoodie.index.type": "GLOBAL_BLOOM"}, {}),
+        ({}, {"hoodie.index.type": "GLOBAL_BLOOM"}, {}),
+        ({}, {}, {"hoodie.table.metadata.partitions": "column_stats,files,record_index"}),
+    ],
+)
+def test_a_global_index_is_seen_wherever_it_is_named_before_the_job_runs(hudi, spark, properties):
+    options = known_options(hudi, spark, properties)
+    assert claim(("a",), key_safe=True).scope(options, None) == Scope(TABLE)
+
+
+def test_the_nearer_setting_of_the_index_wins():
+    near, far = {"hoodie.index.type": "BLOOM"}, {"spark.hoodie.index.type": "GLOBAL_BLOOM"}
+    options = known_options(near, far, {"hoodie.table.metadata.partitions": "record_index"})
+    assert claim(("a",), key_safe=True).scope(options, None).partitions == ("a",)
+
+
+@pytest.mark.parametrize("path", ["file:///lake/trips", "/lake//trips/", "file:///lake/x/../trips"])
+def test_a_table_has_one_name(path):
+    assert canonical_table(path) == "/lake/trips"
+    assert canonical_table("s3a://lake/trips/") == canonical_table("s3://lake/trips")

@@ -86,7 +86,7 @@ def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
     line, ticket = held
     lost, go_on = threading.Event(), threading.Event()
     with Keeper(line, ticket, TTL_MS, Consequence("told", lost.set)) as keeper:
-        monkeypatch.setattr(line, "renew", lambda ticket: go_on.wait(PATIENCE_S))
+        monkeypatch.setattr(line, "renew", lambda ticket, ttl_ms: go_on.wait(PATIENCE_S))
         assert lost.wait(PATIENCE_S)
         with pytest.raises(LeaseLostError, match="the renewal hangs"):
             keeper.refuse_if_lost()
@@ -97,11 +97,11 @@ def test_whatever_a_renewal_fails_with_the_next_one_is_tried(nodes, held, monkey
     line, ticket = held
     renew, failed = line.renew, threading.Event()
 
-    def once(ticket):
+    def once(ticket, ttl_ms):
         if not failed.is_set():
             failed.set()
             raise RuntimeError("unforeseen")
-        renew(ticket)
+        renew(ticket, ttl_ms)
 
     with Keeper(line, ticket, 10 * TTL_MS) as keeper:
         monkeypatch.setattr(line, "renew", once)

@@ -9,7 +9,7 @@ import pytest
 from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
 from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.lease_audit import audit_scope, planned_partitions
+from airflow_occ_provider.operators.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
@@ -75,3 +75,14 @@ def test_a_loss_stops_only_whom_nothing_else_keeps_apart():
     Admitted(SCOPE, "1", is_fenced=True, keeper=keeper).refuse_if_lost()
     with pytest.raises(LeaseLostError):
         Admitted(SCOPE, "1", is_fenced=False, keeper=keeper).refuse_if_lost()
+
+
+def test_a_commit_that_landed_after_the_loss_of_its_only_fence_is_told():
+    def lost():
+        raise LeaseLostError("the lease of request i is lost: it was removed", remedy="")
+
+    keeper = SimpleNamespace(refuse_if_lost=lost)
+    audit_lease(commit("a"), Admitted(SCOPE, "1", is_fenced=True, keeper=keeper))
+    with pytest.raises(MisconfigurationError, match=r"commit T landed, but the lease .* lost") as told:
+        audit_lease(commit("a"), Admitted(SCOPE, "1", is_fenced=False, keeper=keeper))
+    assert (told.value.committed, told.value.retry) == (True, False)

@@ -8,9 +8,13 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.operators import lease as module
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 
@@ -43,7 +47,8 @@ def test_the_work_and_the_keeper_decide_on_the_run_not_the_release():
 
 
 @pytest.fixture
-def keeper():
+def keeper(monkeypatch):
+    monkeypatch.setattr(module, "_RELEASE_TIMEOUT_S", 0.0)
     with DAG("d", schedule=None) as dag, HudiLeaseOperator(task_id="lease", tables=["/t"]).held():
         BaseOperator(task_id="work")
     keeper = dag.get_task("lease_keep")
@@ -89,7 +94,25 @@ def test_a_keeper_goes_on_where_it_is_told_of_an_earlier_lease(keeper, monkeypat
     assert deferred.value.trigger.ticket == {"name": "n2"}
 
 
-def test_a_keeper_that_was_refused_says_why_and_no_more(keeper):
+def test_a_keeper_that_was_refused_says_why_and_is_tried_again(keeper):
     event = {"status": "error", "message": "lock connection: wrong. Remedy: correct it"}
-    with pytest.raises(AirflowFailException, match=r"^lock connection: wrong\. Remedy: correct it$"):
+    with pytest.raises(AirflowException, match=r"^lock connection: wrong\. Remedy: correct it$"):
         keeper.execute_complete(context("running"), event)
+
+
+def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypatch):
+    connection = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"}
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
+    for state in (None, "scheduled", "running", "up_for_retry"):
+        with pytest.raises(TaskDeferred):
+            keeper.execute_complete(context(state), {"status": "look", "name": "n2"})
+
+
+def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
+    line = Line(MemoryNodes())
+    request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
+    keeper.ticket = line.request(request).to_json()
+    monkeypatch.setattr(module, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
+    with pytest.raises(AirflowFailException, match="had ended, but not released the lease: it is now"):
+        keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
+    assert line.line() == ()
