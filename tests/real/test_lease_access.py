@@ -15,6 +15,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.wire import LOG
 from tests.real.lines import Lines, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
@@ -42,6 +43,7 @@ def lines():
 @pytest.fixture(autouse=True)
 def no_secret_in_the_log(caplog):
     caplog.set_level(1)
+    caplog.set_level(1, logger=LOG.name)
     yield
     said = "\n".join(
         record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)
