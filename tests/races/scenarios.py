@@ -153,8 +153,12 @@ class LongDelete:
         return max(one.took_s for one in self.upserts) - self.usual_s
 
 
-def long_delete(course: Course, *, times: float = 20, every_s: float = 6.0) -> LongDelete:
-    """Delete over all partitions, slowly, while upserts of them start every few seconds."""
+def long_delete(course: Course, *, times: float = 20, every: float = 5) -> LongDelete:
+    """Delete over all partitions, slowly, while upserts of them start every few seconds.
+
+    :param times: how often an upsert goes into the delete.
+    :param every: how often it goes into the time between two starts.
+    """
     table = course.table()
 
     def upsert(number: int) -> Task:
@@ -175,7 +179,7 @@ def long_delete(course: Course, *, times: float = 20, every_s: float = 6.0) -> L
     while not ended.is_set():
         number += 1
         upserts.append(course.start(upsert(number)))
-        ended.wait(every_s)
+        ended.wait(every * usual_s)
     told = [one.result(timeout=600) for one in upserts]
     assert {k for k, _, _ in table.rows()} == {f"{p}-{n}" for p in PARTITIONS for n in (0, 2)}
     return LongDelete(running.result(), told, usual_s)
