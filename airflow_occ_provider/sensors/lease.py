@@ -55,13 +55,14 @@ class HudiLeaseSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> None:
         """Look at once; then wait here, or in the triggerer."""
-        if not self.deferrable:
-            try:
+        try:
+            if not self.deferrable:
                 super().execute(context)
-            finally:
-                self._close()
-        elif not self.poke(context):
+                return
+            free = self.poke(context)
+        finally:
             self._close()
+        if not free:
             self.defer(
                 trigger=HudiFreeScopeTrigger(
                     lock_conn_id=self.lock_conn_id,

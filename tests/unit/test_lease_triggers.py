@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks import shared_line as shared
+from airflow_occ_provider.hooks.shared_line import in_thread
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -220,3 +222,39 @@ def test_a_free_scope_is_told_and_one_that_is_not_is_waited_for(hook):
     assert asyncio.run(free(["a"], 0.3)) == {"status": "timeout"}
     line.release(ticket)
     assert asyncio.run(free(None, 10)) == {"status": "free"}
+
+
+def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook):
+    _, ticket = ask(hook, "r1")
+    connecting, go_on, leases = threading.Event(), threading.Event(), hook.leases
+
+    def slowly():
+        connecting.set()
+        go_on.wait(PATIENCE_S)
+        return leases()
+
+    hook.leases = slowly
+
+    async def cancelled():
+        waiting = asyncio.create_task(first_event(trigger(ticket)))
+        await asyncio.to_thread(connecting.wait, PATIENCE_S)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+        while shared._by_connection:  # noqa: ASYNC110 - it ends in a thread
+            await asyncio.sleep(0.01)
+
+    asyncio.run(cancelled())
+
+
+def test_a_lock_service_that_is_away_holds_nobody_elses_up():
+    async def both():
+        stuck, go_on = [], threading.Event()
+        for _ in range(3 * shared._THREADS):
+            stuck.append(asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)))
+        assert await asyncio.wait_for(in_thread("here", lambda: 7), PATIENCE_S) == 7
+        go_on.set()
+        await asyncio.gather(*stuck)
+
+    asyncio.run(both())

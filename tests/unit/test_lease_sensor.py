@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
+
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.sensors import lease as module
+from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+
+TTL_MS = 3000
+
+
+class Hook:
+    """A lock connection whose line is in memory, and whose time passes by a second a look."""
+
+    def __init__(self):
+        self.nodes, self.open = MemoryNodes(), 0
+        seconds = itertools.count()
+        self.clock = lambda: float(next(seconds))
+
+    def leases(self):
+        self.open += 1
+        line = Line(self.nodes, self.clock)
+        line.close = self._close
+        return line
+
+    def _close(self):
+        self.open -= 1
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    hook = Hook()
+    monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
+    yield hook
+    assert hook.open == 0
+
+
+def stand(hook, *partitions):
+    line = Line(hook.nodes)
+    return line.request(
+        Request("i", Owner(("d", "r", "t")), (Scope.of("/t", partitions or None),), TTL_MS)
+    )
+
+
+def sensor(scope=None, **arguments):
+    return HudiLeaseSensor(task_id="s", table="file:///t", scope=scope, **arguments)
+
+
+def test_a_free_scope_ends_the_wait_at_once_either_way(hook):
+    stand(hook, "a")
+    sensor("b", deferrable=False).execute({})
+    sensor(["b"], deferrable=True).execute({})
+
+
+def test_one_that_is_not_free_is_waited_for_in_the_triggerer(hook):
+    stand(hook, "a")
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor("a/1", deferrable=True, poke_interval=7, timeout=60).execute({})
+    arguments = deferred.value.trigger.serialize()[1]
+    assert (arguments["table"], arguments["partitions"], arguments["poll_s"]) == ("/t", ["a/1"], 7)
+
+
+def test_the_dead_are_not_waited_for(hook):
+    stand(hook, "a")
+    waiting = sensor()
+    assert not waiting.poke({})
+    assert any(waiting.poke({}) for _ in range(10))
+    assert hook.nodes.names() == frozenset()
+    waiting._close()
+
+
+def test_a_wait_that_was_too_long_is_airflows_own_time_out(hook):
+    with pytest.raises(AirflowSensorTimeout, match="was not free within 60 s"):
+        sensor(timeout=60).execute_complete({}, {"status": "timeout"})
