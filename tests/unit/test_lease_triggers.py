@@ -250,9 +250,8 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
 
 def test_a_lock_service_that_is_away_holds_nobody_elses_up():
     async def both():
-        stuck, go_on = [], threading.Event()
-        for _ in range(3 * shared._THREADS):
-            stuck.append(asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)))
+        go_on, many = threading.Event(), range(3 * shared._THREADS)
+        stuck = [asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)) for _ in many]
         assert await asyncio.wait_for(in_thread("here", lambda: 7), PATIENCE_S) == 7
         go_on.set()
         await asyncio.gather(*stuck)
