@@ -22,7 +22,7 @@ from tests.real.lines import Lines, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
 
-TIMEOUT_S, SLACK_S = 1.5, 1.5
+TIMEOUT_S, SLACK_S = 1.5, 6.0
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
         }.items():
             unreachable_in_time(name, call)
     back_s = time.monotonic()
-    while time.monotonic() < back_s + 4:
+    while time.monotonic() < back_s + 20:
         with suppress(LockUnreachableError):
             first.ensure_held(held)
             break
