@@ -11,5 +11,5 @@ pytestmark = pytest.mark.real
 
 @pytest.mark.parametrize("kinds", [("keys", "increments"), ("scopes", "delete")])
 def test_what_leases_keep_apart_does_not_meet(kinds):
-    done = run_module("races", "--runs", 3, "--controls", 3, "--slice", "--kinds", *kinds)
+    done = run_module("races", "--runs", 2, "--controls", 2, "--slice", "--kinds", *kinds)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
