@@ -116,7 +116,7 @@ def test_leases_are_listed_and_released(run):
         first, second = map(line.request, asked)
         found = json.loads(run("leases", "list", "s3a://lake/trips", "-o", "json"))
         assert [(one["id"], one["holds"]) for one in found] == [("first", True), ("second", False)]
-        assert found[0]["token"] == first.token
+        assert found[0]["token"] == first.order_token
         assert "released first" in run("leases", "release", TABLE, "--id", "first", "-y")
         assert line.status(second).held
         with pytest.raises(SystemExit, match="no request first stands in line"):
