@@ -81,6 +81,15 @@ def unreachable_in_time(name, call):
     assert time.monotonic() - started < TIMEOUT_S + SLACK_S, name
 
 
+def found_again(call):
+    """Call until ZooKeeper, which is back, has been found again."""
+    back_s = time.monotonic()
+    while time.monotonic() < back_s + 20:
+        with suppress(LockUnreachableError):
+            return call()
+    return pytest.fail("it is back, and nobody found it")
+
+
 @pytest.mark.parametrize("away", [stopped, frozen])
 def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, root, away):
     first, second, third = (lines.at(zookeeper.hosts, root, TIMEOUT_S) for _ in range(3))
@@ -100,15 +109,9 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
             "connect": lambda: lines.at(zookeeper.hosts, root, TIMEOUT_S),
         }.items():
             unreachable_in_time(name, call)
-    back_s = time.monotonic()
-    while time.monotonic() < back_s + 20:
-        with suppress(LockUnreachableError):
-            first.ensure_held(held)
-            break
-    else:
-        pytest.fail("it is back, and nobody found it")
+    found_again(lambda: first.ensure_held(held))
     assert woken.is_set(), "who waits by a watch has to look again after the connection was lost"
-    asked_again = third.request(late)
+    asked_again = found_again(lambda: third.request(late))
     third.release(leaving)
     # It may have been adopted with the answer lost, and is then asked for anew.
     with suppress(LeaseLostError):
