@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow.cli.simple_table import AirflowConsole
@@ -52,11 +53,9 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _in_zookeeper(commit_lock: CommitLock, lock_key: str) -> dict[str, Any]:
-    try:
+    with closing(commit_lock):
         seats = [_seat(seat) for seat in commit_lock.seats(lock_key)]
         times_taken = commit_lock.times_taken(lock_key)
-    finally:
-        commit_lock.close()
     holder = seats[0] if seats else None
     return {"holder": holder, "waiters": seats[1:], "times_taken": times_taken}
 

@@ -288,8 +288,7 @@ class HudiWriteOperator(AdmittedOperator):
         refuse_unproven(self._job, preparation.site)
         self.log.info(lock_hook(self.lock_conn_id).check())
         spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
-        properties = self._table.snapshot(missing_ok=True).properties
-        return known_options(preparation.options, spark, properties)
+        return known_options(preparation.options, spark, self._table.properties() or {})
 
     def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""

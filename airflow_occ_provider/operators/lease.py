@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -123,8 +124,8 @@ class HudiLeaseOperator(BaseOperator):
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        run, service = TaskRun(context), lock_hook(self.lock_conn_id).leases()
-        try:
+        run = TaskRun(context)
+        with closing(lock_hook(self.lock_conn_id).leases()) as service:
             admission = Admission(
                 run,
                 service,
@@ -140,8 +141,6 @@ class HudiLeaseOperator(BaseOperator):
                     method_name=self.execute_after_admission.__name__,
                 )
             service.renew(ticket, admission.terms.claim_ttl_ms)
-        finally:
-            service.close()
         run.succeed()
         return ticket.to_json()
 
@@ -227,11 +226,7 @@ class HudiKeepLeaseOperator(BaseOperator):
         """Go on keeping the lease, unless the run's release has ended without releasing it."""
         if not self._release_states(context) & _OVER:
             self._hand_over()
-        service = lock_hook(self.lock_conn_id).leases()
-        try:
-            service.release(Ticket.from_json(self.ticket))
-        finally:
-            service.close()
+        _release(self.lock_conn_id, self.ticket)
         raise AirflowFailException("the run's release had ended, but not released the lease: it is now")
 
     def _is_released(self, context: Context) -> bool:
@@ -292,11 +287,7 @@ class HudiReleaseLeaseOperator(BaseOperator):
         store: Any = cast("Any", context)["task_state_store"]
         asked_before = store.get(_RELEASE_KEY) == self.ticket["id"]
         store.set(_RELEASE_KEY, self.ticket["id"])
-        service = lock_hook(self.lock_conn_id).leases()
-        try:
-            released = service.release(Ticket.from_json(self.ticket))
-        finally:
-            service.close()
+        released = _release(self.lock_conn_id, self.ticket)
         if not released and not asked_before:
             lost = LeaseLostError(
                 f"the lease of request {self.ticket['id']} was gone before it was released",
@@ -304,3 +295,9 @@ class HudiReleaseLeaseOperator(BaseOperator):
             )
             raise AirflowFailException(str(lost))
         self.log.info("The lease was released." if released else "The lease had been released before.")
+
+
+def _release(lock_conn_id: str, ticket: Mapping[str, Any]) -> bool:
+    """Leave the line; whether the lease was still there."""
+    with closing(lock_hook(lock_conn_id).leases()) as service:
+        return service.release(Ticket.from_json(ticket))

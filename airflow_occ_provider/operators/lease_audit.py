@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from airflow_occ_provider.errors import (
@@ -129,10 +130,8 @@ class CommitLockAudit:
             lock = self._hook.commit_lock()
             if lock is None:
                 return None
-            try:
+            with closing(lock):
                 return lock.times_taken(key)
-            finally:
-                lock.close()
         except OccError:
             return None
 
