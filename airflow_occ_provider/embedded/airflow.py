@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_po
 _START_TIMEOUT_S = 180.0
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
-_TRIES = 4
+_TRIES = 10
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -130,7 +130,7 @@ class EmbeddedAirflow:
         if "Invalid JWT token" in error:
             self._token = ""
             return True
-        if '"Database error"' not in error:
+        if '"Database error"' not in error and "Database is locked" not in error:
             return False
         time.sleep(_BUSY_PAUSE_S)
         return True

@@ -122,7 +122,7 @@ with DAG("free", schedule=None, params=PARAMS):
             scope="{{ params.scope }}",
             lock_conn_id=QUICK,
             poke_interval=1,
-            timeout=120,
+            timeout=600,
             deferrable=deferrable,
         )
 
