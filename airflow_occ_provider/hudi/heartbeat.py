@@ -11,15 +11,16 @@ INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
 TOLERABLE_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
 DEFAULT_INTERVAL_MS = 60_000
 DEFAULT_TOLERABLE_MISSES = 2
+_LATE_INTERVALS = 1.5  # a tick that the storage took its time for is not late
 
 
 class Liveness(StrEnum):
     """What a heartbeat says of its writer."""
 
     ALIVE = "alive"
-    """The last tick is at most one interval old."""
+    """The last tick is at most one and a half intervals old."""
     LATE = "late"
-    """A tick was missed, but Hudi does not count the writer as dead yet."""
+    """A tick is overdue by half an interval, but Hudi does not count the writer as dead yet."""
     DEAD = "dead"
     """Hudi counts the heartbeat as expired: a lazy clean may roll the instant back."""
     NONE = "none"
@@ -78,7 +79,8 @@ class HeartbeatRule:
         if margin < 0:
             liveness = Liveness.DEAD
         else:
-            liveness = Liveness.LATE if now_ms - last_ms > self.interval_ms else Liveness.ALIVE
+            overdue = now_ms - last_ms > self.interval_ms * _LATE_INTERVALS
+            liveness = Liveness.LATE if overdue else Liveness.ALIVE
         return Heartbeat(liveness, last_ms, margin)
 
 

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, RetryPolicy
-from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.options import is_secret
-from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
+from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
-from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
+from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
-from airflow_occ_provider.jobs.site import read_site
 from airflow_occ_provider.jobs.survivor import Wait
-from airflow_occ_provider.operators.admitted import Admitted, AdmittedOperator
-from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
-from airflow_occ_provider.operators.claim import known_options
-from airflow_occ_provider.operators.driver import Follower
+from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.lease_audit import (
     CommitLockAudit,
@@ -39,19 +27,18 @@ from airflow_occ_provider.operators.lease_audit import (
     audit_scope,
     planned_partitions,
 )
-from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
+from airflow_occ_provider.operators.preparation import Preparation
+from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
 from airflow_occ_provider.operators.told_attempt import ToldAttempt, tell_oddities
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
 if TYPE_CHECKING:
-    import jinja2
     from airflow.sdk import Context
 
 
-class HudiWriteOperator(AdmittedOperator):
+class HudiWriteOperator(ProtectedOperator):
     """Run a PySpark job as a safe concurrent writer of one Hudi table.
 
     It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and everything that
@@ -96,30 +83,11 @@ class HudiWriteOperator(AdmittedOperator):
     Every outlet's asset event carries the same facts.
     """
 
-    template_fields: Sequence[str] = (
-        *AdmittedOperator.template_fields,
-        "table",
-        "lock_conn_id",
-        "storage_conn_id",
-        "scope",
-        "hudi_options",
-        "hudi_defaults",
-        "submission",
-    )
-    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("conf", "env_vars", "scope", "hudi_options", "hudi_defaults", "submission"), "json"
-    )
-    overwrite_rtif_after_execution = True
     ui_color = "#d6ecf7"
 
     def __init__(
         self,
         *,
-        table: str,
-        storage_conn_id: str | None = None,
-        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
-        conflict_resolution: Strategy | str | None = None,
-        hudi_options: Mapping[str, Any] | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),
         job_retries: int | None = None,
@@ -127,28 +95,10 @@ class HudiWriteOperator(AdmittedOperator):
         retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
         **kwargs: Any,
     ) -> None:
-        super().__init__(table=table, retries=retries, retry_policy=retry_policy, **kwargs)
-        self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
-        self.conflict_resolution = resolution_choice(conflict_resolution)
-        refuse_wrong_pairs(
-            table, self.early_conflict_detection, self.conflict_resolution, hudi_options or {}
-        )
-        self.hudi_options = hudi_options
+        super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.job_retries = job_retries
-        self.hudi_defaults: dict[str, str] = {}
-        self._run: TaskRun | None = None
-
-    def render_template_fields(
-        self, context: Context, jinja_env: jinja2.Environment | None = None
-    ) -> None:
-        """Render the fields, then add what the job will be given, so that the UI shows it."""
-        super().render_template_fields(context, jinja_env)
-        run = self._task_run(context)
-        with known_state(run):
-            self._prepare(context, run)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Run the job once, ask the table what came of it, and return that or raise.
@@ -180,11 +130,6 @@ class HudiWriteOperator(AdmittedOperator):
         tell_oddities(run.record, self._table.snapshot(missing_ok=True), self.log)
         run.succeed()
         return result
-
-    def _task_run(self, context: Context) -> TaskRun:
-        if self._run is None:
-            self._run = TaskRun(context)
-        return self._run
 
     @property
     def _digest(self) -> str:
@@ -242,53 +187,12 @@ class HudiWriteOperator(AdmittedOperator):
     def _clean(self, context: Context, run: TaskRun, table: str, instants: Sequence[str]) -> None:
         """Have Hudi roll back a table's failed writes, and some instants."""
         preparation = self._prepare(context, run)
-        refuse_unproven(self._job, preparation.site)
-        job = replace(self._job, application=clean_job.__file__, arguments=(table, *instants))
-        log = DriverLog()
-        with prepared(job, preparation.options, preparation.site) as submission:
-            exit_code = self._submit(context, submission, Follower(log))
+        exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table, *instants))
         if exit_code:
-            reading = log.read(exit_code, committed=False)
             raise FenceError(
                 f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",
                 remedy="correct what the task's log shows; nothing was run, so nothing is lost",
             )
-
-    @cached_property
-    def _table(self) -> HudiTable:
-        return open_table(self.table, self.storage_conn_id)
-
-    def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
-        """Decide what the attempt is given, and have the UI show it."""
-        snapshot = self._table.snapshot(missing_ok=True)
-        self._claim.refuse_impossible(snapshot.properties)
-        protection = Protection(
-            self.lock_conn_id,
-            self.early_conflict_detection,
-            self.conflict_resolution,
-            self.hudi_options or {},
-        )
-        site = read_site(
-            self._spark_hook.spark_binary or "spark-submit",
-            {**os.environ, **self._env_vars},
-            properties_file=self.properties_file,
-            class_path=(self.driver_class_path or "").split(os.pathsep),
-        )
-        signature = sign(context, run.record.identity, snapshot, order_token)
-        preparation = prepare(protection, self._job, site, signature, snapshot)
-        self.hudi_defaults = dict(preparation.options)
-        for key, value in self.hudi_defaults.items():
-            if is_secret(key):
-                mask_secret(value)
-        return preparation
-
-    def _known_options(self, context: Context, run: TaskRun) -> dict[str, str]:
-        """Refuse what cannot run, before it stands in line; what is known of the job's options."""
-        preparation = self._prepare(context, run)
-        refuse_unproven(self._job, preparation.site)
-        self.log.info(lock_hook(self.lock_conn_id).check())
-        spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
-        return known_options(preparation.options, spark, self._table.properties() or {})
 
     def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_occ_provider.operators.admitted import AdmittedOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.protected import ProtectedOperator
 
 PUBLIC = {
     "errors": {
@@ -71,8 +72,10 @@ def test_the_operators_own_arguments():
         *("table", "lock_conn_id", "scope", "key_safe", "reads_table"),
         *("admission", "admission_timeout"),
     ]
-    assert own_parameters(HudiWriteOperator) == [
+    assert own_parameters(ProtectedOperator) == [
         *("table", "storage_conn_id", "early_conflict_detection"),
-        *("conflict_resolution", "hudi_options", "require_commit", "survivor_timeout"),
-        *("job_retries", "retries", "retry_policy"),
+        *("conflict_resolution", "hudi_options"),
+    ]
+    assert own_parameters(HudiWriteOperator) == [
+        *("require_commit", "survivor_timeout", "job_retries", "retries", "retry_policy"),
     ]

@@ -1,0 +1,143 @@
+"""``ProtectedOperator``: a Spark job that is given Hudi's protection, whatever it does to its table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.log import mask_secret
+
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.options import is_secret
+from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
+from airflow_occ_provider.jobs.outcome import DriverLog, Reading
+from airflow_occ_provider.jobs.site import read_site
+from airflow_occ_provider.operators.admitted import AdmittedOperator
+from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
+from airflow_occ_provider.operators.claim import known_options
+from airflow_occ_provider.operators.driver import Follower
+from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
+from airflow_occ_provider.operators.task_run import TaskRun, known_state
+from airflow_occ_provider.storage.table import HudiTable
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import Context
+
+
+class ProtectedOperator(AdmittedOperator):
+    """An ``AdmittedOperator`` whose drivers read the protected writer's options, or do not start.
+
+    :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
+        default the credentials that the worker itself has. (templated)
+    :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
+        commits: ``"off"``, ``"on"`` (the strategy that suits the storage), or one of Hudi's own:
+        ``"simple_direct"``, ``"transaction_direct"``, ``"timeline_server"``.
+    :param conflict_resolution: Hudi's conflict resolution strategy: ``"simple"``,
+        ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
+        must share; by default the one that Hudi infers from the index.
+    :param hudi_options: further Hudi options for the job. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *AdmittedOperator.template_fields,
+        "table",
+        "lock_conn_id",
+        "storage_conn_id",
+        "scope",
+        "hudi_options",
+        "hudi_defaults",
+        "submission",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("conf", "env_vars", "scope", "hudi_options", "hudi_defaults", "submission"), "json"
+    )
+    overwrite_rtif_after_execution = True
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        storage_conn_id: str | None = None,
+        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
+        conflict_resolution: Strategy | str | None = None,
+        hudi_options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, **kwargs)
+        self.storage_conn_id = storage_conn_id
+        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.conflict_resolution = resolution_choice(conflict_resolution)
+        refuse_wrong_pairs(
+            table, self.early_conflict_detection, self.conflict_resolution, hudi_options or {}
+        )
+        self.hudi_options = hudi_options
+        self.hudi_defaults: dict[str, str] = {}
+        self._run: TaskRun | None = None
+
+    def render_template_fields(
+        self, context: Context, jinja_env: jinja2.Environment | None = None
+    ) -> None:
+        """Render the fields, then add what the job will be given, so that the UI shows it."""
+        super().render_template_fields(context, jinja_env)
+        run = self._task_run(context)
+        with known_state(run):
+            self._prepare(context, run)
+
+    def _task_run(self, context: Context) -> TaskRun:
+        if self._run is None:
+            self._run = TaskRun(context)
+        return self._run
+
+    @cached_property
+    def _table(self) -> HudiTable:
+        return open_table(self.table, self.storage_conn_id)
+
+    def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
+        """Decide what the attempt is given, and have the UI show it."""
+        snapshot = self._table.snapshot(missing_ok=True)
+        self._claim.refuse_impossible(snapshot.properties)
+        protection = Protection(
+            self.lock_conn_id,
+            self.early_conflict_detection,
+            self.conflict_resolution,
+            self.hudi_options or {},
+        )
+        site = read_site(
+            self._spark_hook.spark_binary or "spark-submit",
+            {**os.environ, **self._env_vars},
+            properties_file=self.properties_file,
+            class_path=(self.driver_class_path or "").split(os.pathsep),
+        )
+        signature = sign(context, run.record.identity, snapshot, order_token)
+        preparation = prepare(protection, self._job, site, signature, snapshot)
+        self.hudi_defaults = dict(preparation.options)
+        for key, value in self.hudi_defaults.items():
+            if is_secret(key):
+                mask_secret(value)
+        return preparation
+
+    def _known_options(self, context: Context, run: TaskRun) -> dict[str, str]:
+        """Refuse what cannot run, before it stands in line; what is known of the job's options."""
+        preparation = self._prepare(context, run)
+        refuse_unproven(self._job, preparation.site)
+        self.log.info(lock_hook(self.lock_conn_id).check())
+        spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
+        return known_options(preparation.options, spark, self._table.properties() or {})
+
+    def _run_ours(
+        self, context: Context, preparation: Preparation, application: str, arguments: Sequence[str]
+    ) -> tuple[int, Reading]:
+        """Run a job of ours in the place of the user's; its exit code, and what its log tells."""
+        job = replace(self._job, application=application, arguments=tuple(arguments))
+        refuse_unproven(job, preparation.site)
+        log = DriverLog()
+        with prepared(job, preparation.options, preparation.site) as submission:
+            exit_code = self._submit(context, submission, Follower(log))
+        return exit_code, log.read(exit_code, committed=False)
