@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
 
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.line import Line
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_THREADS = 8
 _registry = threading.Lock()
-# Threads of their own for each connection: nobody waits for a lock service of others that is away.
-_threads: dict[str, ThreadPoolExecutor] = {}
-
-
-async def in_thread(
-    lock_conn_id: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
-) -> _T:
-    """Run a call that may wait for the lock service, off the event loop.
-
-    :param lock_conn_id: Airflow connection of the lock service.
-    :param call: what is called, with the arguments that follow.
-    """
-    with _registry:
-        if lock_conn_id not in _threads:
-            _threads[lock_conn_id] = ThreadPoolExecutor(_THREADS, f"hudi-lease-{lock_conn_id}")
-        threads = _threads[lock_conn_id]
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(
-        threads, lambda: context.run(call, *args, **kwargs)
-    )
 
 
 class _Shared:

@@ -12,6 +12,8 @@ from airflow_occ_provider.jobs.driver_process import DriverProcess
 from airflow_occ_provider.jobs.identity import new_identity
 
 RECORD_KEY = "hudi_write"
+INSTANTS_KEY = "hudi_instants"
+"""XCom of a writing task: the requested times of what its driver writes, as soon as it has told them."""
 _FORMAT = 1
 _ATTEMPTS_KEPT = 40
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,15 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     TableUnreadableError,
 )
-from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, Place, TaskRecord, TryKey, Waiting
+from airflow_occ_provider.jobs.record import (
+    INSTANTS_KEY,
+    RECORD_KEY,
+    Attempt,
+    Place,
+    TaskRecord,
+    TryKey,
+    Waiting,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -41,7 +49,7 @@ class TaskRun:
 
     def __init__(self, context: Context) -> None:
         self._store: Any = cast("Any", context).get("task_state_store")
-        ti = context["ti"]
+        ti = self._ti = context["ti"]
         self.now = TryKey(ti.try_number, ti.max_tries or 0)
         self.record = self._read()
 
@@ -61,6 +69,13 @@ class TaskRun:
     def keep(self, attempt: Attempt) -> None:
         """Write an attempt down."""
         self._save(self.record.with_attempt(attempt))
+
+    def tell_instants(self, instants: Sequence[str]) -> None:
+        """Tell the run's other tasks which writes are this one's; they ask again if that fails."""
+        try:
+            self._ti.xcom_push(key=INSTANTS_KEY, value=list(instants))
+        except (AirflowRuntimeError, OSError, EOFError) as error:
+            _log.warning("The instants were not told to other tasks: %s", error)
 
     def settle(self, attempt: Attempt) -> None:
         """Write down that nothing of an attempt can reach the table any more."""

@@ -51,6 +51,21 @@ class TableFolder:
         modified = found.modified  # may look at the file itself
         return Listing(found.names, lambda name: self.ask(f"{folder}/{name}", lambda _: modified(name)))
 
+    def times(self, folder: str) -> dict[str, int]:
+        """Return the epoch milliseconds at which each file of a folder was last written.
+
+        One listing; on a local disk a look at each file besides.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+
+        def times(path: str) -> dict[str, int]:
+            found = list_folder(self.file_system, path)
+            each = ((name, found.modified(name)) for name in found.names)
+            return {name: written for name, written in each if written is not None}
+
+        return self.ask(folder, times) or {}
+
     def below(self, folder: str) -> list[str]:
         """List all files below a folder, by their paths relative to it.
 

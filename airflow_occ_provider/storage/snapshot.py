@@ -156,9 +156,7 @@ class Snapshot:
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        found = self._folder.listing(".hoodie/.heartbeat")
-        ticks = ((name, found.modified(name)) for name in found.names if name.isdigit())
-        return {name: ticked for name, ticked in ticks if ticked is not None}
+        return heartbeats(self._folder)
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
         """Yield each rollback and restore of the active timeline with the instants that it names.
@@ -271,6 +269,16 @@ class Snapshot:
                 f"{self.path}/{self.timeline_folder}/{name} cannot be decoded: {error}",
                 remedy="read again; if it stays so, the file was damaged after Hudi had written it",
             ) from error
+
+
+def heartbeats(folder: TableFolder) -> Mapping[str, int]:
+    """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
+
+    :param folder: the table's files.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    ticks = folder.times(".hoodie/.heartbeat")
+    return {name: ticked for name, ticked in ticks.items() if name.isdigit()}
 
 
 def timeline_folder(properties: Mapping[str, str]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
+from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.triggers.earliest import until_earliest

@@ -11,7 +11,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
-from airflow_occ_provider.hooks.shared_line import in_thread, shared_line
+from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED

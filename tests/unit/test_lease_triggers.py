@@ -9,7 +9,8 @@ from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks import shared_line as shared
-from airflow_occ_provider.hooks.shared_line import in_thread
+from airflow_occ_provider.hooks import threads
+from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -250,7 +251,7 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
 
 def test_a_lock_service_that_is_away_holds_nobody_elses_up():
     async def both():
-        go_on, many = threading.Event(), range(3 * shared._THREADS)
+        go_on, many = threading.Event(), range(3 * threads._THREADS)
         stuck = [asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)) for _ in many]
         assert await asyncio.wait_for(in_thread("here", lambda: 7), PATIENCE_S) == 7
         go_on.set()

@@ -1,0 +1,145 @@
+"""One watch over a table's writers for everything in this process that waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage.watch import Sight, WriterWatch
+
+
+class Watched(NamedTuple):
+    """What is watched: who watches the same shares one look at it.
+
+    :param table: canonical base path of the table.
+    :param storage_conn_id: Airflow connection of its storage, or ``None``.
+    :param rule: how heartbeats are judged.
+    :param poll_s: seconds between two looks.
+    """
+
+    table: str
+    storage_conn_id: str | None
+    rule: HeartbeatRule
+    poll_s: float
+
+    @property
+    def service(self) -> str:
+        """The storage, whose answers are waited for in threads of its own."""
+        return f"{self.table.partition('://')[0]}-{self.storage_conn_id}"
+
+
+Seen = Sight | OccError
+"""A look; or why there is none: a ``TableUnreadableError`` may pass, any other ends the watch."""
+
+
+class Channel:
+    """Tells the newest of what was seen to everybody who waits for it."""
+
+    def __init__(self) -> None:
+        self.newest: Seen | None = None
+        self._next = asyncio.Event()
+
+    def tell(self, seen: Seen) -> None:
+        """Wake everybody."""
+        self.newest = seen
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def after(self, seen: Seen | None) -> Seen:
+        """Return what is newer than what the caller has seen, at once if there is something.
+
+        :param seen: what this returned last, ``None`` at first.
+        """
+        while self.newest is None or self.newest is seen:
+            await self._next.wait()
+        return self.newest
+
+
+class SharedWatch:
+    """The looks at one table, for all who wait for what they tell.
+
+    ``looks`` tells every look; ``changes`` those that show another fate of some writer than the last,
+    so that a thousand waiting triggers cost nothing while nothing happens.
+
+    :param watched: the table.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self.users = 0
+        self.looks = Channel()
+        self.changes = Channel()
+        self._watched = watched
+        # A context of its own: what is logged there belongs to none of the triggers.
+        self._polling = asyncio.create_task(self._poll(), context=contextvars.Context())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        self._polling.cancel()
+        await asyncio.gather(self._polling, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        loop, pause_s = asyncio.get_running_loop(), self._watched.poll_s
+        begun_s = loop.time()
+        # Tables that are watched since the same moment are not all looked at in the same moment.
+        next_s = begun_s + random.uniform(0, pause_s)  # noqa: S311 - no secret
+        watch: WriterWatch | None = None
+        while True:
+            try:
+                if watch is None:
+                    watch = await in_thread(self._watched.service, self._open)
+                self._tell(await in_thread(self._watched.service, watch.look))
+            except TableUnreadableError as error:
+                self._tell(error)
+            except OccError as error:
+                self._tell(error)
+                return
+            except Exception as error:  # noqa: BLE001 - raised where somebody waits
+                self._tell(OccError(f"{self._watched.table} cannot be watched: {error!r}"))
+                return
+            await asyncio.sleep(next_s - loop.time())
+            next_s = max(next_s + pause_s, loop.time())
+
+    def _open(self) -> WriterWatch:
+        table = open_table(self._watched.table, self._watched.storage_conn_id)
+        return WriterWatch(table, self._watched.rule)
+
+    def _tell(self, seen: Seen) -> None:
+        self.looks.tell(seen)
+        if _essence(seen) != _essence(self.changes.newest):
+            self.changes.tell(seen)
+
+
+def _essence(seen: Seen | None) -> object:
+    return seen.fates if isinstance(seen, Sight) else type(seen)
+
+
+_watches: dict[tuple[asyncio.AbstractEventLoop, Watched], SharedWatch] = {}
+
+
+@asynccontextmanager
+async def shared_watch(watched: Watched) -> AsyncIterator[SharedWatch]:
+    """Share the watch over a table; the last one who leaves ends it.
+
+    :param watched: the table.
+    """
+    key = (asyncio.get_running_loop(), watched)
+    if key not in _watches:
+        _watches[key] = SharedWatch(watched)
+    watch = _watches[key]
+    watch.users += 1
+    try:
+        yield watch
+    finally:
+        watch.users -= 1
+        if not watch.users:
+            if _watches.get(key) is watch:
+                del _watches[key]
+            await watch.stop()

@@ -1,0 +1,179 @@
+"""``HudiHeartbeatSensor``: waits for what becomes of a table's writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.triggers.base import StartTriggerArgs
+
+from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match
+from airflow_occ_provider.hudi.heartbeat import (
+    DEFAULT_INTERVAL_MS,
+    DEFAULT_TOLERABLE_MISSES,
+    HeartbeatRule,
+)
+from airflow_occ_provider.jobs.record import INSTANTS_KEY
+from airflow_occ_provider.storage.watch import WriterWatch
+from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, chosen_instants, told_writer
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class HudiHeartbeatSensor(BaseSensorOperator):
+    """Wait until the writers of a table have come to some fate; by default until none beats any more.
+
+    Dead is who Hudi's lazy cleaner would call dead, given the same interval and misses. The result
+    is a list of the writers: ``instant``, ``action``, ``fate``, ``last_tick_ms``.
+
+    :param table: base path of the table. (templated)
+    :param instants: requested times of the writes to watch; by default all that are pending. (templated)
+    :param writer_task_id: id of a ``HudiWriteOperator`` of the same run whose own writes to watch
+        instead. (templated)
+    :param until: the fates to wait for: ``"alive"``, ``"late"``, ``"dead"``, ``"committed"``,
+        ``"rolled_back"``, ``"gone"``.
+    :param match: ``"all"`` to wait for all of the writers, ``"any"`` for one of them.
+    :param storage_conn_id: Airflow connection of the table's storage; by default the credentials that
+        the worker, or the triggerer, itself has. (templated)
+    :param interval_ms: ``hoodie.client.heartbeat.interval_in_ms`` of the table's writers.
+    :param tolerable_misses: ``hoodie.client.heartbeat.tolerable.misses`` of the table's writers.
+    :param poke_interval: seconds between two looks; by default a quarter of the interval.
+    :param deferrable: whether to wait in the triggerer, where one look serves all that watch a table.
+    :param start_from_trigger: whether to begin there, without a worker slot at all; with
+        ``deferrable``.
+    """
+
+    template_fields: Sequence[str] = ("table", "instants", "writer_task_id", "storage_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"instants": "json"}
+    ui_color = "#d6ecf7"
+    start_trigger_args: StartTriggerArgs | None = StartTriggerArgs(
+        trigger_cls=f"{HudiHeartbeatTrigger.__module__}.{HudiHeartbeatTrigger.__qualname__}",
+        next_method="execute_complete",
+    )
+    start_from_trigger = False
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        instants: str | Sequence[str] | None = None,
+        writer_task_id: str | None = None,
+        until: Sequence[Fate | str] = ENDED,
+        match: Match | str = Match.ALL,
+        storage_conn_id: str | None = None,
+        interval_ms: int = DEFAULT_INTERVAL_MS,
+        tolerable_misses: int = DEFAULT_TOLERABLE_MISSES,
+        poke_interval: float | timedelta | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        start_from_trigger: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval or interval_ms / 4000, **kwargs)
+        self.table = table
+        self.instants = instants
+        self.writer_task_id = writer_task_id
+        self.until = until
+        self.match = match
+        self.storage_conn_id = storage_conn_id
+        self.interval_ms = interval_ms
+        self.tolerable_misses = tolerable_misses
+        self.deferrable = deferrable
+        self.start_from_trigger = start_from_trigger and deferrable
+        self._awaited = awaited(until, match)
+        if self.start_from_trigger and self.start_trigger_args:
+            _, arguments = self._trigger.serialize()
+            self.start_trigger_args = replace(
+                self.start_trigger_args,
+                trigger_kwargs=arguments,
+                timeout=timedelta(seconds=self.timeout),
+            )
+
+    def execute(self, context: Context) -> Any:
+        """Look at once; then wait here, or in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        looked = self.poke(context)
+        if not looked.is_done:
+            self.defer(
+                trigger=self._trigger,
+                method_name=self.execute_complete.__name__,
+                timeout=timedelta(seconds=self.timeout),
+            )
+        return looked.xcom_value
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the writers that the trigger tells of.
+
+        :raises OccError: if the table cannot be watched.
+        """
+        if event["status"] == "error":
+            raise OccError(event["message"])
+        writers: list[dict[str, Any]] = event["writers"]
+        self._tell(writers)
+        return writers
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table; one that cannot be read is asked again."""
+        own = self.writer_task_id and context["ti"].xcom_pull(
+            task_ids=self.writer_task_id, key=INSTANTS_KEY
+        )
+        if self.writer_task_id and not own:
+            self.log.info("Task %s has not told an instant yet.", self.writer_task_id)
+            return PokeReturnValue(is_done=False)
+        wanted = chosen_instants(own or self.instants)
+        try:
+            sight = self._watch.look()
+            writers = list(sight.pending.values() if wanted is None else map(sight.writer, wanted))
+        except TableUnreadableError as error:
+            self.log.warning("The table cannot be read, asking again: %s", error)
+            return PokeReturnValue(is_done=False)
+        reached = self._awaited.reached(writers)
+        if reached is None:
+            self._tell([told_writer(writer) for writer in writers])
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=[told_writer(writer) for writer in reached])
+
+    def _tell(self, writers: Sequence[Mapping[str, Any]]) -> None:
+        told = ", ".join(f"{writer['instant']} is {writer['fate']}" for writer in writers)
+        self.log.info("%s", told or "No write is pending.")
+
+    @cached_property
+    def _watch(self) -> WriterWatch:
+        rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
+        return WriterWatch(open_table(self.table, self.storage_conn_id), rule)
+
+    @property
+    def _trigger(self) -> HudiHeartbeatTrigger:
+        return HudiHeartbeatTrigger(
+            table=self.table,
+            storage_conn_id=self.storage_conn_id,
+            instants=self.instants,
+            writer_task_id=self.writer_task_id,
+            until=self._awaited.until,
+            match=self._awaited.match,
+            poll_s=self.poke_interval,
+            interval_ms=self.interval_ms,
+            tolerable_misses=self.tolerable_misses,
+        )
+
+
+def awaited(until: Sequence[Fate | str], match: Match | str) -> Awaited:
+    """Return the fates to wait for.
+
+    :raises ConfigurationError: if there is no such fate, or no such way to match.
+    """
+    try:
+        return Awaited(tuple(map(Fate, until)), Match(match))
+    except ValueError as error:
+        raise ConfigurationError(
+            "until, match",
+            str(error),
+            remedy=f"use {', '.join(Fate)}; and {' or '.join(Match)}",
+        ) from error
