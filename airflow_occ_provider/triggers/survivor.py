@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from functools import cached_property
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.shared_watch import Seen, Watched, shared_watch
+from airflow_occ_provider.hudi.fate import Writer
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.survivor import Look
+from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.triggers.earliest import until_earliest
 
 _SLOWEST_POLL_S = 10.0
@@ -65,36 +65,36 @@ class HudiSurvivorTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again, in a thread, and tell once."""
-        poll_s, begun_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000), time.monotonic()
-        while True:
-            if self._now_ms() >= self.until_ms and await self._is_quiet():
-                await until_earliest(begun_s)
-                yield TriggerEvent({"status": "ended"})
-                return
-            if self._now_ms() >= self.deadline_ms:
-                yield TriggerEvent({"status": "timeout"})
-                return
-            await asyncio.sleep(poll_s)
-
-    async def _is_quiet(self) -> bool:
-        if not self.instants:
-            return True
+        """Look again and again, and tell once."""
+        begun_s = time.monotonic()
         try:
-            return not await asyncio.to_thread(self._live)
-        except TableUnreadableError as error:
-            self.log.warning("The table cannot be read, asking again: %s", error)
-            return False
+            async with asyncio.timeout(self.deadline_ms / 1000 - time.time()):
+                await asyncio.sleep(self.until_ms / 1000 - time.time())
+                if self.instants:
+                    await self._quiet()
+        except TimeoutError:
+            yield TriggerEvent({"status": "timeout"})
+            return
+        await until_earliest(begun_s)
+        yield TriggerEvent({"status": "ended"})
 
-    def _live(self) -> tuple[str, ...]:
+    async def _quiet(self) -> None:
+        """Return when none of the instants beats any more."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
-        return Look.at(self._hook.snapshot(), self._now_ms(), rule).live(self.instants, self.ended_ms)
+        poll_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000)
+        watched = Watched(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
+        async with shared_watch(watched) as watch:
+            seen: Seen | None = None
+            while True:
+                seen = await watch.looks.after(seen)
+                if isinstance(seen, TableUnreadableError):
+                    self.log.warning("The table cannot be read, asking again: %s", seen)
+                elif isinstance(seen, OccError):
+                    raise seen
+                elif not any(self._beats(seen.pending.get(instant)) for instant in self.instants):
+                    return
 
-    @cached_property
-    def _hook(self) -> HudiTableHook:
-        """It keeps the last look, so that a poll costs one listing and what is new."""
-        return HudiTableHook(self.table, self.storage_conn_id)
-
-    @staticmethod
-    def _now_ms() -> int:
-        return round(time.time() * 1000)
+    def _beats(self, writer: Writer | None) -> bool:
+        if writer is None or not writer.fate.beating:
+            return False
+        return not (self.ended_ms and (writer.last_ms or 0) > self.ended_ms)
