@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
@@ -34,6 +34,13 @@ class Watched(NamedTuple):
     def service(self) -> str:
         """The storage, whose answers are waited for in threads of its own."""
         return f"{self.table.partition('://')[0]}-{self.storage_conn_id}"
+
+    def open(self) -> WriterWatch:
+        """Return a watch of one's own over it.
+
+        :raises ConfigurationError: if no installed provider has a file system for the storage.
+        """
+        return WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
 
 
 Seen = Sight | OccError
@@ -66,8 +73,8 @@ class Channel:
 class SharedWatch:
     """The looks at one table, for all who wait for what they tell.
 
-    ``looks`` tells every look; ``changes`` those that show another fate of some writer than the last,
-    so that a thousand waiting triggers cost nothing while nothing happens.
+    ``looks`` tells every look; ``changes`` those that show another fate of some writer, or another
+    timeline, than the last, so that a thousand waiting triggers cost nothing while nothing happens.
 
     :param watched: the table.
     """
@@ -77,8 +84,7 @@ class SharedWatch:
         self.looks = Channel()
         self.changes = Channel()
         self._watched = watched
-        # A context of its own: what is logged there belongs to none of the triggers.
-        self._polling = asyncio.create_task(self._poll(), context=contextvars.Context())
+        self._polling = asyncio.create_task(self._poll())
 
     async def stop(self) -> None:
         """Look no more."""
@@ -94,8 +100,8 @@ class SharedWatch:
         while True:
             try:
                 if watch is None:
-                    watch = await in_thread(self._watched.service, self._open)
-                self._tell(await in_thread(self._watched.service, watch.look))
+                    watch = await in_thread(self._watched.service, self._watched.open)
+                self._tell(await in_thread(self._watched.service, self._look, watch))
             except TableUnreadableError as error:
                 self._tell(error)
             except OccError as error:
@@ -105,11 +111,13 @@ class SharedWatch:
                 self._tell(OccError(f"{self._watched.table} cannot be watched: {error!r}"))
                 return
             await asyncio.sleep(next_s - loop.time())
-            next_s = max(next_s + pause_s, loop.time())
+            # After a halt all tables are late; each keeps its own place in the period all the same.
+            next_s += pause_s * (1 + max(0.0, loop.time() - next_s) // pause_s)
 
-    def _open(self) -> WriterWatch:
-        table = open_table(self._watched.table, self._watched.storage_conn_id)
-        return WriterWatch(table, self._watched.rule)
+    def _look(self, watch: WriterWatch) -> Sight:
+        sight = watch.look()
+        metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
+        return sight
 
     def _tell(self, seen: Seen) -> None:
         self.looks.tell(seen)
@@ -118,7 +126,7 @@ class SharedWatch:
 
 
 def _essence(seen: Seen | None) -> object:
-    return seen.fates if isinstance(seen, Sight) else type(seen)
+    return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Sight) else type(seen)
 
 
 _watches: dict[tuple[asyncio.AbstractEventLoop, Watched], SharedWatch] = {}

@@ -71,6 +71,12 @@ class Admission:
             self._log.info("%s", told(status))
         return ticket, status
 
+    @property
+    def waited_s(self) -> float:
+        """The seconds since this try stood in line first, whichever process it was in."""
+        place = self._run.record.place
+        return (now_ms() - place.since_ms) / 1000 if place else 0.0
+
     def wait(self, ticket: Ticket, status: Status) -> HudiAdmissionTrigger:
         """Return the trigger that waits for our turn; the place is claimed until it runs.
 

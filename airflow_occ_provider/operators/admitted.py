@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.keeper import Consequence, Keeper
@@ -114,6 +116,10 @@ class AdmittedOperator(SparkAttemptOperator):
         return None if self.scope is None else named("scope", self.scope)
 
     @property
+    def _work(self) -> metrics.Work:
+        return metrics.Work(self.dag_id, self.task_id, self.table)
+
+    @property
     def _claim(self) -> Claim:
         return Claim(canonical_table(self.table), self._partitions, self.key_safe, self.reads_table)
 
@@ -159,6 +165,8 @@ class AdmittedOperator(SparkAttemptOperator):
                     trigger=admission.wait(ticket, status),
                     method_name=self.execute_after_admission.__name__,
                 )
+            metrics.queue_wait(self._work, admission.waited_s)
+            held_s = time.monotonic()
             keeper = Keeper(service, ticket, admission.terms.ttl_ms, self._on_lost(is_fenced))
             try:
                 with keeper:
@@ -166,13 +174,14 @@ class AdmittedOperator(SparkAttemptOperator):
             finally:
                 # Where only the lease keeps others away, it outlives a driver that does not end.
                 if is_fenced or self._driver is None or self._driver_ended:
-                    self._leave_line(service, ticket)
+                    self._leave_line(service, ticket, held_s)
         finally:
             service.close()
 
-    def _leave_line(self, service: LeaseService, ticket: Ticket) -> None:
+    def _leave_line(self, service: LeaseService, ticket: Ticket, held_s: float) -> None:
         try:
-            service.release(ticket)
+            if service.release(ticket):
+                metrics.lease_age(self._work, time.monotonic() - held_s)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 

@@ -12,13 +12,14 @@ from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun, is_dag_test
+from airflow_occ_provider.operators.task_run import TaskRun, is_dag_test, now_ms
 from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
@@ -142,7 +143,10 @@ class HudiLeaseOperator(BaseOperator):
                 )
             service.renew(ticket, admission.terms.claim_ttl_ms)
         run.succeed()
-        return ticket.to_json()
+        tables = sorted({scope.table for scope in self._scopes})
+        for table in tables:
+            metrics.queue_wait(metrics.Work(self.dag_id, self.task_id, table), admission.waited_s)
+        return {**ticket.to_json(), "tables": tables, "held_ms": now_ms()}
 
     @property
     def _scopes(self) -> list[Scope]:
@@ -294,7 +298,15 @@ class HudiReleaseLeaseOperator(BaseOperator):
                 remedy="look in the keeper's log when it was lost; others may have written since",
             )
             raise AirflowFailException(str(lost))
+        if released:
+            self._tell_age()
         self.log.info("The lease was released." if released else "The lease had been released before.")
+
+    def _tell_age(self) -> None:
+        """Tell how old the lease became; a ticket of an earlier release does not say."""
+        held_s = (now_ms() - self.ticket.get("held_ms", 0)) / 1000
+        for table in self.ticket.get("tables", ()):
+            metrics.lease_age(metrics.Work(self.dag_id, self.task_id, table), held_s)
 
 
 def _release(lock_conn_id: str, ticket: Mapping[str, Any]) -> bool:
