@@ -10,6 +10,7 @@
     ├── AdmissionTimeoutError     retry no,  committed no       waited for a lease for too long
     ├── StateStoreError           retry yes, committed unknown  Airflow did not take the task's record
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
+    ├── WriterAliveError          retry no,  committed no       a writer that should be cleaned lives
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
     │   ├── NotHudiTableError         retry no    the path holds no Hudi table
     │   ├── UnknownTableVersionError  retry no    the table is newer than what we can read
@@ -93,10 +94,14 @@ class StateStoreError(OccError):
 
 
 class FenceError(OccError):
-    """The lazy clean that should roll an earlier driver's instant back failed; nothing was run."""
+    """A lazy clean failed, such as one that should roll an earlier driver's instant back."""
 
     retry = True
     committed = None
+
+
+class WriterAliveError(OccError):
+    """A writer that should be cleaned still lives at the end of the wait; nothing was cleaned."""
 
 
 class TableUnreadableError(OccError):

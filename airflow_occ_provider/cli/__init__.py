@@ -38,6 +38,10 @@ _LOCK_KEY = Arg(
 )
 _ANY_TABLE = Arg(("table",), nargs="?", default=None, help="Base path of the table; default: all tables")
 _ID = Arg(("--id",), required=True, help="Id of the request, as airflow hudi leases list shows it")
+_INTERVAL = Arg(
+    ("--heartbeat-interval-ms",), type=int, default=60_000, help="The writers' heartbeat interval"
+)
+_MISSES = Arg(("--tolerable-misses",), type=int, default=2, help="The writers' tolerable misses")
 _YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
 _READS = "airflow_occ_provider.cli.table"
 
@@ -53,6 +57,7 @@ def get_cli_commands() -> list[GroupCommand]:
                 _timeline(),
                 _writers(),
                 _conflicts(),
+                _ghosts(),
                 _attempts(),
                 _locks(),
                 _leases(),
@@ -101,6 +106,18 @@ def _conflicts() -> ActionCommand:
         "certain, possible or none, with the rival and the file groups that both touch.",
         func=lazy_load_command(f"{_READS}.conflicts"),
         args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
+    )
+
+
+def _ghosts() -> ActionCommand:
+    return ActionCommand(
+        name="ghosts",
+        help="Show what dead writers left in a Hudi table, and what to do about it",
+        description="Show the pending writes of a Hudi table with the time until Hudi's lazy clean "
+        "counts them as dead, and the markers, heartbeats and data files that no procedure of Hudi's "
+        "removes: each with its proof and its remedy. Nothing is deleted.",
+        func=lazy_load_command("airflow_occ_provider.cli.ghosts.ghosts"),
+        args=(_TABLE, _INTERVAL, _MISSES, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
 
 

@@ -1,8 +1,8 @@
-"""The audit of a commit: are its files still there, and if not, who took them."""
+"""The audit of commits: are their files still there, and if not, who took them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import DataLossError
@@ -56,14 +56,45 @@ def audit(
     :param snapshot: one that shows the commit completed.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    missing = _absent(snapshot, metadata.paths)
-    later = table.snapshot(snapshot)
-    if missing:
-        missing = _unexplained(later, missing)
-    culprit = _taker(later, instant) or _deleter(later, missing)
-    if culprit is None and not missing:
-        return None
-    return Loss(instant.time, culprit, missing, len(metadata.paths))
+    (loss,) = _losses(table, snapshot, [(instant, metadata)], _unexplained)
+    return loss if loss.culprit or loss.missing else None
+
+
+def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
+    """Look whether all completed writes of the active timeline still have their files.
+
+    Costs one listing per partition that they wrote. What an archived clean deleted is told by the
+    file group alone: a younger write before the oldest clean that is left took its place.
+
+    :returns: those whose files are gone without a reason, oldest first.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    writes = ((one, snapshot.commit(one)) for one in snapshot.timeline.completed_writes())
+    commits = [(one, metadata) for one, metadata in writes if metadata]
+    losses = _losses(table, snapshot, commits, _unexplained_by_history)
+    return tuple(loss for loss in losses if loss.missing)
+
+
+def _losses(
+    table: HudiTable,
+    snapshot: Snapshot,
+    commits: Sequence[tuple[Instant, CommitMetadata]],
+    unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
+) -> list[Loss]:
+    present: dict[str, frozenset[str]] = {}
+    for partition in {_partition(path) for _, metadata in commits for path in metadata.paths}:
+        present[partition] = snapshot.data_files(partition)
+    absent = [
+        tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
+        for _, metadata in commits
+    ]
+    later = table.snapshot(snapshot)  # a clean that went on meanwhile has been planned by now
+    losses = []
+    for (instant, metadata), gone in zip(commits, absent, strict=True):
+        missing = unexplained(later, instant, gone) if gone else ()
+        culprit = _taker(later, instant) or _deleter(later, missing)
+        losses.append(Loss(instant.time, culprit, missing, len(metadata.paths)))
+    return losses
 
 
 def built_upon(snapshot: Snapshot, time: str) -> Instant | None:
@@ -85,23 +116,42 @@ def _touched(snapshot: Snapshot, write: Instant) -> frozenset[FileGroup]:
     return told.file_groups | told.replaced if told else frozenset()
 
 
-def _absent(snapshot: Snapshot, paths: Iterable[str]) -> tuple[str, ...]:
-    by_partition: dict[str, list[str]] = {}
-    for path in paths:
-        by_partition.setdefault(path.rpartition("/")[0], []).append(path)
+def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:
+    cleaned = _deleted(snapshot, "clean")
+    return tuple(path for path in missing if _name(path) not in cleaned)
+
+
+def _unexplained_by_history(
+    snapshot: Snapshot, commit: Instant, missing: tuple[str, ...]
+) -> tuple[str, ...]:
+    left = _unexplained(snapshot, commit, missing)
+    if not left or not snapshot.has_history():
+        return left
+    superseded, rolled_back = _superseded(snapshot, commit), _deleted(snapshot, "rollback")
     return tuple(
-        path
-        for partition, written in by_partition.items()
-        for present in [snapshot.data_files(partition)]
-        for path in written
-        if _name(path) not in present
+        path for path in left if _file_group(path) not in superseded or _name(path) in rolled_back
     )
 
 
-def _unexplained(snapshot: Snapshot, missing: tuple[str, ...]) -> tuple[str, ...]:
-    cleans = (instant for instant in snapshot.timeline if instant.action == "clean")
-    cleaned = frozenset[str]().union(*map(snapshot.deleted_names, cleans))
-    return tuple(path for path in missing if _name(path) not in cleaned)
+def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroup]:
+    """Return the file groups of which an archived clean may have removed what a commit wrote."""
+    cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
+    oldest = min(cleans, default=None)
+    younger = (
+        snapshot.commit(one)
+        for one in snapshot.timeline.completed_writes()
+        if one.time > commit.time and (oldest is None or one.time < oldest)
+    )
+    return frozenset(
+        group
+        for metadata in filter(None, younger)
+        for group in (*map(_file_group, filter(_is_base_file, metadata.paths)), *metadata.replaced)
+    )
+
+
+def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
+    instants = (instant for instant in snapshot.timeline if instant.action == action)
+    return frozenset[str]().union(*map(snapshot.deleted_names, instants))
 
 
 def _taker(snapshot: Snapshot, commit: Instant) -> Instant | None:
@@ -122,3 +172,15 @@ def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _partition(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _is_base_file(path: str) -> bool:
+    return not _name(path).startswith(".")
+
+
+def _file_group(path: str) -> FileGroup:
+    return _partition(path), _name(path).removeprefix(".").partition("_")[0]

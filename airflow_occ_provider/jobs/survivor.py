@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.record import Attempt, Waiting
+from airflow_occ_provider.storage.residue import uncommitted_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -147,14 +148,9 @@ def dangling(attempts: Iterable[Attempt], snapshot: Snapshot) -> tuple[Dangling,
     oldest = min((one.time for one in completed), default="")
     found = []
     for time in fenced:
-        markers = () if snapshot.timeline.find(time) else snapshot.markers(time)
-        names = sorted(
-            f"{one.partition}/{one.data_file}".lstrip("/")
-            for one in markers
-            if one.data_file in snapshot.data_files(one.partition)
-        )
+        names = () if snapshot.timeline.find(time) else uncommitted_files(snapshot, time)
         if names:
-            found.append(Dangling(time, tuple(names), time < oldest))
+            found.append(Dangling(time, names, time < oldest))
     return tuple(found)
 
 

@@ -68,6 +68,7 @@ final class Writer(base: String, patienceMs: Long) {
     case Writer.Inflight() =>
       inflight = true
       stand("inflight")
+    case Writer.Completed() => stand("completed")
     case _ =>
   }
 
@@ -85,6 +86,7 @@ object Writer {
   private val Requested = """(\d{17}\.\w+)\.requested""".r
   private val BeforeInflight = """\d{17}(?:\.\w+)?\.inflight(?:\..+)?""".r
   private val Inflight = """\d{17}(?:\.\w+)?\.inflight""".r
+  private val Completed = """\d{17}_\d{17}\.\w*commit""".r
 }
 
 /** The writers of this JVM by the thread that they run on. */

@@ -38,21 +38,27 @@ _SETTINGS = {
 
 
 def compile_latches(hudi: str) -> Path:
-    """Return the folder of the latches' classes, compiled against a release of Hudi.
+    """Return the folder of the latches' classes, compiled against a release of Hudi."""
+    return compile_scala(_SOURCE, hudi)
+
+
+def compile_scala(source: Path, hudi: str) -> Path:
+    """Return the folder of a source's classes, compiled against a release of Hudi.
 
     The Scala compiler is the one among PySpark's jars: the JRE has no ``javac``.
 
+    :param source: the Scala file.
     :param hudi: the release.
     """
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
-    classes = cache_folder() / f"differential-{digest}-{hudi}"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    classes = cache_folder() / f"{source.parent.name}-{digest}-{hudi}"
     if not (classes / "COMPILED").is_file():
         classes.mkdir(parents=True, exist_ok=True)
         jars = pyspark_home() / "jars"
         path = os.pathsep.join([str(find_bundle(hudi)), *map(str, jars.glob("*.jar"))])
         command = [
             *(str(find_java_home() / "bin" / "java"), "-cp", f"{jars}/*", "scala.tools.nsc.Main"),
-            *("-nowarn", "-d", str(classes), "-classpath", path, str(_SOURCE)),
+            *("-nowarn", "-d", str(classes), "-classpath", path, str(source)),
         ]
         subprocess.run(command, check=True, timeout=_COMPILE_TIMEOUT_S)
         (classes / "COMPILED").touch()

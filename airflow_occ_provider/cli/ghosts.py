@@ -1,0 +1,55 @@
+"""``airflow hudi ghosts``: what dead writers left in a table, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from airflow.cli.simple_table import AirflowConsole
+
+from airflow_occ_provider.cli.table import told_plainly
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
+
+_NOTHING = "Nothing is pending, and nothing is left."
+
+
+@told_plainly
+def ghosts(args: argparse.Namespace) -> None:
+    """Print the pending writes, then what is left of others."""
+    described = _described(args)
+    if args.output == "json":
+        print(json.dumps(described, indent=2))
+    elif described:
+        AirflowConsole().print_as_table(list(map(_row, described)))
+    else:
+        print(_NOTHING)
+
+
+def _described(args: argparse.Namespace) -> list[dict[str, Any]]:
+    rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
+    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
+    cleaning, sight = foresee(table, rule)
+    pending = [
+        {
+            **pending_residue(sight, writer).to_json(),
+            "fate": writer.fate.value,
+            "dead_in_ms": max(0, writer.margin_ms or 0),
+        }
+        for writer in sight.pending.values()
+    ]
+    left = [{**one.to_json(), "fate": None, "dead_in_ms": None} for one in cleaning.left]
+    return [*pending, *left]
+
+
+def _row(described: dict[str, Any]) -> dict[str, str]:
+    dead_in_ms = described["dead_in_ms"]
+    return {
+        "what": described["kind"],
+        "instant": described["instant"],
+        "dead in": "-" if dead_in_ms is None else f"{dead_in_ms / 1000:.0f} s",
+        "proof": described["proof"],
+        "remedy": described["remedy"],
+    }

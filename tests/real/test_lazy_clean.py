@@ -1,0 +1,257 @@
+"""Real Spark, Hudi and ZooKeeper: writers killed in each phase, and what a lazy clean makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.hudi.fate import Fate
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.residue import Kind
+from airflow_occ_provider.jobs.cleaning import foresee, verify
+from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.watch import WriterWatch
+from airflow_occ_provider.storage.writers import pending_writers
+from tests.differential.session import compile_latches
+from tests.rows import count_rows
+from tests.writers import Writer, has_markers, inflight, wait_for
+
+pytestmark = pytest.mark.real
+
+# What no procedure of Hudi's removes: markers that its archival or a call does, and heartbeats.
+LEFT = {
+    "requested": (),
+    "inflight": (),
+    "markers": (".hoodie/metadata/.hoodie/.heartbeat/{}",),
+    "completed": (".hoodie/.temp/{}", ".hoodie/.heartbeat/{}"),
+}
+PHASES = tuple(LEFT)
+JOBS = Path(__file__).parents[1] / "jobs"
+RULE = HeartbeatRule(1000, 5)
+HUDI_OPTIONS = {
+    "hoodie.client.heartbeat.interval_in_ms": RULE.interval_ms,
+    "hoodie.client.heartbeat.tolerable.misses": RULE.tolerable_misses,
+    "hoodie.write.lock.zookeeper.session_timeout_ms": 4000,
+}
+SPARK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.ui.enabled": "false",
+}
+OLD, NEW = Counter(map(str, range(20))), Counter(map(str, range(30)))
+
+
+class Cleaner:
+    """One long-lived protected driver that cleans."""
+
+    def __init__(self, stack, folder):
+        folder.mkdir()
+        self.folder, self.number, self.slowest_s = folder, 0, 0.0
+        conf = {**SPARK, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+        conf["spark.sql.catalogImplementation"] = "in-memory"
+        job = JOBS / "lazy_cleaner.py"
+        arguments = (str(folder),)
+        self.driver = Writer(
+            *(stack, folder / "none", arguments), conf=conf, hudi_options=HUDI_OPTIONS, application=job
+        )
+
+    def clean(self, path):
+        begun_s = time.monotonic()
+        self.ask(clean=str(path))
+        self.slowest_s = max(self.slowest_s, time.monotonic() - begun_s)
+
+    def ask(self, **order):
+        self.number += 1
+        path = self.folder / f"{self.number}.order"
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(order))
+        draft.rename(path)
+        answer = path.with_suffix(".answer")
+        wait_for(f"the answer to {order}", answer.exists, self.driver)
+        told = json.loads(answer.read_text())
+        assert told["error"] is None, told["error"]
+        return told["answer"]
+
+
+class Reader(threading.Thread):
+    """Counts the rows of all tables again and again."""
+
+    def __init__(self, tables):
+        super().__init__(daemon=True)
+        self.tables, self.looks, self.wrong, self.over = tables, 0, [], threading.Event()
+
+    def run(self):
+        while not self.over.is_set():
+            for phase, table in self.tables.items():
+                try:
+                    seen = count_rows(table)
+                except Exception as error:  # noqa: BLE001 - what a reader meets is the finding
+                    self.wrong.append((phase, repr(error)))
+                    continue
+                if seen != (NEW if phase == "completed" else OLD):
+                    self.wrong.append((phase, seen))
+            self.looks += 1
+            self.over.wait(0.1)
+
+
+@pytest.fixture
+def cleaner(hudi_stack, tmp_path):
+    cleaner = Cleaner(hudi_stack, tmp_path / "orders")
+    cleaner.driver.start()
+    yield cleaner
+    (cleaner.folder / "stop").touch()
+    cleaner.driver.wait()
+
+
+def killed_writers(stack, folder):
+    """Four tables, in each of which one writer was killed in another phase, all in one moment."""
+    gate = folder / "gate"
+    gate.mkdir()
+    tables = {phase: folder / phase for phase in PHASES}
+    conf = {
+        **SPARK,
+        "spark.driver.extraClassPath": str(compile_latches(stack.hudi_version)),
+        "spark.hadoop.fs.file.impl": "differential.LatchedFileSystem",
+    }
+    arguments = (str(gate), *map(str, list(tables.values())[1:]))
+    writer = Writer(
+        *(stack, tables["requested"], arguments, True, HUDI_OPTIONS),
+        conf=conf,
+        retire=False,
+        application=JOBS / "phased_writes.py",
+    ).start()
+    wait_for("the writers stand", (gate / "completed.reached").exists, writer)
+    (instant,) = inflight(tables["markers"])
+    wait_for("the markers", lambda: has_markers(tables["markers"], instant), writer)
+    writer.kill()
+    writer.wait()
+    return tables
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def ghost(table):
+    """The requested time of the last write."""
+    return max(name[:17] for name in names(table / ".hoodie" / "timeline") if name[0].isdigit())
+
+
+def reached(table, instant):
+    """How far the killed writer had come, by what it left."""
+    metadata = table / ".hoodie"
+    endings = {name[17:] for name in names(metadata / "timeline") if name.startswith(instant)}
+    assert instant in names(metadata / ".heartbeat")
+    is_marked = has_markers(table, instant)
+    if any(ending.startswith("_") for ending in endings):
+        return "completed" if is_marked else "cleaned up"
+    return "markers" if is_marked else "inflight" if ".inflight" in endings else "requested"
+
+
+def traces(table, instant):
+    """What the metadata folder holds of an instant, in the table and in its metadata table."""
+    metadata = table / ".hoodie"
+    found = (
+        path.relative_to(metadata) for path in metadata.rglob("*") if not path.name.endswith(".crc")
+    )
+    return {str(path) for path in found if path.name.startswith(instant)}
+
+
+def test_after_the_tolerance_and_not_before_hudi_cleans_what_we_call_dead(hudi_stack, tmp_path, cleaner):
+    tables = killed_writers(hudi_stack, tmp_path)
+    wait_for("the cleaner", (cleaner.folder / "ready").exists, cleaner.driver)
+    reader = Reader(tables)
+    reader.start()
+    for phase, path in tables.items():
+        outlives_its_tolerance(cleaner, phase, path)
+    reader.over.set()
+    reader.join(30)
+    assert reader.wrong == []
+    assert reader.looks > 20
+    for phase, path in tables.items():
+        assert Counter(cleaner.ask(count=str(path))) == (NEW if phase == "completed" else OLD)
+
+
+def outlives_its_tolerance(cleaner, phase, path):
+    table, instant = HudiTable(str(path)), ghost(path)
+    assert reached(path, instant) == phase
+    expires_s = leaves_alone_before(cleaner, path, instant)
+    told = fates_around(table, instant, expires_s)
+    if phase == "completed":
+        assert told == ({Fate.COMMITTED}, {Fate.COMMITTED})
+        assert pending_writers(table, table.snapshot(), RULE) == ()
+    else:
+        assert Fate.LATE in told[0] <= {Fate.ALIVE, Fate.LATE}
+        assert told[1] == {Fate.DEAD}
+        assert [one.live for one in pending_writers(table, table.snapshot(), RULE)] == [False]
+    shown = {f".hoodie/{name}" for name in traces(path, instant)}
+    _, before = foresee(table, RULE)
+    cleaner.clean(path)
+    cleaning = verify(table, RULE, before)
+    assert cleaning.losses == ()
+    left = {one.path for one in cleaning.left}
+    assert left == {name.format(instant) for name in LEFT[phase]} & shown
+    if phase == "completed":
+        assert cleaning.rolled_back == cleaning.dead == ()
+        removes_its_markers(cleaner, table, cleaning)
+    else:
+        assert cleaning.rolled_back == cleaning.dead == (instant,)
+        assert {f".hoodie/{name}" for name in traces(path, instant)} == left
+        assert list(path.glob(f"*/*{instant}*")) == []
+
+
+def removes_its_markers(cleaner, table, cleaning):
+    """The remedy that was told for them does what it says."""
+    (remedy,) = (one.remedy for one in cleaning.left if one.kind is Kind.MARKERS)
+    cleaner.ask(sql=f"CREATE TABLE t USING hudi LOCATION '{table.path}'")
+    cleaner.ask(sql=remedy[remedy.index("CALL ") :])
+    assert Kind.MARKERS not in {one.kind for one in residues(table, RULE)}
+
+
+def leaves_alone_before(cleaner, path, instant):
+    """Have a clean run and end just before the tolerance; the moment at which that is over."""
+    if not cleaner.slowest_s:
+        beat(path, instant, 240)
+        cleaner.ask(clean=str(path))  # the first one loads what the others need
+        cleaner.clean(path)
+    expires_s = beat(path, instant, 1.5 + 3 * cleaner.slowest_s)
+    shown = traces(path, instant)
+    cleaner.clean(path)
+    assert time.time() < expires_s, "the clean did not end in time"
+    assert traces(path, instant) == shown
+    return expires_s
+
+
+def beat(path, instant, left_s):
+    """Have a killed writer's last tick expire in so many seconds: Hudi looks at its time alone."""
+    expires_s = time.time() + left_s
+    last_s = expires_s - RULE.interval_ms * RULE.tolerable_misses / 1000
+    os.utime(path / ".hoodie" / ".heartbeat" / instant, (last_s, last_s))
+    return expires_s
+
+
+def fates_around(table, instant, expires_s):
+    """What the looks told that ended before a moment, and what the first one after it tells."""
+    watch, before = WriterWatch(table, RULE), set()
+    while True:
+        begun_s = time.time()
+        fate = watch.look().writer(instant).fate
+        if begun_s > expires_s + 0.002:  # heartbeats are told in milliseconds
+            return before, {fate}
+        if time.time() < expires_s:
+            before.add(fate)
+        time.sleep(0.01)

@@ -1,0 +1,255 @@
+"""What is left of dead writers: found on tables made by hand, and told with proof and remedy."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.errors import DataLossError
+from airflow_occ_provider.hudi.fate import Fate
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.audit import audit_table
+from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
+from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.watch import WriterWatch
+from tests.golden.table_archive import unpack
+from tests.unit.conftest import PROPERTIES
+from tests.unit.test_fence import mark, roll_back
+from tests.unit.test_table import T0, T1, T2, C, add, begin
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
+RULE = HeartbeatRule(60_000, 2)
+LONG_AGO_S, JUST_NOW_S = 300, 10
+ROLLBACK = f"20261121092600000_{C}.rollback"
+
+
+def age(path, seconds):
+    os.utime(path, (time.time() - seconds,) * 2)
+    return path
+
+
+def beat(folder, instant, seconds=LONG_AGO_S):
+    heartbeat = folder / ".heartbeat" / instant
+    heartbeat.touch()
+    age(heartbeat, seconds)
+
+
+def complete(folder, instant, seconds=LONG_AGO_S):
+    add(folder, f"{instant}_{C}.commit")
+    age(folder / "timeline" / f"{instant}_{C}.commit", seconds)
+
+
+def take_back(folder, instant, seconds=LONG_AGO_S):
+    roll_back(folder, instant, ROLLBACK)
+    age(folder / "timeline" / ROLLBACK, seconds)
+
+
+def left(table, **given):
+    return [(one.kind.value, one.instant) for one in residues(table, RULE, **given)]
+
+
+def test_a_committed_write_whose_writer_died_before_its_clean_up_leaves_both(folder, table):
+    complete(folder, T1)
+    mark(folder, T1)
+    beat(folder, T1)
+    heartbeat, markers = residues(table, RULE)
+    assert (heartbeat.kind, markers.kind) == ("heartbeat", "markers")
+    assert heartbeat.path == f".hoodie/.heartbeat/{T1}"
+    assert f"instant {T1} is completed ({T1}_{C}.commit); it last beat 300 s ago" in heartbeat.proof
+    assert heartbeat.remedy.endswith(f"hadoop fs -rm {table.path}/{heartbeat.path}")
+    assert markers.remedy.endswith(f"CALL delete_marker(table => 't', instant_time => '{T1}')")
+    assert "archival" in markers.remedy
+
+
+def test_what_its_writer_may_just_be_removing_is_not_left(folder, table):
+    complete(folder, T1)
+    mark(folder, T1)
+    beat(folder, T1, JUST_NOW_S)
+    assert left(table) == []
+    (folder / ".heartbeat" / T1).unlink()
+    assert left(table) == [("markers", T1)]
+    complete(folder, T1, JUST_NOW_S)
+    assert left(table) == []
+
+
+@pytest.mark.parametrize(
+    "pending", ["commit.requested", "inflight", "compaction.requested", "rollback.requested"]
+)
+def test_nothing_of_a_pending_instant_is_left(folder, table, pending):
+    add(folder, f"{T1}.{pending}")
+    age(folder / "timeline" / f"{T1}.{pending}", LONG_AGO_S)
+    mark(folder, T1)
+    beat(folder, T1)
+    assert left(table) == []
+
+
+def test_a_heartbeat_comes_before_its_instant(folder, table):
+    beat(folder, T1, JUST_NOW_S)
+    assert left(table) == []
+    beat(folder, T1)
+    (one,) = residues(table, RULE)
+    assert "is not in the active timeline, and no rollback there names it" in one.proof
+
+
+def test_a_rollback_that_goes_on_removes_both_itself(folder, table):
+    take_back(folder, T1, JUST_NOW_S)
+    beat(folder, T1)
+    assert left(table) == []
+    assert left(table, given_up=[T1]) == [("heartbeat", T1)]
+    take_back(folder, T1)
+    assert left(table) == [("heartbeat", T1)]
+    assert "(COMPLETED) names instant" in residues(table, RULE)[0].proof
+
+
+def test_a_driver_that_beats_on_after_its_rollback_is_told(folder, table):
+    take_back(folder, T1)
+    beat(folder, T1, JUST_NOW_S)
+    (one,) = residues(table, RULE)
+    assert "it last beat 10 s ago" in one.proof
+    assert one.remedy.startswith("end its driver first: it lives, and cannot commit any more")
+
+
+@pytest.mark.parametrize(("oldest", "seen"), [(T0, "do not see"), (T2, "take them for committed")])
+def test_files_that_were_written_after_the_rollback_come_before_the_markers_that_name_them(
+    folder, table, oldest, seen
+):
+    complete(folder, oldest)
+    take_back(folder, T1)
+    mark(folder, T1)
+    markers, files = residues(table, RULE)
+    assert (markers.kind, files.kind, files.path) == ("markers", "data_files", "p")
+    assert f"name 1 data files that are there: p/f_1-0_{T1}.parquet; readers {seen}" in files.proof
+    assert "HoodieRepairTool" in files.remedy
+    assert markers.remedy.startswith("only after its data files are removed")
+
+
+def test_markers_of_files_that_are_gone_are_only_markers(folder, table):
+    take_back(folder, T1)
+    mark(folder, T1, written=False)
+    assert left(table) == [("markers", T1)]
+
+
+def test_the_metadata_table_is_looked_at_too(folder, table):
+    inner = folder / "metadata" / ".hoodie"
+    (inner / "timeline").mkdir(parents=True)
+    (inner / ".heartbeat").mkdir()
+    (inner / "hoodie.properties").write_text(PROPERTIES)
+    beat(inner, T1)
+    (one,) = residues(table, RULE)
+    assert one.path == f".hoodie/metadata/.hoodie/.heartbeat/{T1}"
+    assert one.proof.startswith("metadata table: ")
+    assert one.remedy.endswith(f"{table.path}/{one.path}")
+
+
+def test_a_heartbeat_that_real_hudi_left_is_found(tmp_path):
+    table = HudiTable(str(unpack(GOLDEN / "upgraded.zip", tmp_path)))
+    assert left(table) == [("heartbeat", "20261121190945688")]
+
+
+# What a clean came to.
+
+
+def clean(folder, instant):
+    """Do to the hand-made timeline what Hudi's lazy rollback does."""
+    for path in (folder / "timeline").glob(f"{instant}*"):
+        path.unlink()
+    roll_back(folder, instant, ROLLBACK)
+
+
+def test_a_clean_is_told_by_the_table(folder, table):
+    begin(folder, T1)
+    begin(folder, T2)
+    beat(folder, T1)
+    cleaning, before = foresee(table, RULE)
+    assert (cleaning.dead, cleaning.rolled_back, cleaning.left) == ((T1,), (), ())
+    assert before.writer(T2).fate is Fate.ALIVE
+    clean(folder, T1)
+    done = verify(table, RULE, before)
+    assert (done.dead, done.rolled_back, done.cleaned_files, done.losses) == ((T1,), (T1,), None, ())
+    assert [(one.kind, one.instant) for one in done.left] == [("heartbeat", T1)]
+    assert done.to_json(dry_run=False)["left"][0]["proof"] == done.left[0].proof
+
+
+def test_what_the_clean_did_not_roll_back_is_told(folder, table):
+    begin(folder, T1)
+    begin(folder, T2)
+    beat(folder, T1)
+    beat(folder, T2)
+    _, before = foresee(table, RULE)
+    for path in (folder / "timeline").glob(f"{T2}*"):
+        path.unlink()
+    (folder / ".heartbeat" / T2).unlink()
+    done = verify(table, RULE, before)
+    assert done.rolled_back == ()
+    first, second = done.left
+    assert (first.kind, first.instant) == ("write", T1)
+    assert "is dead: its heartbeat expired 180" in first.proof
+    assert (second.kind, second.instant) == ("write", T2)
+    assert "has left the timeline, and no rollback there names it" in second.proof
+
+
+def test_a_write_that_committed_meanwhile_is_not_left(folder, table):
+    begin(folder, T1)
+    beat(folder, T1)
+    before = WriterWatch(table, RULE).look()
+    complete(folder, T1, JUST_NOW_S)
+    (folder / ".heartbeat" / T1).unlink()
+    done = verify(table, RULE, before)
+    assert (done.dead, done.rolled_back, done.left) == ((T1,), (), ())
+
+
+@pytest.mark.parametrize(
+    ("line", "collided"),
+    [
+        (f"HoodieIOException: Failed to create file /t/.hoodie/timeline/{T1}.clean.inflight", True),
+        (f"IllegalArgumentException: File /t/.hoodie/timeline/{T1}.rollback.requested does not", True),
+        (f"HoodieIOException: Failed to create file /t/.hoodie/timeline/{T1}_{C}.clean", True),
+        (f"IllegalArgumentException: File /t/.hoodie/timeline/{T1}.inflight does not exist!", False),
+        ("HoodieLockException: Unable to acquire the lock", False),
+    ],
+)
+def test_two_cleans_at_once_are_known_by_the_file_that_both_make(line, collided):
+    assert has_collided(["x", line]) == collided
+
+
+# No completed write has lost a file.
+
+
+@pytest.fixture
+def cleaned(tmp_path):
+    return HudiTable(str(unpack(GOLDEN / "cleaned.zip", tmp_path)))
+
+
+def newest(table):
+    snapshot = table.snapshot()
+    commit = snapshot.timeline.completed_writes()[-1]
+    return snapshot, commit, snapshot.commit(commit).paths
+
+
+def test_a_file_that_nothing_explains_is_a_loss_that_names_its_commit(cleaned):
+    snapshot, commit, (first, *_) = newest(cleaned)
+    assert audit_table(cleaned, snapshot) == ()
+    (Path(cleaned.path) / first).unlink()
+    (loss,) = audit_table(cleaned, snapshot)
+    assert (loss.instant, loss.missing, loss.culprit) == (commit.time, (first,), None)
+    assert isinstance(loss.error(), DataLossError)
+
+
+def test_what_an_archived_clean_deleted_is_known_by_who_took_its_place(tmp_path):
+    """The same table, as if its oldest clean had been archived before the writes that it cleaned."""
+    folder = unpack(GOLDEN / "cleaned.zip", tmp_path)
+    cleans = sorted((folder / ".hoodie" / "timeline").glob("*.clean"))
+    table = HudiTable(str(folder))
+    for path in cleans[:1]:
+        for file in (folder / ".hoodie" / "timeline").glob(f"{path.name[:17]}*"):
+            file.unlink()
+    losses = audit_table(table, table.snapshot())
+    assert losses != ()
+    history = folder / ".hoodie" / "timeline" / "history"
+    history.mkdir(exist_ok=True)
+    (history / "1_2_0.parquet").touch()
+    assert audit_table(table, table.snapshot()) == ()
