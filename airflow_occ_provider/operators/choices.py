@@ -10,6 +10,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi import early_detection
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.table_service import DeadPlan, ServiceOp
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _INDEX = "hoodie.index.type"
@@ -54,6 +55,22 @@ def resolution_choice(given: object) -> Strategy | None:
     :raises ConfigurationError: for anything but a strategy or its name.
     """
     return None if given is None else _choice("conflict_resolution", Strategy, given)
+
+
+def service_op_choice(given: object) -> ServiceOp:
+    """Return what a table service is asked.
+
+    :raises ConfigurationError: for anything but a choice or its name.
+    """
+    return _choice("op", ServiceOp, given)
+
+
+def dead_plan_choice(given: object) -> DeadPlan:
+    """Return what becomes of a plan that nobody runs.
+
+    :raises ConfigurationError: for anything but a choice or its name.
+    """
+    return _choice("dead_plan", DeadPlan, given)
 
 
 def refuse_wrong_pairs(

@@ -1,0 +1,170 @@
+"""Pure: what becomes of a table's pending compactions and clusterings when a table service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from airflow_occ_provider.hudi.heartbeat import Heartbeat
+from airflow_occ_provider.hudi.instant import Instant, State
+
+
+class Service(StrEnum):
+    """A table service, by the word that Hudi requests it under."""
+
+    COMPACTION = "compaction"
+    CLUSTERING = "clustering"
+
+    @property
+    def kind(self) -> str:
+        """Hudi's operation type; a log compaction counts as a compaction."""
+        return "COMPACT" if self is Service.COMPACTION else "CLUSTER"
+
+
+class ServiceOp(StrEnum):
+    """What is asked of a table service."""
+
+    SCHEDULE = "schedule"
+    RUN = "run"
+    SCHEDULE_AND_RUN = "schedule_and_run"
+
+
+class DeadPlan(StrEnum):
+    """What becomes of a plan that nobody runs."""
+
+    RUN = "run"
+    ROLL_BACK = "roll_back"
+    LEAVE = "leave"
+
+
+class Plan(NamedTuple):
+    """A pending plan of a table service.
+
+    :param instant: its instant, requested or inflight.
+    :param partitions: the partitions that it touches.
+    :param heartbeat: of who executes it; only compactions of Hudi 1.2 and later beat.
+    :param idle_ms: milliseconds since it came to its state.
+    :param own: whether this task run scheduled it.
+    :param overtaken_by: a write that was completed after the plan was made and touched its file
+        groups: run now, a clustering would bring back what that write has replaced.
+    """
+
+    instant: Instant
+    partitions: tuple[str, ...]
+    heartbeat: Heartbeat
+    idle_ms: int
+    own: bool = False
+    overtaken_by: str | None = None
+
+    @property
+    def time(self) -> str:
+        """Requested time of its instant."""
+        return self.instant.time
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether Hudi could complete it; a log compaction's plan is made anew instead.
+
+        Hudi rolls an inflight one back and refuses it, and refuses any that a compaction has
+        overtaken (1.2.0, ``BaseHoodieTableServiceClient.logCompact``).
+        """
+        return self.instant.requested_action != "logcompaction" and not self.overtaken_by
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a task treats the plans that it finds.
+
+    :param op: what it is asked.
+    :param dead_plan: what becomes of a plan that nobody runs.
+    :param plan_timeout_ms: milliseconds in one state, without a heartbeat, after which nobody runs it.
+    :param named: the plans to run, and no others; ``None`` for all.
+    :param fenced: whether the ends of all drivers that this task run has started were seen.
+    """
+
+    op: ServiceOp
+    dead_plan: DeadPlan
+    plan_timeout_ms: int
+    named: Collection[str] | None = None
+    fenced: bool = True
+
+    def is_dead(self, plan: Plan) -> bool:
+        """Whether nobody runs a plan."""
+        if plan.own and self.fenced:
+            return True
+        return not plan.heartbeat.live and plan.idle_ms > self.plan_timeout_ms
+
+    def step(self, plan: Plan) -> tuple[DeadPlan, str]:
+        """Return what to do with a plan, and why."""
+        if self.named is not None and plan.time not in self.named:
+            return DeadPlan.LEAVE, "it is not one of the instants that were named"
+        if self.op is ServiceOp.SCHEDULE:
+            return DeadPlan.LEAVE, "the task only schedules"
+        idle = f"{plan.idle_ms / 1000:.0f} s {plan.instant.state.lower()}"
+        if not self.is_dead(plan):
+            return self._living(plan, idle)
+        wanted = self._wanted(plan)
+        if wanted is DeadPlan.RUN and not plan.runs_again:
+            by = f"{plan.overtaken_by} was committed since" if plan.overtaken_by else "it is mutable"
+            return DeadPlan.ROLL_BACK, f"it cannot be run any more: {by}"
+        return wanted, "this task run scheduled it" if plan.own else f"nobody runs it, {idle}"
+
+    def _wanted(self, plan: Plan) -> DeadPlan:
+        named = self.named is not None and self.dead_plan is DeadPlan.LEAVE
+        return DeadPlan.RUN if plan.own or named else self.dead_plan
+
+    def _living(self, plan: Plan, idle: str) -> tuple[DeadPlan, str]:
+        if plan.heartbeat.live:
+            return DeadPlan.LEAVE, "somebody runs it: its heartbeat is alive"
+        if plan.instant.state is State.REQUESTED and self.op is ServiceOp.RUN and plan.runs_again:
+            return DeadPlan.RUN, f"it waits, {idle}"
+        return DeadPlan.LEAVE, f"somebody may run it, {idle}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a task does with a table's plans.
+
+    :param roll_back: requested times of the plans to roll back, with the reasons.
+    :param run: of those to run, oldest first, with the reasons.
+    :param left: of those to leave, with the reasons.
+    :param schedule: whether to make a plan.
+    """
+
+    roll_back: dict[str, str] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    schedule: bool = False
+
+    def steps(self, op: ServiceOp) -> tuple[str, ...]:
+        """Return the arguments of ``service_job.py`` for it; empty where nothing is to be done."""
+        return (
+            *(f"roll_back={time}" for time in self.roll_back),
+            *(f"run={time}" for time in self.run),
+            *((str(op),) if self.schedule else ()),
+        )
+
+
+def choose(
+    plans: Iterable[Plan], rule: Rule, *, scheduled: bool, outside: Collection[str] = ()
+) -> Choice:
+    """Decide on every pending plan.
+
+    :param plans: the pending plans of the service, oldest first.
+    :param rule: how they are treated.
+    :param scheduled: whether a plan of this task run is completed already.
+    :param outside: the plans that touch more than the task holds.
+    """
+    pending = tuple(plans)
+    good = any(plan.own and plan.runs_again for plan in pending)
+    wanted = rule.op is not ServiceOp.RUN and not scheduled and not good
+    choice = Choice(schedule=wanted)
+    for plan in pending:
+        step, reason = rule.step(plan)
+        if step is not DeadPlan.LEAVE and plan.time in outside:
+            step, reason = DeadPlan.LEAVE, "it touches partitions outside the scope"
+        kept = {DeadPlan.RUN: choice.run, DeadPlan.ROLL_BACK: choice.roll_back}.get(step, choice.left)
+        kept[plan.time] = reason
+    return choice

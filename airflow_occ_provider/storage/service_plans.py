@@ -1,0 +1,77 @@
+"""The pending plans of a table's services, and who made them: from one look at the storage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
+from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.table_service import Plan, Service
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import PendingInstant, pending_table_services
+
+_PLANNED = TABLE_SERVICE_ACTIONS | {"replacecommit"}
+
+
+def pending_plans(
+    snapshot: Snapshot, service: Service, rule: HeartbeatRule, own: frozenset[str] = frozenset()
+) -> tuple[Plan, ...]:
+    """Return the pending plans of a service, oldest first.
+
+    :param snapshot: of the table.
+    :param service: the service.
+    :param rule: how heartbeats are judged.
+    :param own: requested times of the plans that this task run made.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    now_ms = round(time.time() * 1000)
+    return tuple(
+        _plan(snapshot, one, now_ms, own)
+        for one in pending_table_services(snapshot, rule)
+        if one.operation.kind == service.kind
+    )
+
+
+def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
+    """Yield the services, pending and completed, whose plan a task run has signed.
+
+    :param table: the table.
+    :param snapshot: of it.
+    :param identity: what the plans are signed with.
+    :param since: only plans requested after this time are looked at.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    for instant in snapshot.timeline:
+        file = instant.requested_file
+        if file and instant.time > since and instant.requested_action in _PLANNED:
+            # Hudi writes plans uncompressed, and no other text holds the uuid.
+            content = table.files.read(f"{snapshot.timeline_folder}/{file}") or b""
+            if identity.encode() in content:
+                yield instant
+
+
+def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, own: frozenset[str]) -> Plan:
+    planned = pending.operation
+    reached_ms = planned.inflight_ms or planned.requested_ms or now_ms
+    return Plan(
+        planned.instant,
+        tuple(sorted({partition for partition, _ in planned.file_groups})),
+        pending.heartbeat,
+        max(0, now_ms - reached_ms),
+        planned.instant.time in own,
+        _overtaken_by(snapshot, planned),
+    )
+
+
+def _overtaken_by(snapshot: Snapshot, planned: Operation) -> str | None:
+    if planned.kind != "CLUSTER":
+        return None  # a compaction merges what is there when it runs
+    for instant in snapshot.timeline.completed_writes():
+        if (instant.completion_time or instant.time) > planned.instant.time:
+            written = snapshot.commit(instant)
+            if written and (written.file_groups | written.replaced) & planned.file_groups:
+                return instant.time
+    return None

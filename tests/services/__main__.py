@@ -1,0 +1,187 @@
+"""Table services on real Hudi: ``python -m tests.services``; exits with 1 where one goes wrong."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+
+from py4j.protocol import Py4JJavaError
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.table_service import DeadPlan, Rule, Service, ServiceOp
+from airflow_occ_provider.operators.hudi_clustering import below
+from tests.services.rig import Rig, Table
+from tests.writers import commit_lock_held
+
+COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
+HOUR_MS = 3_600_000
+NOBODY_RUNS_IT = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, 0)
+YOUNG = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, HOUR_MS)
+PREFER_WRITER = {
+    STRATEGY_OPTION.removeprefix("hoodie.").replace(".", "__"): Strategy.PREFER_WRITER.class_name
+}
+
+
+def refusal(work, *saying):
+    """Return the text with which Hudi refused what it has to refuse."""
+    try:
+        work()
+    except Py4JJavaError as error:
+        text = str(error)
+        assert any(one in text for one in saying), text[:4000]
+        return text
+    raise AssertionError(f"Hudi let through what it should have refused: {saying}")
+
+
+def compaction(rig: Rig) -> None:
+    """A merge-on-read table is compacted, and the plan is known as ours."""
+    table = rig.table("compacted", merge_on_read=True, metadata_table=True)
+    table.write([("a-0", "a", 1), ("b-0", "b", 1)])
+    before = table.rows()
+    table.serve(COMPACTION, "schedule")
+    (plan,) = table.plans(COMPACTION, own=True)
+    assert plan.own, plan
+    assert plan.partitions == ("a", "b"), plan
+    assert table.choose(COMPACTION, YOUNG).run.keys() == {plan.time}
+    table.serve(COMPACTION, f"run={plan.time}")
+    assert table.completed(plan.time)
+    assert table.rows() == before
+    table.serve(COMPACTION, "schedule_and_run")
+    assert table.plans(COMPACTION) == (), "there was nothing to plan"
+    # A plan that nobody has run yet is removed, too.
+    table.write([("a-0", "a", 2)])
+    table.serve(COMPACTION, "schedule")
+    time.sleep(0.05)
+    (plan,) = table.plans(COMPACTION)
+    assert table.choose(COMPACTION, NOBODY_RUNS_IT).roll_back.keys() == {plan.time}
+    table.serve(COMPACTION, f"roll_back={plan.time}")
+    assert table.files_of(plan.time) == []
+    assert table.rows()["a-0"] == 2
+
+
+def clustering(rig: Rig) -> None:
+    """Only the scope is clustered."""
+    table = rig.table("clustered")
+    before = table.rows()
+    pattern = {"clustering__plan__strategy__partition__regex__pattern": below(("a",))}
+    table.serve(CLUSTERING, "schedule", **pattern)
+    (plan,) = table.plans(CLUSTERING)
+    assert plan.partitions == ("a",), plan
+    table.serve(CLUSTERING, f"run={plan.time}", "schedule", **pattern)
+    assert table.completed(plan.time)
+    assert table.rows() == before
+
+
+def killed_clustering(rig: Rig) -> None:
+    """A dead clustering rejects an upsert; rolled back, it does not."""
+    table = rig.table("killed_clustering", metadata_table=True)
+    table.serve(CLUSTERING, "schedule")
+    (plan,) = table.plans(CLUSTERING)
+    with commit_lock_held(rig.stack.zookeeper.hosts):
+        table.killed(
+            CLUSTERING, plan.time, lambda: table.is_inflight(plan.time) and table.markers(plan.time)
+        )
+    refusal(lambda: table.write([("a-0", "a", 1)]), "HoodieClusteringUpdateException")
+    young = table.choose(CLUSTERING, YOUNG)
+    assert young.left.keys() == {plan.time}, young
+    dead = table.choose(CLUSTERING, NOBODY_RUNS_IT)
+    assert dead.roll_back.keys() == {plan.time}, dead
+    table.serve(CLUSTERING, *dead.steps(ServiceOp.RUN))
+    assert table.files_of(plan.time) == [], table.files_of(plan.time)
+    table.write([("a-0", "a", 1)])
+    assert table.rows()["a-0"] == 1
+    assert len(table.rows()) == 8
+
+
+def killed_compaction(rig: Rig) -> None:
+    """A dead compaction is run again once its heartbeat is gone, and not before."""
+    table = rig.table("killed_compaction", merge_on_read=True)
+    table.write([("a-0", "a", 1)])
+    before = table.rows()
+    table.serve(COMPACTION, "schedule")
+    (plan,) = table.plans(COMPACTION)
+    table.killed(COMPACTION, plan.time, lambda: table.is_inflight(plan.time))
+    assert not table.completed(plan.time), "it was killed too late"
+    alive = table.choose(COMPACTION, NOBODY_RUNS_IT)
+    assert "heartbeat is alive" in alive.left[plan.time], alive
+    refusal(lambda: table.serve(COMPACTION, f"run={plan.time}"), "HoodieLockException")
+    ours = table.choose(COMPACTION, YOUNG, own=True)
+    assert ours.run.keys() == {plan.time}, ours
+    assert table.hudi.retire_heartbeat(plan.time)
+    table.serve(COMPACTION, *ours.steps(ServiceOp.RUN))
+    assert table.completed(plan.time)
+    assert table.rows() == before
+
+
+def writers_preferred(rig: Rig) -> None:
+    """A writer commits while a clustering runs, and the clustering is who loses."""
+    table = rig.table("preferred")
+    writer = rig.latched(table.path, lambda: table.write([("a-0", "a", 1)], **PREFER_WRITER))
+    assert writer.run_to("inflight")
+    refusal(
+        lambda: table.serve(CLUSTERING, "schedule_and_run", **PREFER_WRITER),
+        "HoodieWriteConflictException",
+    )
+    error = writer.finish()
+    assert error is None, error
+    (plan,) = table.plans(CLUSTERING, own=True)
+    assert plan.overtaken_by, plan
+    assert not plan.runs_again, plan
+    # Run all the same, by Hudi's default strategy, it takes the writer's update back without a word.
+    spoiled = table.copy("spoiled")
+    spoiled.serve(CLUSTERING, f"run={plan.time}")
+    assert spoiled.rows()["a-0"] == 0
+    again = table.choose(CLUSTERING, Rule(ServiceOp.SCHEDULE_AND_RUN, DeadPlan.RUN, HOUR_MS), own=True)
+    assert again.roll_back.keys() == {plan.time}, again
+    assert again.schedule, again
+    table.serve(CLUSTERING, *again.steps(ServiceOp.SCHEDULE_AND_RUN), **PREFER_WRITER)
+    assert table.plans(CLUSTERING) == ()
+    assert table.rows()["a-0"] == 1
+    assert len(table.rows()) == 8
+
+
+def who_loses(rig: Rig) -> None:
+    """What decides who runs alone: which writers lose to a service that runs beside them."""
+    table = rig.table("beside", merge_on_read=True)
+    table.write([("a-0", "a", 1)])
+    error = beside(rig, table, COMPACTION, {})
+    assert error is None, error
+    table.write([("a-0", "a", 3)])
+    assert "HoodieWriteConflictException" in str(beside(rig, table, COMPACTION, PREFER_WRITER))
+    clustered = rig.table("beside_clustering")
+    assert "HoodieWriteConflictException" in str(beside(rig, clustered, CLUSTERING, {}))
+
+
+def beside(rig: Rig, table: Table, service: Service, options: dict[str, str]) -> BaseException | None:
+    """Plan and run a service while a writer is inflight; what the writer fails with."""
+    writer = rig.latched(table.path, lambda: table.write([("a-0", "a", 2)], **options))
+    assert writer.run_to("inflight")
+    table.serve(service, "schedule_and_run", **options)
+    assert table.plans(service) == ()
+    return writer.finish()
+
+
+SCENARIOS = (compaction, clustering, killed_clustering, killed_compaction, writers_preferred, who_loses)
+
+
+def main() -> int:
+    wrong = 0
+    chosen = [one for one in SCENARIOS if not sys.argv[1:] or one.__name__ in sys.argv[1:]]
+    with EmbeddedStack() as stack:
+        rig = Rig(stack)
+        for scenario in chosen:
+            started = time.monotonic()
+            try:
+                scenario(rig)
+                verdict = "well"
+            except Exception:  # noqa: BLE001 - the others are still worth a look
+                traceback.print_exc()
+                wrong, verdict = wrong + 1, "WRONG"
+            print(f"{scenario.__name__}: {verdict}, {time.monotonic() - started:.1f} s", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

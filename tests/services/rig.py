@@ -1,0 +1,190 @@
+"""One Spark that writes tables and runs their services, with the options that a driver of ours reads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.hudi.properties import format_defaults
+from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.table_service import Choice, Plan, Rule, Service, choose
+from airflow_occ_provider.jobs import service_job
+from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.jobs.site import DEFAULTS_NAME
+from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
+from airflow_occ_provider.storage.table import HudiTable
+from tests.differential.session import start_spark
+from tests.differential.writer import Writer as Latched
+from tests.differential.writes import Row, save
+from tests.writers import LOCK_BASE_PATH, Writer, wait_for
+
+IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
+_TABLE = {
+    STRATEGY_OPTION: Strategy.SIMPLE.class_name,  # said aloud: writes read the last service's file, too
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "v",
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.parquet.small.file.limit": "0",
+    "hoodie.datasource.compaction.async.enable": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.compact.inline.max.delta.commits": "1",
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.time.generator.max_expected_clock_skew_ms": "1",
+} | {
+    f"hoodie.{name}.parallelism": "1"
+    for name in (
+        *("upsert.shuffle", "insert.shuffle", "simple.index", "finalize.write", "rollback"),
+        *("file.listing", "markers.delete", "metadata.rollback"),
+    )
+}
+
+
+class Rig:
+    """The session, and the service drivers that are to be killed.
+
+    :param stack: ZooKeeper, and an environment for ``spark-submit``.
+    """
+
+    def __init__(self, stack: EmbeddedStack) -> None:
+        self.stack = stack
+        self._conf = stack.folder / "hudi"
+        self._conf.mkdir()
+        self._lock = zookeeper_lock_options(
+            stack.zookeeper.hosts,
+            LOCK_BASE_PATH,
+            session_timeout_ms=10_000,
+            connection_timeout_ms=3_000,
+            wait_time_ms=60_000,
+            num_retries=3,
+        )
+        self._write_options({})
+        os.environ["HUDI_CONF_DIR"] = str(self._conf)
+        self.spark: Any = start_spark(HUDI_VERSION, stack.folder / "session")
+        self._threads = ThreadPoolExecutor(4)
+
+    def options(self, more: Mapping[str, str]) -> dict[str, str]:
+        """What the driver of an operator is given."""
+        return {**_TABLE, **writer_options(self._lock, {}), **more}
+
+    def table(self, name: str, *, merge_on_read: bool = False, metadata_table: bool = False) -> Table:
+        """Return a table with four rows in each of two partitions, in two files each."""
+        kind = "MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE"
+        own = {"hoodie.datasource.write.table.type": kind}
+        own["hoodie.metadata.enable"] = str(metadata_table).lower()
+        table = Table(self, self.stack.folder / name, own)
+        for start in (0, 2):
+            rows = [(f"{p}-{n}", p, 0) for p in ("a", "b") for n in (start, start + 1)]
+            table.write(rows, "insert")
+        return table
+
+    def serve(
+        self, table: Path, service: Service, steps: Iterable[str], more: Mapping[str, str]
+    ) -> None:
+        """Run ``service_job.py`` in this session, signed."""
+        signature = Signature(IDENTITY, "dag", "run", "task")
+        self._write_options({**signature.options(), **more})
+        self.spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.refreshGlobalProps()
+        service_job.main(str(table), str(service), *steps)
+
+    def latched(self, table: Path, work: Any) -> Latched:
+        """Return a write on a thread of its own."""
+        return Latched(self.spark._jvm, self._threads, str(table), work)
+
+    def _write_options(self, more: Mapping[str, str]) -> None:
+        (self._conf / DEFAULTS_NAME).write_text(format_defaults(self.options(more)))
+
+
+class Table:
+    """A table of rows (key, partition, value), and its services.
+
+    :param rig: where it lives.
+    :param path: its base path.
+    :param options: its own, of all who work on it.
+    """
+
+    def __init__(self, rig: Rig, path: Path, options: Mapping[str, str]) -> None:
+        self._rig, self.path, self._options = rig, path, options
+        self.hudi = HudiTable(str(path))
+
+    def copy(self, name: str) -> Table:
+        """Return the table as it is now, in another folder."""
+        return Table(self._rig, shutil.copytree(self.path, self.path.with_name(name)), self._options)
+
+    def write(self, rows: Iterable[Row], operation: str = "upsert", **options: str) -> None:
+        """Write as a protected writer."""
+        given = {**self._options, **_dotted(options)}
+        save(self._rig.spark, self.path, operation, list(rows), self._rig.options(given))
+
+    def rows(self) -> dict[str, int]:
+        """Return each key's value as a reader sees it now; a key that is there twice is an error."""
+        self._rig.spark.catalog.clearCache()
+        frame = self._rig.spark.read.format("hudi").load(str(self.path)).select("k", "v").collect()
+        found = {row.k: row.v for row in frame}
+        assert len(found) == len(frame), sorted(row.k for row in frame)
+        return found
+
+    def serve(self, service: Service, *steps: str, **options: str) -> None:
+        """Run steps of a service in the session."""
+        self._rig.serve(self.path, service, steps, {**self._options, **_dotted(options)})
+
+    def killed(self, service: Service, instant: str, when: Any) -> Writer:
+        """Run a plan in a driver of its own and kill that without a word."""
+        job = Path(service_job.__file__)
+        driver = Writer(
+            self._rig.stack,
+            self.path,
+            (str(service), f"run={instant}"),
+            hudi_options={**_TABLE, **self._options},
+            application=job,
+            retire=False,
+        ).start()
+        wait_for("the moment to kill", when, driver)
+        driver.kill()
+        driver._thread.join(30)
+        return driver
+
+    def plans(self, service: Service, *, own: bool = False) -> tuple[Plan, ...]:
+        """Return the pending plans as the operator sees them."""
+        snapshot = self.hudi.snapshot()
+        signed = signed_plans(self.hudi, snapshot, IDENTITY, "") if own else ()
+        known = frozenset(instant.time for instant in signed)
+        return pending_plans(snapshot, service, HeartbeatRule(), known)
+
+    def choose(self, service: Service, rule: Rule, *, own: bool = False) -> Choice:
+        """Return what the operator would do."""
+        return choose(self.plans(service, own=own), rule, scheduled=False)
+
+    def files_of(self, instant: str) -> list[str]:
+        """Return what the metadata folder, but for rollbacks, still has of an instant."""
+        found = (self.path / ".hoodie").rglob(f"*{instant}*")
+        return sorted(str(one.relative_to(self.path)) for one in found if "metadata" not in one.parts)
+
+    def completed(self, instant: str) -> bool:
+        """Whether an instant is completed."""
+        found = self.hudi.snapshot().timeline.find(instant)
+        return found is not None and found.completed
+
+    def markers(self, instant: str) -> bool:
+        """Whether an instant has begun to write files."""
+        return any((self.path / ".hoodie" / ".temp" / instant).rglob("*.marker.*"))
+
+    def is_inflight(self, instant: str) -> bool:
+        """Whether an instant has come to its inflight state."""
+        return any((self.path / ".hoodie" / "timeline").glob(f"{instant}.*.inflight"))
+
+
+def _dotted(options: Mapping[str, str]) -> dict[str, str]:
+    return {f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()}

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError
+from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, Liveness
+from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.table_service import (
+    Choice,
+    DeadPlan,
+    Plan,
+    Rule,
+    Service,
+    ServiceOp,
+    choose,
+)
+from airflow_occ_provider.jobs.record import Attempt, TaskRecord
+from airflow_occ_provider.leases.rules import Mode, Scope
+from airflow_occ_provider.operators.admitted import Admitted
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
+from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.preparation import Preparation
+from airflow_occ_provider.operators.service_claim import ServiceClaim, service_mode
+from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
+TABLE = "s3://lake/trips"
+MINUTE_MS = 60_000
+NONE, ALIVE = Heartbeat(Liveness.NONE), Heartbeat(Liveness.ALIVE, 1, 1)
+DEAD = Heartbeat(Liveness.DEAD, 1, -1)
+COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
+RUN, ROLL_BACK, LEAVE = DeadPlan.RUN, DeadPlan.ROLL_BACK, DeadPlan.LEAVE
+PREFERS = {STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}
+
+
+@pytest.fixture
+def golden(tmp_path):
+    return lambda name: HudiTable(str(unpack(GOLDEN / f"{name}.zip", tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("service", "prefers", "version", "mode"),
+    [
+        (CLUSTERING, False, 9, Mode.EXCLUSIVE),
+        (CLUSTERING, True, 9, Mode.SHARED),
+        (COMPACTION, False, 9, Mode.SHARED),
+        (COMPACTION, False, 8, Mode.EXCLUSIVE),
+        (COMPACTION, False, 6, Mode.EXCLUSIVE),
+        (COMPACTION, True, 9, Mode.EXCLUSIVE),
+    ],
+)
+def test_who_would_hurt_writers_runs_alone(service, prefers, version, mode):
+    assert service_mode(service, prefers_writers=prefers, table_version=version) is mode
+
+
+def claim(service, version=9, partitions=None):
+    return ServiceClaim(TABLE, partitions, False, False, service, version)
+
+
+def test_what_a_service_asks_for():
+    assert claim(CLUSTERING).scope({}, None) == Scope(TABLE)
+    assert claim(CLUSTERING, partitions=("a",)).scope({}, None) == Scope(TABLE, partitions=("a",))
+    assert claim(CLUSTERING, partitions=("a",)).scope(PREFERS, None) == Scope(TABLE, Mode.SHARED)
+    assert claim(COMPACTION).scope({}, None) == Scope(TABLE, Mode.SHARED)
+    assert claim(COMPACTION).scope(PREFERS, None) == Scope(TABLE)
+
+
+def test_a_service_that_has_lost_runs_alone_on_what_it_names():
+    assert claim(CLUSTERING, partitions=("a",)).scope(PREFERS, ()) == Scope(TABLE, partitions=("a",))
+
+
+def test_under_a_lock_of_one_process_a_service_takes_the_table():
+    lock = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
+    assert claim(COMPACTION).scope(lock, None) == Scope(TABLE)
+    assert not claim(COMPACTION).is_fenced(lock)
+
+
+def plan(
+    time="20261121000000000",
+    action="clustering",
+    state=State.REQUESTED,
+    heartbeat=NONE,
+    minutes=0,
+    own=False,
+    by=None,
+    partitions=("a",),
+):
+    instant = Instant(time, action, state, f"{time}.{action}", None, f"{time}.{action}.requested")
+    return Plan(instant, partitions, heartbeat, minutes * MINUTE_MS, own, by)
+
+
+def rule(op=ServiceOp.RUN, dead_plan=RUN, named=None, fenced=True):
+    return Rule(op, dead_plan, 60 * MINUTE_MS, named, fenced)
+
+
+INFLIGHT = {"state": State.INFLIGHT}
+OLD = {"minutes": 61}
+
+
+@pytest.mark.parametrize(
+    ("given", "by", "step"),
+    [
+        # What waits is run by who runs, and left by who brings a plan of his own.
+        ({}, {}, RUN),
+        ({}, {"op": ServiceOp.SCHEDULE_AND_RUN}, LEAVE),
+        ({}, {"op": ServiceOp.SCHEDULE}, LEAVE),
+        # Whoever may be running it is left alone: without a heartbeat for the time-out.
+        (INFLIGHT, {}, LEAVE),
+        ({**INFLIGHT, "minutes": 60}, {}, LEAVE),
+        ({**INFLIGHT, **OLD, "heartbeat": ALIVE}, {}, LEAVE),
+        ({"heartbeat": ALIVE}, {}, LEAVE),
+        # The dead are treated as the user chose.
+        ({**INFLIGHT, **OLD}, {}, RUN),
+        ({**INFLIGHT, **OLD, "heartbeat": DEAD}, {"dead_plan": ROLL_BACK}, ROLL_BACK),
+        ({**INFLIGHT, **OLD}, {"dead_plan": LEAVE}, LEAVE),
+        (OLD, {"dead_plan": ROLL_BACK}, ROLL_BACK),
+        (OLD, {"op": ServiceOp.SCHEDULE_AND_RUN}, RUN),
+        (OLD, {"op": ServiceOp.SCHEDULE}, LEAVE),
+        # What cannot be run again is rolled back instead, or left.
+        ({**OLD, "by": "20261121000000001"}, {}, ROLL_BACK),
+        ({**OLD, "by": "20261121000000001"}, {"dead_plan": LEAVE}, LEAVE),
+        ({"by": "20261121000000001"}, {}, LEAVE),
+        ({**OLD, "action": "logcompaction"}, {}, ROLL_BACK),
+        # What this task run has planned is its own, once its drivers were seen to end.
+        ({**INFLIGHT, "own": True}, {}, RUN),
+        ({**INFLIGHT, "own": True, "heartbeat": ALIVE}, {"dead_plan": LEAVE}, RUN),
+        ({**INFLIGHT, "own": True, "by": "20261121000000001"}, {}, ROLL_BACK),
+        ({**INFLIGHT, "own": True}, {"fenced": False}, LEAVE),
+        ({**INFLIGHT, "own": True, "heartbeat": ALIVE}, {"fenced": False}, LEAVE),
+        # Who names plans means these.
+        (OLD, {"named": ("20261121000000000",), "dead_plan": LEAVE}, RUN),
+        (OLD, {"named": ("20261121000000000",), "dead_plan": ROLL_BACK}, ROLL_BACK),
+        (OLD, {"named": ("20261121000000009",)}, LEAVE),
+        (INFLIGHT, {"named": ("20261121000000000",)}, LEAVE),
+    ],
+)
+def test_what_becomes_of_a_plan(given, by, step):
+    assert rule(**by).step(plan(**given))[0] is step
+
+
+def test_what_touches_more_than_the_scope_is_left():
+    choice = choose([plan()], rule(), scheduled=False, outside=[plan().time])
+    assert choice == Choice(left={plan().time: "it touches partitions outside the scope"})
+
+
+@pytest.mark.parametrize(
+    ("op", "plans", "scheduled", "schedule"),
+    [
+        (ServiceOp.SCHEDULE_AND_RUN, [], False, True),
+        (ServiceOp.SCHEDULE, [plan()], False, True),
+        (ServiceOp.RUN, [], False, False),
+        (ServiceOp.SCHEDULE_AND_RUN, [], True, False),
+        (ServiceOp.SCHEDULE, [plan(own=True)], False, False),
+        (ServiceOp.SCHEDULE_AND_RUN, [plan(own=True, by="20261121000000001")], False, True),
+    ],
+)
+def test_a_task_run_plans_once(op, plans, scheduled, schedule):
+    assert choose(plans, rule(op), scheduled=scheduled).schedule is schedule
+
+
+def test_the_steps_free_before_they_run_and_run_before_they_plan():
+    times = [f"2026112100000000{n}" for n in range(2)]
+    plans = [plan(times[0], own=True), plan(times[1], minutes=61, by="20261121000000005")]
+    choice = choose(plans, rule(ServiceOp.SCHEDULE_AND_RUN), scheduled=False)
+    assert choice.steps(ServiceOp.SCHEDULE_AND_RUN) == (f"roll_back={times[1]}", f"run={times[0]}")
+    assert Choice(schedule=True).steps(ServiceOp.SCHEDULE) == ("schedule",)
+
+
+@pytest.mark.parametrize(
+    ("name", "service", "found"),
+    [
+        *(
+            pair
+            for release in ("0.15.0", "1.0.2", "1.2.0")
+            for pair in (
+                (f"{release}/clustering", CLUSTERING, [("INFLIGHT", ("p1",)), ("REQUESTED", ("p2",))]),
+                (f"{release}/clustering", COMPACTION, []),
+                (f"{release}/compaction", COMPACTION, [("INFLIGHT", ("p1",)), ("REQUESTED", ("p0",))]),
+                (f"{release}/compaction", CLUSTERING, []),
+            )
+        ),
+        ("1.2.0/log_compaction", COMPACTION, [("REQUESTED", ("p0", "p1"))]),
+        ("1.2.0/version_6", COMPACTION, [("REQUESTED", ("p1",))]),
+        ("1.2.0/version_6", CLUSTERING, [("REQUESTED", ("p8",))]),
+    ],
+)
+def test_the_pending_plans_of_real_tables(golden, name, service, found):
+    plans = pending_plans(golden(name).snapshot(), service, DEFAULT_RULE)
+    assert [(str(one.instant.state), one.partitions) for one in plans] == found
+    assert all(rule().is_dead(one) for one in plans)
+    assert not any(one.overtaken_by or one.own for one in plans)
+
+
+def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
+    table = golden("1.2.0/clustering")
+    folder = Path(table.path, ".hoodie", "timeline")
+    (dead, _) = pending_plans(table.snapshot(), CLUSTERING, DEFAULT_RULE)
+    commit = next(
+        one
+        for one in table.snapshot().timeline.completed_writes()
+        if table.snapshot().planned(dead.instant) & table.snapshot().commit(one).file_groups
+    )
+    late = folder / f"{dead.time[:-3]}999_{dead.time[:4]}1231235959999.commit"
+    late.write_bytes((folder / commit.file_name).read_bytes())
+    (dead, _) = pending_plans(table.snapshot(), CLUSTERING, DEFAULT_RULE)
+    assert dead.overtaken_by == late.name[:17]
+
+
+def test_a_plan_is_known_by_its_signature(golden):
+    table = golden("1.2.0/compaction")
+    snapshot = table.snapshot()
+    signed = next(
+        one for one in snapshot.timeline if one.completed and one.requested_action == "compaction"
+    )
+    ((_, file_id),) = [*snapshot.planned(signed)][:1]  # a uuid that Hudi itself put into the plan
+    found = [one.time for one in signed_plans(table, snapshot, file_id, "")]
+    assert signed.time in found
+    assert [*signed_plans(table, snapshot, file_id, max(found))] == []
+    assert [*signed_plans(table, snapshot, "0" * 36, "")] == []
+    plans = pending_plans(snapshot, COMPACTION, DEFAULT_RULE, frozenset(found))
+    assert [one.own for one in plans] == [one.time in found for one in plans]
+
+
+@pytest.mark.parametrize(
+    ("paths", "inside", "outside"),
+    [
+        (("a",), ["a", "a/b"], ["ab", "b", "b/a"]),
+        (("dt=2026.1", "/x/"), ["dt=2026.1/h=1", "x"], ["dt=2026-1", "y"]),
+    ],
+)
+def test_a_scope_as_a_pattern(paths, inside, outside):
+    pattern = below(paths)
+    assert all(re.fullmatch(pattern, path) for path in inside)
+    assert not any(re.fullmatch(pattern, path) for path in outside)
+
+
+def clustering(**given):
+    return HudiClusteringOperator(task_id="t", table=TABLE, **given)
+
+
+def compaction(**given):
+    return HudiCompactionOperator(task_id="t", table=TABLE, **given)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        (compaction, {"op": "execute"}, "op: 'execute' is not known"),
+        (compaction, {"dead_plan": "kill"}, "dead_plan: 'kill' is not known"),
+        (compaction, {"scope": ["a"]}, "scope: Hudi compacts what its plan names"),
+        (clustering, {"instants": "20261121000000000"}, "makes a plan of its own"),
+        (
+            clustering,
+            {"hudi_options": {"hoodie.clustering.plan.strategy.partition.selected": "a"}},
+            "has a parameter of its own",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_dag_is_parsed(make, given, message):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        make(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (None, None),
+        ([], ()),
+        ("[]", ()),
+        ("20261121000000000", ("20261121000000000",)),
+        ("['20261121000000000', '20261121000000001']", ("20261121000000000", "20261121000000001")),
+        (["20261121000000000"], ("20261121000000000",)),
+    ],
+)
+def test_instants_as_they_are_rendered(given, named):
+    assert compaction(op="run", instants=given)._named == named
+
+
+@pytest.mark.parametrize("given", ["None", "yesterday", "20261121", ["all"]])
+def test_what_is_no_instant_is_refused(given):
+    with pytest.raises(ConfigurationError, match="are no instants"):
+        _ = compaction(op="run", instants=given)._named
+
+
+def test_only_the_scope_is_planned():
+    bare = Preparation(None, None, {"hoodie.a": "1"}, "")
+    assert clustering()._restricted(bare, Admitted()) is bare
+    held = Admitted(Scope.of(TABLE, ["b"]))
+    pattern = "hoodie.clustering.plan.strategy.partition.regex.pattern"
+    assert clustering()._restricted(bare, held).options == {"hoodie.a": "1", pattern: below(("b",))}
+    declared = clustering(scope="a", conflict_resolution="prefer_writer")
+    shared = Admitted(Scope(TABLE, Mode.SHARED))
+    assert declared._restricted(bare, shared).options[pattern] == below(("a",))
+
+
+@pytest.fixture
+def served(golden):
+    """An operator on a golden table, with a task run that has begun nothing."""
+
+    def served(name, make=clustering, attempts=(), **given):
+        operator = make(**given)
+        operator._table = golden(name)
+        record = TaskRecord(attempts=attempts)
+        return operator, SimpleNamespace(record=record), operator._table.snapshot()
+
+    return served
+
+
+def chosen(operator, run, snapshot, own=None):
+    plans = pending_plans(snapshot, operator.service, DEFAULT_RULE, frozenset(own or ()))
+    return operator._choose(run, Admitted(), snapshot, plans, own or {})
+
+
+def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
+    operator, run, snapshot = served("1.2.0/clustering", op="run", plan_timeout=timedelta(days=9999))
+    stuck, waiting = (one.time for one in pending_plans(snapshot, CLUSTERING, DEFAULT_RULE))
+    choice = chosen(operator, run, snapshot)
+    assert ([*choice.run], [*choice.left]) == ([waiting], [stuck])
+    operator.instants = [stuck]
+    with pytest.raises(FenceError, match=f"{stuck}: somebody may run it"):
+        chosen(operator, run, snapshot)
+
+
+def test_an_own_plan_whose_driver_nobody_saw_end_is_told(served):
+    unseen = Attempt(1, 3, "identity", TABLE, 1)
+    operator, run, snapshot = served(
+        "1.2.0/clustering", attempts=(unseen,), plan_timeout=timedelta(days=9999)
+    )
+    own = {pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0].time: False}
+    with pytest.raises(FenceError, match="end the driver that runs them"):
+        chosen(operator, run, snapshot, own)
+    run.record = TaskRecord()
+    assert [*chosen(operator, run, snapshot, own).run] == [*own]
+
+
+def test_an_instant_that_is_not_there_is_refused(served):
+    operator, run, snapshot = served("1.2.0/clustering", op="run", instants=["20200101000000000"])
+    with pytest.raises(ConfigurationError, match="20200101000000000 is not in the timeline"):
+        chosen(operator, run, snapshot)
+
+
+def test_what_the_table_says_came_of_it(served):
+    operator, run, snapshot = served("1.2.0/compaction", compaction, op="run")
+    pending = [one.time for one in pending_plans(snapshot, COMPACTION, DEFAULT_RULE)]
+    done = next(
+        one.time for one in snapshot.timeline.completed_writes() if "compaction" in one.requested_action
+    )
+    facts = operator._facts(run, snapshot, Choice(run={done: ""}, roll_back={"20200101000000000": ""}))
+    assert facts == {
+        "scheduled": [],
+        "completed": [done],
+        "rolled_back": ["20200101000000000"],
+        "left": pending,
+    }
+    for undone in (Choice(run={pending[0]: ""}), Choice(roll_back={pending[1]: ""})):
+        with pytest.raises(JobError, match="is pending"):
+            operator._facts(run, snapshot, undone)
+
+
+def test_only_merge_on_read_tables_are_compacted(served):
+    operator, _, snapshot = served("1.2.0/clustering", compaction)
+    with pytest.raises(ConfigurationError, match="is copy-on-write"):
+        operator._refuse_table(snapshot, None)
