@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
@@ -18,6 +20,7 @@ from kazoo.recipe.lock import Lock
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi import early_detection
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
 from airflow_occ_provider.jobs.identity import Signature, new_identity
@@ -25,6 +28,7 @@ from airflow_occ_provider.jobs.outcome import DriverLog
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import read_site
 from airflow_occ_provider.operators.driver import end_session
+from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
@@ -47,9 +51,14 @@ class Writer:
     identity: str = field(default_factory=new_identity)
     retire: bool = True
     application: Path = JOB
+    watched: bool = False
+    file_system: Any = None
+    timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         self.lines: list[str] = []
+        self.logger = logging.getLogger(f"writer.{self.identity}")
+        self.ended_s: float | None = None
         self.settlement: Settlement | None = None
         self.exit_code: int | None = None
         self.process: subprocess.Popen[str] | None = None
@@ -89,7 +98,8 @@ class Writer:
             self._error = error
 
     def _run(self) -> Settlement:
-        table, log = HudiTable(str(self.table)), DriverLog()
+        table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
+        log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
         job = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
         site = read_site("spark-submit", environment)
@@ -109,7 +119,8 @@ class Writer:
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
-        with prepared(job, options, site) as submission:
+        alarm = HeartbeatAlarm(table, log, HeartbeatRule.of(options), self._end, logger=self.logger)
+        with prepared(job, options, site) as submission, alarm if self.watched else nullcontext():
             command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
             for key, value in self.conf.items():
                 command += ["--conf", f"{key}={value}"]
@@ -129,7 +140,12 @@ class Writer:
                 log.feed(line)
             self.process.stdout.close()
             self.exit_code = self.process.wait()
-        return settle(table, signature, log, self.exit_code, retire=self.retire)
+        return settle(table, signature, log, self.exit_code, stop=alarm.stop, retire=self.retire)
+
+    def _end(self) -> None:
+        if self.process and self.ended_s is None:
+            self.ended_s = time.monotonic()
+            end_session(self.process)
 
 
 def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from airflow_occ_provider.jobs.traces import Cause, Trace, TraceReader
 
@@ -60,7 +61,14 @@ _MENTIONED = re.compile(
     rf"\[(?:==>)?({_TIME})(?:__{_TIME})?__(\w+?)__(?:REQUESTED|INFLIGHT|COMPLETED)\]"
 )
 _FILE_MADE = re.compile(
-    rf"Created? new file for toInstant\W+(\S*/)({_TIME})(?:_{_TIME})?\.(\w+)(?=\W|$)"
+    rf"Created? new file for toInstant\W+(\S*/)({_TIME})(?:_{_TIME})?\.(\w+(?:\.inflight)?)(?!\w|\.\w)"
+)
+_HEARTBEAT_DIED = re.compile(
+    r'Exception in thread "Timer-\d+" org\.apache\.hudi\.exception\.HoodieHeartbeatException: '
+    rf"Unable to generate heartbeat for instant ({_TIME})"
+)
+_TRANSACTION = re.compile(
+    rf"(?:Transaction|State change) starting for Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
 )
 _OPERATIONS = re.compile(
     r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
@@ -97,6 +105,17 @@ _SIGNATURES: tuple[tuple[Outcome, re.Pattern[str]], ...] = (
         re.compile(r"\S*\.HoodieLockException\b|\S+: Unable to instantiate class \S*LockProvider"),
     ),
 )
+
+
+class Stop(NamedTuple):
+    """Why we have ended a driver ourselves.
+
+    :param outcome: what its attempt came to, unless the table says that it committed.
+    :param line: the reason, in words.
+    """
+
+    outcome: Outcome
+    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +163,9 @@ class DriverLog:
         self._actions: dict[str, str] = {}
         self._requested: list[str] = []
         self._completed: dict[str, str] = {}
+        self._inflight: set[str] = set()
+        self._committing: set[str] = set()
+        self._unbeaten: set[str] = set()
         self._conflict: str | None = None
         self._checked = False
         self._protected = False
@@ -173,6 +195,8 @@ class DriverLog:
             self.application_id = told[1] if told else self.application_id
         elif _CHECKED in line:
             self._checked = True
+        elif "to generate heartbeat" in line:
+            self._unbeaten.update(_HEARTBEAT_DIED.findall(line))
         elif line.startswith("airflow_occ_provider: protected: "):
             self._protected = True
         elif line.startswith("airflow_occ_provider: not protected: "):
@@ -212,6 +236,24 @@ class DriverLog:
         match = _OPERATIONS.search(self._conflict or "")
         return match[2] if match and match[1] == instant else None
 
+    def has_requested(self, time: str) -> bool:
+        """Whether the driver itself asked for an instant, of whatever action."""
+        return time in self._requested
+
+    def is_committing(self, instant: str) -> bool:
+        """Whether a write has come to its commit: Hudi asks for its heartbeat just before, and no more.
+
+        Hudi 0.15.0 to 1.2.0, ``BaseHoodieWriteClient.commitStats``.
+        """
+        return instant in self._committing
+
+    def heartbeat_died(self, instant: str) -> bool:
+        """Whether the timer that made a write's heartbeat died: Hudi never makes it again.
+
+        An error of the storage does that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
+        """
+        return instant in self._unbeaten
+
     def _note_instants(self, line: str) -> None:
         requested = _REQUESTED.search(line)
         if requested and requested[1] not in self._requested and not requested[1].startswith("0000"):
@@ -219,8 +261,15 @@ class DriverLog:
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
         made = _FILE_MADE.search(line)
-        if made and made[3] in _WRITES and "/.hoodie/metadata/" not in made[1]:
-            self._completed[made[2]] = line.strip()
+        if made and "/.hoodie/metadata/" not in made[1]:
+            if made[3] in _WRITES:
+                self._completed[made[2]] = line.strip()
+            elif made[3].endswith("inflight"):
+                self._inflight.add(made[2])
+        opened = _TRANSACTION.search(line)
+        # Hudi opens one before the write, too.
+        if opened and opened[1] in self._inflight and self._actions.get(opened[1]) == opened[2]:
+            self._committing.add(opened[1])
 
     def _decide(self, exit_code: int | None, committed: bool | None) -> tuple[Outcome, tuple[str, ...]]:
         completed = None if committed is False else self._completed_line()

@@ -17,6 +17,7 @@ from airflow_occ_provider.jobs.outcome import (
     DriverLog,
     Outcome,
     Reading,
+    Stop,
     was_killed,
 )
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -103,13 +104,20 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
 
 
 def settle(
-    table: HudiTable, signature: Signature, log: DriverLog, exit_code: int, *, retire: bool = True
+    table: HudiTable,
+    signature: Signature,
+    log: DriverLog,
+    exit_code: int,
+    *,
+    stop: Stop | None = None,
+    retire: bool = True,
 ) -> Settlement:
     """Ask the table what became of an attempt whose driver has been seen to end.
 
     :param signature: what the attempt signed its commits with.
     :param log: the driver's whole log.
     :param exit_code: the driver's, negative for a signal.
+    :param stop: why we have ended it, if we have; a commit that landed before is one nevertheless.
     :param retire: whether to remove the heartbeats of own instants that the driver left
         unfinished, so that nobody has to wait for them. Only for a driver that has ended.
     """
@@ -127,6 +135,8 @@ def settle(
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
     reading = log.read(exit_code, committed=False)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
+    if stop and outcome is Outcome.KILLED:
+        outcome, lines = stop.outcome, (stop.line,)
     if loss:
         outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
     elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR):

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, RetryPolicy
 
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
+from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.jobs.outcome import Outcome, Stop
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.survivor import Wait
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
+from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.operators.lease_audit import (
     CommitLockAudit,
     audit_lease,
@@ -46,6 +48,9 @@ class HudiWriteOperator(ProtectedOperator):
     and lazy cleaning reach the job through Hudi's own global configuration. A driver that does not
     read it never runs the job. What came of the attempt is read from the table, a conflict is
     retried, and a commit of this task run that is already in the table is never made twice.
+
+    A driver whose write somebody rolls back, or whose heartbeat can never tick again, is ended; one
+    whose heartbeat is merely late or expired is not: the task's log says so, and it runs on.
 
     :param table: base path of the table that the job writes, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -201,21 +206,32 @@ class HudiWriteOperator(ProtectedOperator):
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)
         lock = CommitLockAudit(self.lock_conn_id, preparation.options, self._table)
+        alarm = self._alarm(preparation, told)
         self._forget_driver()
         admitted.refuse_if_lost()
         try:
-            with prepared(self._job, preparation.options, preparation.site) as submission:
+            with prepared(self._job, preparation.options, preparation.site) as submission, alarm:
                 self._submit(context, submission, told.follower)
         except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
             if self._driver_ended:
-                self._settle(preparation, told)
+                self._settle(preparation, told, alarm.stop)
             raise
-        commit = self._judge(run, self._settle(preparation, told), admitted)
+        commit = self._judge(run, self._settle(preparation, told, alarm.stop), admitted)
         if commit:
             lock.refuse_unlocked(commit)
             audit_scope(commit, admitted, self.log)
             audit_lease(commit, admitted)
         return commit
+
+    def _alarm(self, preparation: Preparation, told: ToldAttempt) -> HeartbeatAlarm:
+        return HeartbeatAlarm(
+            self._table,
+            told.log,
+            HeartbeatRule.of(preparation.options),
+            self._end_driver,
+            logger=self.log,
+            on_margin=lambda seconds: metrics.own_heartbeat_margin(self._work, seconds),
+        )
 
     def _judge(self, run: TaskRun, settlement: Settlement, admitted: Admitted) -> Commit | None:
         """Return the attempt's commit, if there is one and nothing is wrong with it."""
@@ -234,11 +250,12 @@ class HudiWriteOperator(ProtectedOperator):
             )
         return settlement.commit
 
-    def _settle(self, preparation: Preparation, told: ToldAttempt) -> Settlement:
+    def _settle(self, preparation: Preparation, told: ToldAttempt, stop: Stop | None) -> Settlement:
         exit_code = self._exit_code or 0
         told.ended(exit_code, log_read=bool(self._driver and self._driver.log_read))
-        settlement = settle(self._table, preparation.signature, told.log, exit_code)
+        settlement = settle(self._table, preparation.signature, told.log, exit_code, stop=stop)
         told.settled(settlement)
+        metrics.attempt(self._work, settlement.outcome, told.seconds)
         return settlement
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:

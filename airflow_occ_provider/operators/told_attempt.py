@@ -38,6 +38,11 @@ class ToldAttempt:
             started_ms=now_ms(),
         )
 
+    @property
+    def seconds(self) -> float:
+        """For how long its driver has run, with its start."""
+        return ((self._attempt.ended_ms or now_ms()) - self._attempt.started_ms) / 1000
+
     def ended(self, exit_code: int, *, log_read: bool) -> None:
         """Write down that the driver's end was seen.
 
@@ -59,6 +64,7 @@ class ToldAttempt:
     def _requested(self, instant: str) -> None:
         self._logger.info("Hudi instant %s was requested by this driver.", instant)
         self._keep(instants=(*self._attempt.instants, instant))
+        self._run.tell_instants(self._attempt.instants)
 
     def _keep(self, **changes: Any) -> None:
         told = {"application_id": self.log.application_id, **changes}

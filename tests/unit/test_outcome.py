@@ -110,6 +110,46 @@ def test_without_hudis_conflict_check_the_log_says_so():
     assert read(next(LOGS.glob("committed_warn*")).read_text().splitlines(), 0).conflict_checked is True
 
 
+def instants_of(path, told):
+    log = DriverLog()
+    for line in path.read_text().splitlines():
+        log.feed(line)
+    return [instant for instant in log.own_instants if told(log, instant)]
+
+
+@each_recorded_log
+def test_whether_hudis_heartbeat_timer_died(path):
+    died = instants_of(path, DriverLog.heartbeat_died)
+    assert len(died) == (recorded(path)[0] == "heartbeat_expired")
+
+
+@each_recorded_log
+def test_whether_a_write_came_to_its_commit(path):
+    name = recorded(path)[0]
+    came = name.startswith(("committed", "commit_conflict", "unchecked")) or name in (
+        "rolled_back_inflight",
+        "rolled_back_and_in_conflict",
+    )
+    assert len(instants_of(path, DriverLog.is_committing)) == came
+
+
+@pytest.mark.parametrize(
+    ("file", "completed"),
+    [
+        (f"{T}.deltacommit.requested", False),
+        (f"{T}.deltacommit.inflight", False),
+        (f"{T}.inflight", False),
+        (f"{T}_{T}.deltacommit", True),
+    ],
+)
+def test_an_inflight_file_is_no_completed_one(file, completed):
+    lines = [
+        f"INFO ActiveTimelineV2: Creating a new instant [==>{T}__deltacommit__REQUESTED]",
+        f"INFO ActiveTimelineV2: Created new file for toInstant: /lake/t/.hoodie/timeline/{file}",
+    ]
+    assert (read(lines, 0).outcome is Outcome.COMMITTED) == completed
+
+
 def traceback(error, *, frame="<module>", more=()):
     return [
         "Traceback (most recent call last):",

@@ -1,0 +1,132 @@
+"""A running writer's own heartbeat: what ends its driver, and what never does."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
+from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.operators.driver import end_session
+from airflow_occ_provider.storage.table import HudiTable
+from tests.rows import count_rows
+from tests.stalls.course import stall
+from tests.writers import JOB, Writer, wait_for
+
+pytestmark = pytest.mark.real
+INTERVAL_MS, MISSES = 1000, 4
+BEAT = {
+    "hoodie.client.heartbeat.interval_in_ms": INTERVAL_MS,
+    "hoodie.client.heartbeat.tolerable.misses": MISSES,
+}
+# The JIT of a long-lived driver costs these more than it gives.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+ENDED_WITHIN_S = MISSES * INTERVAL_MS / 1000 + 5  # two looks, and a machine that is busy
+
+
+@contextmanager
+def held(stack, table):
+    """A writer that has begun, and would write for minutes."""
+    gate = table.parent / "gate"
+    gate.mkdir(exist_ok=True)
+    arguments = ("--gate", str(gate))
+    writer = Writer(stack, table, arguments, hudi_options=BEAT, conf=QUICK, watched=True).start()
+    try:
+        wait_for("its begin", (gate / "w.begun").exists, writer)
+        yield writer
+    finally:
+        if writer.settlement is None:
+            end_session(writer.process)
+
+
+def start_rogue(stack, table):
+    """The same job with default settings: a single writer that cleans eagerly."""
+    options = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
+    return subprocess.Popen(
+        ["spark-submit", "--master", "local[1]", *options, str(JOB), str(table), "--writer", "rogue"],
+        env=stack.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def instants(table):
+    return HudiTable(str(table)).snapshot().timeline
+
+
+@contextmanager
+def heartbeats_refused(table):
+    """The storage refuses a tick: where the folder should be, a file is."""
+    folder = table / ".hoodie" / ".heartbeat"
+    folder.rename(away := folder.with_name(".away"))
+    folder.touch()
+    yield
+    folder.unlink()
+    away.rename(folder)
+
+
+def test_a_writer_whose_heartbeat_timer_died_is_ended_and_the_next_try_commits(
+    hudi_stack, tmp_path, caplog
+):
+    table = tmp_path / "t"
+    with held(hudi_stack, table) as writer:
+        with heartbeats_refused(table):
+            wait_for("the timer's end", lambda: "HoodieHeartbeatException" in writer.log, writer)
+        died_s = time.monotonic()
+        settlement = writer.wait()
+    assert writer.ended_s - died_s < ENDED_WITHIN_S
+    assert settlement.outcome is Outcome.HEARTBEAT_EXPIRED
+    assert isinstance(settlement.error(), HeartbeatExpiredError)
+    assert settlement.error().retry
+    (pending,) = instants(table).pending_writes()
+    assert settlement.retired == (pending.time,)
+    again = Writer(hudi_stack, table, conf=QUICK, watched=True).run()
+    assert again.outcome is Outcome.COMMITTED
+    assert sum(count_rows(table).values()) == 20
+    assert instants(table).pending_writes() == ()
+
+
+def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack, tmp_path):
+    table = tmp_path / "t"
+    with held(hudi_stack, table) as writer:
+        (victim,) = instants(table).pending_writes()
+        log = tmp_path / "rogue.log"
+        with log.open("w") as output:
+            rogue = subprocess.Popen(
+                ["spark-submit", "--master", "local[1]", str(JOB), str(table), "--writer", "rogue"],
+                env=hudi_stack.environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                wait_for(
+                    "its rollback", lambda: HudiTable(str(table)).snapshot().rollback_of(victim.time)
+                )
+                rolled_back_s = time.monotonic()
+                settlement = writer.wait()
+            finally:
+                end_session(rogue)
+    assert writer.ended_s - rolled_back_s < 5
+    assert settlement.outcome is Outcome.ROLLED_BACK
+    assert isinstance(settlement.error(), RolledBackError)
+    assert victim.time in str(settlement.error())
+
+
+def test_a_store_that_stalls_under_a_live_writer_ends_no_driver(hudi_stack, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    writer = stall(
+        hudi_stack, tmp_path, INTERVAL_MS, MISSES, 3 * MISSES * INTERVAL_MS / 1000, conf=QUICK
+    )
+    assert writer.ended_s is None
+    assert writer.settlement.outcome is Outcome.COMMITTED
+    assert writer.exit_code == 0
+    words = [record.getMessage() for record in caplog.records if record.name == writer.logger.name]
+    for told in ("cannot be looked at", "as dead", "ticks again"):
+        assert sum(told in word for word in words) == 1, words
+    assert sum(count_rows(tmp_path / "t").values()) == 20
