@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
-	model handovers races bench-timeline bench-import bench-leases clean
+	model handovers races stalls bench-timeline bench-import bench-leases bench-triggers clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,10 @@ races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACE
 	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments
 	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
 
+STALL ?= 180
+stalls: $(INSTALLED)  ## A store that stalls under a live writer ends no driver (STALL=180)
+	$(BIN)/python -m tests.stalls --seconds $(STALL)
+
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline
 
@@ -77,6 +81,9 @@ bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as ab
 
 bench-leases: $(INSTALLED)  ## What standing in line costs beside kazoo's Lock (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.leases
+
+bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.triggers
 
 clean:  ## Remove what was generated here
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -28,6 +28,9 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": _HUDI,
                 "python-modules": [
+                    "airflow_occ_provider.operators.hudi_clean",
+                    "airflow_occ_provider.operators.hudi_clustering",
+                    "airflow_occ_provider.operators.hudi_compaction",
                     "airflow_occ_provider.operators.hudi_write",
                     "airflow_occ_provider.operators.lease",
                 ],
@@ -36,7 +39,10 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [
             {
                 "integration-name": _HUDI,
-                "python-modules": ["airflow_occ_provider.sensors.lease"],
+                "python-modules": [
+                    "airflow_occ_provider.sensors.heartbeat",
+                    "airflow_occ_provider.sensors.lease",
+                ],
             }
         ],
         "hooks": [
@@ -53,6 +59,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _HUDI,
                 "python-modules": [
                     "airflow_occ_provider.triggers.free_scope",
+                    "airflow_occ_provider.triggers.heartbeat",
                     "airflow_occ_provider.triggers.lease",
                     "airflow_occ_provider.triggers.survivor",
                 ],

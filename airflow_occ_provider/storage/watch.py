@@ -77,7 +77,7 @@ class WriterWatch:
         self._rule = rule
         self._clock_ms = clock_ms
         self._ticks: Mapping[str, int] = {}
-        self._looked_ms: int | None = None
+        self._looked_ms = 0
         self._snapshot: Snapshot | None = None
         self._listed_ms = 0
         self._unsettled = True
@@ -91,9 +91,10 @@ class WriterWatch:
         """
         before = self._snapshot or self._list()
         changed = not self._only_timeline_is_due() and self._read_heartbeats()
-        now_ms = self._clock_ms()
-        if changed or self._unsettled or self._is_due(now_ms):
+        if changed or self._unsettled or self._is_due(self._clock_ms()):
             self._list()
+        # As of when the heartbeats were asked for: an answer that took long makes nobody look old.
+        now_ms = self._looked_ms
         snapshot = self._snapshot or before
         writes = [one for one in snapshot.timeline.pending_writes() if snapshot.planned(one) is None]
         # One that neither beats nor was there before the heartbeats were read has just begun.
@@ -122,7 +123,7 @@ class WriterWatch:
         """Look at the heartbeats; whether other writers beat than before."""
         begun_ms, known = self._clock_ms(), self._ticks
         ticks = heartbeats(self._table.files)
-        if self._looked_ms is not None:
+        if self._looked_ms:
             self._compare_clocks(ticks, self._looked_ms, self._clock_ms())
         self._ticks, self._looked_ms = ticks, begun_ms
         return ticks.keys() != known.keys()
@@ -140,7 +141,7 @@ class WriterWatch:
         """Whether a look at the timeline alone will do: no heartbeat can be overdue yet."""
         now_ms = self._clock_ms()
         return (
-            self._looked_ms is not None
+            self._looked_ms > 0
             and not self._unsettled
             and self._is_due(now_ms)
             and all(self._judge(name, now_ms).liveness is Liveness.ALIVE for name in self._ticks)

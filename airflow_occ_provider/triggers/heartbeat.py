@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from airflow.sdk.execution_time.xcom import XCom
@@ -23,6 +23,8 @@ from airflow_occ_provider.jobs.record import INSTANTS_KEY
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Sight
 from airflow_occ_provider.triggers.earliest import until_earliest
+
+_ONE_LOOK_S = 5.0
 
 
 class HudiHeartbeatTrigger(BaseEventTrigger):
@@ -89,7 +91,9 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
                 return
 
     async def _event(self, told: dict[str, Any] | None) -> dict[str, Any]:
-        left_s = self.deadline_ms / 1000 - time.time() if self.deadline_ms else None
+        left_s = None
+        if self.deadline_ms:  # one look there must be, also after a long halt of the triggerer
+            left_s = max(_ONE_LOOK_S, self.deadline_ms / 1000 - time.time())
         try:
             watched = self._watched
             async with asyncio.timeout(left_s), shared_watch(watched) as watch:
@@ -129,9 +133,15 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
         wanted = await self._own_instants(watched.poll_s) or chosen_instants(self.instants)
         if wanted is None:
             return tuple(sight.pending.values())
+        found = await self._asked(watched, lambda: list(map(sight.writer, wanted)))
+        if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that look
+            found = await self._asked(watched, lambda: list(map(watched.open().look().writer, wanted)))
+        return found
+
+    async def _asked(self, watched: Watched, ask: Callable[[], list[Writer]]) -> list[Writer]:
         while True:
             try:
-                return await in_thread(watched.service, lambda: list(map(sight.writer, wanted)))
+                return await in_thread(watched.service, ask)
             except TableUnreadableError as error:
                 self._tell_again(error)
                 await asyncio.sleep(watched.poll_s)

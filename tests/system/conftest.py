@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.process import Server
 from tests.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"
@@ -105,3 +109,36 @@ def airflow(hudi_stack, tmp_path_factory):
 @pytest.fixture
 def start(airflow):
     return lambda dag_id, **conf: Run(airflow, dag_id, {key: str(value) for key, value in conf.items()})
+
+
+@pytest.fixture(scope="session")
+def triggerer(airflow, tmp_path_factory):
+    """Kills Airflow's triggerer, and starts another in its place, which lives to the session's end."""
+    started = []
+    guard = psutil.Process(airflow._server._guard.pid)
+
+    def is_triggerer(process):
+        with suppress(psutil.Error):
+            return "triggerer" in process.cmdline()
+
+    def running():
+        roots = [guard, *(psutil.Process(one._guard.pid) for one in started)]
+        found = [one for root in roots for one in root.children(recursive=True) if is_triggerer(one)]
+        (first,) = [one for one in found if not is_triggerer(one.parent())]
+        return first
+
+    def kill():
+        first = running()
+        environment = {**first.environ(), "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
+        for one in (first, *first.children(recursive=True)):
+            one.kill()
+        return environment
+
+    def restart(environment):
+        log = tmp_path_factory.mktemp("triggerer") / "triggerer.log"
+        command = [sys.executable, "-m", "airflow", "triggerer"]
+        started.append(Server("triggerer", command, environment, log))
+
+    yield kill, restart
+    for one in started:
+        one.stop()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import suppress
 
-import psutil
 import pytest
 
-from airflow_occ_provider.embedded.process import Server
 from airflow_occ_provider.jobs.identity import Signature
 from tests.rows import count_rows
 from tests.system.rivals import (
@@ -293,39 +289,7 @@ def test_work_that_is_cleared_has_its_lease_taken_and_kept_anew(line, start, tmp
         assert run.task("lease_keep")["try_number"] >= 2
 
 
-@pytest.fixture
-def triggerer(airflow, tmp_path_factory):
-    """Stops Airflow's triggerer by SIGKILL, and starts another in its place, for the session's rest."""
-    started = []
-    guard = psutil.Process(airflow._server._guard.pid)
-
-    def of_airflow(process):
-        with suppress(psutil.Error):
-            return "triggerer" in process.cmdline()
-
-    def kill():
-        (first,) = [
-            one
-            for one in guard.children(recursive=True)
-            if of_airflow(one) and not of_airflow(one.parent())
-        ]
-        environment = {**first.environ(), "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
-        for one in (first, *first.children(recursive=True)):
-            one.kill()
-        return environment
-
-    def restart(environment):
-        log = tmp_path_factory.mktemp("triggerer") / "triggerer.log"
-        command = [sys.executable, "-m", "airflow", "triggerer"]
-        started.append(Server("triggerer", command, environment, log))
-
-    yield kill, restart
-    for one in started:
-        one.stop()
-
-
 def test_a_killed_triggerer_costs_nobody_his_place(line, start, triggerer, tmp_path):
-    """The last of this file: its triggerer ends with it."""
     kill, restart = triggerer
     paths = conf(tmp_path)
     rival = hold(line, paths["table"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.jobs.audit import audit
+from airflow_occ_provider.jobs.audit import audit, audit_table
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -65,3 +65,8 @@ def test_no_commit_of_them_has_lost_data(golden):
     for instant in snapshot.timeline.completed_writes():
         metadata = snapshot.commit(instant)
         assert audit(table, snapshot, instant, metadata) is None
+
+
+def test_no_completed_write_of_a_golden_table_has_lost_a_file(golden):
+    table, _ = golden
+    assert audit_table(table, table.snapshot()) == ()

@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 from airflow_occ_provider.operators.admitted import AdmittedOperator
+from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.protected import ProtectedOperator
 
@@ -18,7 +19,7 @@ PUBLIC = {
         *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
         *("StateStoreError", "FenceError", "DanglingFilesError"),
-        *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError"),
+        *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),
         *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
@@ -31,12 +32,17 @@ PUBLIC = {
         *("Mode", "Scope", "Owner", "Request", "Standing", "Blocker"),
         *("blockers", "conflicting", "umbrella"),
     },
+    "operators.hudi_clean": {"HudiCleanOperator"},
+    "operators.hudi_clustering": {"HudiClusteringOperator", "below"},
+    "operators.hudi_compaction": {"HudiCompactionOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
     "operators.lease": {
         *("HudiLeaseOperator", "HudiKeepLeaseOperator", "HudiReleaseLeaseOperator"),
     },
+    "sensors.heartbeat": {"HudiHeartbeatSensor", "awaited"},
     "sensors.lease": {"HudiLeaseSensor"},
     "triggers.free_scope": {"HudiFreeScopeTrigger"},
+    "triggers.heartbeat": {"HudiHeartbeatTrigger", "chosen_instants", "told_writer"},
     "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
@@ -78,4 +84,7 @@ def test_the_operators_own_arguments():
     ]
     assert own_parameters(HudiWriteOperator) == [
         *("require_commit", "survivor_timeout", "job_retries", "retries", "retry_policy"),
+    ]
+    assert own_parameters(HudiCleanOperator) == [
+        *("instants", "wait", "wait_timeout", "dry_run", "retries", "retry_policy"),
     ]

@@ -22,7 +22,12 @@ def snippets(language):
     ("code", "tasks"),
     zip(
         snippets("python"),
-        [["write_trips"], ["lease", "lease_keep", "lease_release", "write_trips"]],
+        [
+            ["write_trips"],
+            ["lease", "lease_keep", "lease_release", "write_trips"],
+            ["quiet", "clean"],
+            ["clean"],
+        ],
         strict=True,
     ),
 )

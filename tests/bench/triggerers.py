@@ -1,0 +1,269 @@
+"""Real triggerers, each on a metadata database of its own with the same deferred tasks in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+from cryptography.fernet import Fernet
+
+from airflow_occ_provider.embedded.process import EmbeddedError, Server
+from tests.bench.load import Load
+from tests.bench.watchers import READINGS, WAKE
+
+_ROOT = Path(__file__).parents[2]
+_DAGS = Path(__file__).parent / "dags"
+_PATIENCE_S = 600.0
+_SETTINGS = {
+    "CORE__DAGS_FOLDER": str(_DAGS),
+    "CORE__LOAD_EXAMPLES": "False",
+    "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    "CORE__PARALLELISM": "1",
+    "DATABASE__SQL_ALCHEMY_POOL_SIZE": "2",
+    "SCHEDULER__MAX_DAGRUNS_TO_CREATE_PER_LOOP": "1000",
+    "SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "500",
+    "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+    "SCHEDULER__ENABLE_TRACEMALLOC": "False",
+    "TRIGGERER__MAX_TRIGGER_TO_SELECT_PER_LOOP": "1000",
+    "USAGE_DATA_COLLECTION__ENABLED": "False",
+}
+
+
+def wait_until(happened: Callable[[], object], what: str) -> float:
+    """Wait, and return for how many seconds it was."""
+    begun_s = time.monotonic()
+    while not happened():
+        if time.monotonic() - begun_s > _PATIENCE_S:
+            raise EmbeddedError(f"{what}: not in {_PATIENCE_S:g} s")
+        time.sleep(0.25)
+    return time.monotonic() - begun_s
+
+
+@dataclass(frozen=True)
+class Home:
+    """An Airflow home; what is started from it uses the same keys.
+
+    :param folder: of it.
+    :param load: what its DAGs watch.
+    :param keys: of all homes of one benchmark.
+    """
+
+    folder: Path
+    load: Load
+    keys: Mapping[str, str]
+
+    @classmethod
+    def make(cls, folder: Path, load: Load) -> Self:
+        """Make one, with a scheduler that defers every task of its DAGs, and stop that."""
+        keys = {
+            "CORE__FERNET_KEY": Fernet.generate_key().decode(),
+            "API__SECRET_KEY": secrets.token_hex(32),
+            "API_AUTH__JWT_SECRET": secrets.token_hex(64),
+        }
+        home = cls(folder, load, keys)
+        folder.mkdir()
+        for command in (["db", "migrate"], ["dags", "reserialize"]):
+            home._run(*command)
+        if home.ask("SELECT count(*) FROM dag")[0][0] != load.tables + 1:
+            errors = home.ask("SELECT stacktrace FROM import_error")
+            raise EmbeddedError(f"the DAGs were not read: {errors}")
+        return home
+
+    @property
+    def readings(self) -> Path:
+        return self.folder / "readings.jsonl"
+
+    @property
+    def wake(self) -> Path:
+        return self.folder / "wake"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            **{f"AIRFLOW__{name}": value for name, value in {**_SETTINGS, **self.keys}.items()},
+            **self.load.environment(),
+            "AIRFLOW_HOME": str(self.folder),
+            "PYTHONPATH": str(_ROOT),
+            READINGS: str(self.readings),
+            WAKE: str(self.wake),
+        }
+
+    def defer(self) -> float:
+        """Let a real scheduler start every task from its trigger; return the seconds it took."""
+        command = [sys.executable, "-m", "airflow", "scheduler", "--skip-serve-logs"]
+        log = self.folder / "scheduler.log"
+        with Server("scheduler", command, self.environment, log) as scheduler:
+            try:
+                return wait_until(lambda: self.deferred() > self.load.triggers, "deferred tasks")
+            except EmbeddedError as error:
+                raise EmbeddedError(f"{error}; {self.deferred()} are\n{scheduler.tail()}") from None
+
+    def copy(self, folder: Path, trigger: str) -> Home:
+        """Return a home with the same tasks, deferred to another trigger.
+
+        :param folder: of the copy.
+        :param trigger: class path of the trigger.
+        """
+        folder.mkdir()
+        shutil.copy(self.folder / "airflow.db", folder)
+        with closing(sqlite3.connect(folder / "airflow.db")) as database, database:
+            database.execute(
+                "UPDATE trigger SET classpath = ? WHERE classpath NOT LIKE '%Probe%'", (trigger,)
+            )
+        return Home(folder, self.load, self.keys)
+
+    def ask(self, query: str) -> list[Any]:
+        with closing(sqlite3.connect(f"file:{self.folder}/airflow.db?mode=ro", uri=True)) as database:
+            return database.execute(query).fetchall()
+
+    def deferred(self) -> int:
+        with suppress(sqlite3.OperationalError):  # locked
+            return int(self.ask("SELECT count(*) FROM task_instance WHERE state = 'deferred'")[0][0])
+        return 0
+
+    def told(self) -> list[tuple[str, str, str, float]]:
+        """Return DAG, task, run, and epoch seconds of each event that the triggerer has recorded."""
+        rows = self.ask(
+            "SELECT ti.dag_id, ti.task_id, run.logical_date, ti.scheduled_dttm FROM task_instance ti "
+            "JOIN dag_run run USING (dag_id, run_id) WHERE ti.state = 'scheduled'"
+        )
+        return [(dag, task, run, _epoch_s(when)) for dag, task, run, when in rows]
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", *command],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        if done.returncode:
+            raise EmbeddedError(f"airflow {' '.join(command)}: {done.stderr[-2000:]}")
+
+
+def _epoch_s(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one triggerer did in a while.
+
+    :param seconds: how long it was.
+    :param cores: CPU seconds of its processes in a second.
+    :param lags_ms: by how much naps of 10 ms were too long on its event loop.
+    :param listings: by folder, or file, what it asked of the storage.
+    """
+
+    seconds: float
+    cores: float
+    lags_ms: list[float]
+    listings: Counter[str]
+
+    def lag_ms(self, percent: int) -> float:
+        return statistics.quantiles(self.lags_ms, n=100)[percent - 1]
+
+
+class Triggerer:
+    """A real triggerer for the time of a ``with`` block, which can be made to stand still.
+
+    :param home: its Airflow home.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
+        command += ["--capacity", str(home.load.triggers * 2)]
+        self._server = Server("triggerer", command, home.environment, home.folder / "triggerer.log")
+        self._guard = psutil.Process(self._server._guard.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes():
+            with suppress(psutil.Error):
+                process.kill()  # what it would write into its database is of no use to anybody
+        self._server.stop()
+
+    def wait(self) -> float:
+        """Return when all triggers run, and for how many seconds it was."""
+        name = self.home.folder.name
+        try:
+            return wait_until(lambda: self._running() > self.home.load.triggers, f"triggers of {name}")
+        except EmbeddedError as error:
+            raise EmbeddedError(f"{error}; {self._running()} do\n{self._server.tail()}") from None
+
+    def pause(self) -> None:
+        for process in self._processes():
+            process.suspend()
+
+    def resume(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def memory_mb(self) -> float:
+        return sum(process.memory_info().rss for process in self._processes()) / 2**20
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        self.resume()
+        yield
+        self.pause()
+
+    def watch(self, settle_s: float, seconds: float) -> Window:
+        """Let it run for a while, and return what it did after it had settled."""
+        with self.awake():
+            time.sleep(settle_s)
+            begun_s, cpu_s = time.monotonic(), self._cpu_s()
+            time.sleep(seconds)
+            ended_s, spent_s = time.monotonic(), self._cpu_s() - cpu_s
+            time.sleep(1.5)  # until the probe has told of it
+        readings = [one for one in self._readings() if begun_s <= one["at"] <= ended_s]
+        listings = Counter(readings[-1]["listings"])
+        listings.subtract(readings[0]["listings"])
+        told_s = readings[-1]["at"] - readings[0]["at"]
+        lags_ms = [lag for one in readings[1:] for lag in one["lags"]]
+        return Window(told_s, spent_s / (ended_s - begun_s), lags_ms, listings)
+
+    def _processes(self) -> list[psutil.Process]:
+        return self._guard.children(recursive=True)
+
+    def _cpu_s(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+
+    def _running(self) -> int:
+        counts = [one["tasks"] for one in self._readings() if "tasks" in one]
+        return counts[-1] if counts else 0
+
+    def _readings(self) -> list[dict[str, Any]]:
+        if not self.home.readings.exists():
+            return []
+        lines = self.home.readings.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def allow_open_files(number: int) -> None:
+    """Allow this process and its children more open files: a triggerer keeps a log open a trigger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < number:
+        raise EmbeddedError(f"{number} open files are needed, {hard} are allowed: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, number), hard))

@@ -1,0 +1,75 @@
+"""Heartbeats in a real Airflow: who waits for a dead writer, and what is done about it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from airflow_occ_provider.storage.table import HudiTable
+from tests.rows import count_rows
+from tests.system.conftest import Run
+from tests.system.dags.watched import INTERVAL_MS, MISSES
+from tests.system.rivals import conf, states, wait_for_state
+from tests.writers import Writer, wait_for
+
+pytestmark = pytest.mark.system
+OPTIONS = {
+    "hoodie.client.heartbeat.interval_in_ms": INTERVAL_MS,
+    "hoodie.client.heartbeat.tolerable.misses": MISSES,
+}
+
+
+@pytest.fixture
+def doomed(hudi_stack, airflow, tmp_path):
+    """A writer that has requested its instant, and beats; the table holds one commit before."""
+    table, gate = airflow.folder / "watched_table", tmp_path / "gate"
+    gate.mkdir()
+    given = {"stack": hudi_stack, "table": table, "retire": False, "hudi_options": OPTIONS}
+    assert Writer(arguments=["--writer", "before"], **given).run().commit
+    writer = Writer(arguments=["--writer", "doomed", "--gate", str(gate)], **given).start()
+    wait_for("the doomed writer", (gate / "doomed.begun").exists, writer)
+    yield writer
+    if writer.exit_code is None:
+        writer.kill()
+
+
+def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
+    airflow, doomed, start, triggerer, tmp_path
+):
+    table = doomed.table
+    (ghost,) = (one.time for one in HudiTable(str(table)).snapshot().timeline.pending_writes())
+    paths = {**conf(tmp_path), "table": table, "instant": ghost}
+    airflow.call("PATCH", "/dags/deaths", {"is_paused": False})
+    run = start("watched", **paths)
+    for task in ("from_trigger", "clean", "own"):
+        wait_for_state(run, task, "deferred")
+    wait_for_state(run, "from_worker", "running")
+    kill, restart = triggerer
+    environment = kill()
+    doomed.kill()
+    died = time.monotonic()
+    restart(environment)
+    (paths["gate"] / "w.go").touch()
+    run.wait()
+    print(f"all had ended {time.monotonic() - died:.1f} s after the death")
+    names = ("from_trigger", "from_worker", "clean", "write", "own")
+    assert states(run, *names) == ["success"] * len(names)
+    told = {name: run.result(name) for name in names}
+    assert [(one["instant"], one["fate"]) for one in told["from_trigger"]] == [(ghost, "dead")]
+    assert (ghost, "dead") in [(one["instant"], one["fate"]) for one in told["from_worker"]]
+    assert told["clean"]["rolled_back"] == [ghost]
+    assert told["clean"]["left"] == []
+    assert [one["fate"] for one in told["own"]] == ["committed"]
+    assert told["own"][0]["instant"] == told["write"]["instant"]
+    look = HudiTable(str(table)).snapshot()
+    assert look.timeline.find(ghost) is None
+    assert look.rollback_of(ghost)
+    assert set(count_rows(table).values()) == {2}  # each key in two partitions, by two writers
+    assert_told_by_the_asset(airflow, ghost)
+
+
+def assert_told_by_the_asset(airflow, ghost):
+    runs = airflow.call("GET", "/dags/deaths/dagRuns")["dag_runs"]
+    told = [Run(airflow, "deaths", run_id=one["dag_run_id"]).wait().result("told") for one in runs]
+    assert ghost in str(told)
