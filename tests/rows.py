@@ -11,12 +11,15 @@ from airflow_occ_provider.storage.table import HudiTable
 
 
 def count_rows(table: Path, column: str = "id") -> Counter[str]:
-    """How often each key is in the table: newest committed file of each file group."""
-    completed = {one.time for one in HudiTable(str(table)).snapshot().timeline.completed_writes()}
+    """How often each key is in the table: newest committed file of each file group that stands."""
+    look = HudiTable(str(table)).snapshot()
+    writes = look.timeline.completed_writes()
+    completed = {one.time for one in writes}
+    replaced = {file_id for one in writes if (done := look.commit(one)) for _, file_id in done.replaced}
     newest: dict[str, tuple[str, Path]] = {}
     for path in table.glob("*/*.parquet"):
         file_id, _, time = path.stem.split("_")
-        if time in completed and time >= newest.get(file_id, ("", path))[0]:
+        if file_id not in replaced and time in completed and time >= newest.get(file_id, ("", path))[0]:
             newest[file_id] = (time, path)
     counts: Counter[str] = Counter()
     for _, path in newest.values():

@@ -53,7 +53,7 @@ def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
     (paths["gate"] / "w.go").touch()
     run.wait()
     print(f"all had ended {time.monotonic() - died:.1f} s after the death")
-    names = ("from_trigger", "from_worker", "clean", "write", "own")
+    names = ("from_trigger", "from_worker", "clean", "write", "own", "cluster")
     assert states(run, *names) == ["success"] * len(names)
     told = {name: run.result(name) for name in names}
     assert [(one["instant"], one["fate"]) for one in told["from_trigger"]] == [(ghost, "dead")]
@@ -62,7 +62,10 @@ def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
     assert told["clean"]["left"] == []
     assert [one["fate"] for one in told["own"]] == ["committed"]
     assert told["own"][0]["instant"] == told["write"]["instant"]
+    (clustered,) = told["cluster"]["completed"]
+    assert told["cluster"]["scheduled"] == [clustered]
     look = HudiTable(str(table)).snapshot()
+    assert look.timeline.find(clustered).action == "replacecommit"
     assert look.timeline.find(ghost) is None
     assert look.rollback_of(ghost)
     assert set(count_rows(table).values()) == {2}  # each key in two partitions, by two writers

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
 
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.sensors.heartbeat import HudiHeartbeatSensor
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
@@ -36,14 +37,14 @@ with DAG("watched", schedule=None, params=PARAMS):
     HudiHeartbeatSensor(
         task_id="from_worker", table=TABLE, until=["dead"], match="any", timeout=600, **BEATS
     )
-    HudiCleanOperator(
+    clean = HudiCleanOperator(
         task_id="clean",
         table=TABLE,
         instants=[INSTANT],
         driver_memory="1g",
         hudi_options=OPTIONS,
     )
-    HudiWriteOperator(
+    write = HudiWriteOperator(
         task_id="write",
         application="{{ params.job }}",
         application_args=[TABLE, "--partition", "2", "--writer", "w", "--gate", "{{ params.gate }}"],
@@ -59,6 +60,10 @@ with DAG("watched", schedule=None, params=PARAMS):
         deferrable=True,
         timeout=600,
         **BEATS,
+    )
+
+    [clean, write] >> HudiClusteringOperator(
+        task_id="cluster", table=TABLE, scope="2", driver_memory="1g", hudi_options=OPTIONS
     )
 
 died = Asset(
