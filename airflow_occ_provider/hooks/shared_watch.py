@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import Sight, WriterWatch
 
@@ -84,7 +86,14 @@ class SharedWatch:
         self.looks = Channel()
         self.changes = Channel()
         self._watched = watched
+        self._looked_s = -math.inf
         self._polling = asyncio.create_task(self._poll())
+
+    async def current(self) -> None:
+        """Wait for a look that begins after now: an older one does not show who has begun since."""
+        called_s = asyncio.get_running_loop().time()
+        while self._looked_s < called_s and not self._polling.done():
+            await self.looks.after(self.looks.newest)
 
     async def stop(self) -> None:
         """Look no more."""
@@ -93,33 +102,45 @@ class SharedWatch:
 
     async def _poll(self) -> None:
         loop, pause_s = asyncio.get_running_loop(), self._watched.poll_s
-        begun_s = loop.time()
         # Tables that are watched since the same moment are not all looked at in the same moment.
-        next_s = begun_s + random.uniform(0, pause_s)  # noqa: S311 - no secret
+        next_s = loop.time() + random.uniform(0, pause_s)  # noqa: S311 - no secret
         watch: WriterWatch | None = None
         while True:
+            began_s = loop.time()
             try:
                 if watch is None:
                     watch = await in_thread(self._watched.service, self._watched.open)
-                self._tell(await in_thread(self._watched.service, self._look, watch))
+                self._tell(await in_thread(self._watched.service, self._look, watch), began_s)
             except TableUnreadableError as error:
-                self._tell(error)
+                self._tell(error, began_s)
             except OccError as error:
-                self._tell(error)
+                self._tell(error, began_s)
                 return
             except Exception as error:  # noqa: BLE001 - raised where somebody waits
-                self._tell(OccError(f"{self._watched.table} cannot be watched: {error!r}"))
+                self._tell(OccError(f"{self._watched.table} cannot be watched: {error!r}"), began_s)
                 return
+            if self._next_expiry_s < next_s - loop.time():
+                await asyncio.sleep(self._next_expiry_s)
+                continue
             await asyncio.sleep(next_s - loop.time())
             # After a halt all tables are late; each keeps its own place in the period all the same.
             next_s += pause_s * (1 + max(0.0, loop.time() - next_s) // pause_s)
+
+    @property
+    def _next_expiry_s(self) -> float:
+        """Seconds until a late writer is dead for Hudi, as of the last look: that is looked at then."""
+        seen = self.looks.newest
+        writers = seen.pending.values() if isinstance(seen, Sight) else ()
+        margins = (one.margin_ms for one in writers if one.fate is Fate.LATE)
+        return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
     def _look(self, watch: WriterWatch) -> Sight:
         sight = watch.look()
         metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
         return sight
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: Seen, began_s: float) -> None:
+        self._looked_s = began_s
         self.looks.tell(seen)
         if _essence(seen) != _essence(self.changes.newest):
             self.changes.tell(seen)

@@ -90,6 +90,11 @@ class Awaited:
     until: tuple[Fate, ...] = ENDED
     match: Match = Match.ALL
 
+    @property
+    def is_never_pending(self) -> bool:
+        """Whether one is waited for in fates that no pending write has."""
+        return self.match is Match.ANY and all(fate.over for fate in self.until)
+
     def reached(self, writers: Sequence[Writer]) -> tuple[Writer, ...] | None:
         """Return the writers that have come to such a fate; ``None`` while that is not enough.
 

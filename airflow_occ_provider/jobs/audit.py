@@ -11,6 +11,11 @@ from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+_OF_A_ROLLBACK = (
+    "find who wrote with single-writer settings just before that rollback and give it HudiWriteOperator"
+)
+_OF_NOBODY = "find what removes the table's files besides Hudi, such as a storage's lifecycle rule"
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -32,8 +37,8 @@ class Loss:
         return DataLossError(
             f"data loss: {self}",
             instant=self.instant,
-            remedy="find who wrote with single-writer settings just before that rollback and give it "
-            f"HudiWriteOperator; then CALL rollback_to_instant for {self.instant}, and clear the task",
+            remedy=f"{_OF_A_ROLLBACK if self.culprit else _OF_NOBODY}; then CALL rollback_to_instant "
+            f"for {self.instant}, and clear the task that wrote it",
         )
 
     def __str__(self) -> str:

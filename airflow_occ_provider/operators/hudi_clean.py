@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.errors import ConfigurationError, FenceError, WriterAliveError
+from airflow_occ_provider.errors import ConfigurationError, FenceError, OccError, WriterAliveError
 from airflow_occ_provider.hudi.fate import ENDED, Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
@@ -108,12 +108,17 @@ class HudiCleanOperator(ProtectedOperator):
     def execute_after_wait(
         self,
         context: Context,
-        event: object,  # noqa: ARG002
+        event: Mapping[str, Any],
         chosen: Sequence[str] = (),  # dag.test() passes on the event alone (Airflow 3.3.2)
         since_ms: int = 0,
     ) -> dict[str, Any]:
-        """Go on after ``HudiHeartbeatTrigger`` has fired, whatever it says: the table decides."""
-        return self._wait_or_clean(context, self._look(), chosen, since_ms)
+        """Go on after ``HudiHeartbeatTrigger`` has fired: the table decides.
+
+        :raises OccError: if the triggerer cannot watch the table.
+        """
+        if event["status"] == "error":
+            raise OccError(event["message"])
+        return self._wait_or_clean(context, self._look(), chosen or self._named, since_ms)
 
     @property
     def _named(self) -> tuple[str, ...]:

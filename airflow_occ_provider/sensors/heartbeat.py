@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,8 +34,8 @@ class HudiHeartbeatSensor(BaseSensorOperator):
 
     :param table: base path of the table. (templated)
     :param instants: requested times of the writes to watch; by default all that are pending. (templated)
-    :param writer_task_id: id of a ``HudiWriteOperator`` of the same run whose own writes to watch
-        instead. (templated)
+    :param writer_task_id: id of a ``HudiWriteOperator`` of the same run, not a mapped one, whose own
+        writes to watch instead. (templated)
     :param until: the fates to wait for: ``"alive"``, ``"late"``, ``"dead"``, ``"committed"``,
         ``"rolled_back"``, ``"gone"``.
     :param match: ``"all"`` to wait for all of the writers, ``"any"`` for one of them.
@@ -47,16 +46,14 @@ class HudiHeartbeatSensor(BaseSensorOperator):
     :param poke_interval: seconds between two looks; by default a quarter of the interval.
     :param deferrable: whether to wait in the triggerer, where one look serves all that watch a table.
     :param start_from_trigger: whether to begin there, without a worker slot at all; with
-        ``deferrable``.
+        ``deferrable``. A mapped task takes a slot for its first look all the same.
     """
 
     template_fields: Sequence[str] = ("table", "instants", "writer_task_id", "storage_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"instants": "json"}
     ui_color = "#d6ecf7"
-    start_trigger_args: StartTriggerArgs | None = StartTriggerArgs(
-        trigger_cls=f"{HudiHeartbeatTrigger.__module__}.{HudiHeartbeatTrigger.__qualname__}",
-        next_method="execute_complete",
-    )
+    # Of the class there are none: a mapped task would start its trigger with them alone (Airflow 3.3.2).
+    start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger = False
 
     def __init__(
@@ -87,10 +84,17 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.start_from_trigger = start_from_trigger and deferrable
         self._awaited = awaited(until, match)
-        if self.start_from_trigger and self.start_trigger_args:
-            _, arguments = self._trigger.serialize()
-            self.start_trigger_args = replace(
-                self.start_trigger_args,
+        if instants is None and writer_task_id is None and self._awaited.is_never_pending:
+            raise ConfigurationError(
+                "until",
+                "of all writers only the pending ones are looked at, and none of those has ended",
+                remedy="give instants or writer_task_id, or match all",
+            )
+        if self.start_from_trigger:
+            path, arguments = self._trigger.serialize()
+            self.start_trigger_args = StartTriggerArgs(
+                trigger_cls=path,
+                next_method=self.execute_complete.__name__,
                 trigger_kwargs=arguments,
                 timeout=timedelta(seconds=self.timeout),
             )

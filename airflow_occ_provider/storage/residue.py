@@ -97,27 +97,38 @@ def _is_young(traces: Traces, instant: str, modified: Modified | None) -> bool:
 def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[str, ...]) -> Residue:
     oldest = min((one.time for one in snapshot.timeline.completed_writes()), default="")
     seen = "readers take them for committed" if instant < oldest else "readers do not see them"
+    remedy = f"remove them with Hudi's HoodieRepairTool, for instant {instant}"
+    if traces.ended_by(instant) is None:  # its commit, or its rollback, may have been archived
+        remedy = f"unless airflow hudi timeline --archived shows that it committed: {remedy}"
     return Residue(
         Kind.DATA_FILES,
         instant,
         files[0].rpartition("/")[0],
         f"{traces.proof(instant)}; its markers name {len(files)} data files that are there: "
         f"{', '.join(files)}; {seen}",
-        f"remove them with Hudi's HoodieRepairTool, for instant {instant}",
+        remedy,
     )
 
 
 def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_files: bool) -> str:
     if kind is Kind.HEARTBEAT:
         return f"nobody waits for it; hadoop fs -rm {snapshot.path}/{path}"
-    properties = snapshot.properties
-    names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
-    call = f"CALL delete_marker(table => '{'.'.join(filter(None, names))}', instant_time => '{instant}')"
+    if snapshot.path.endswith(f"/{METADATA_TABLE}"):  # in no catalog, and the procedure takes a name
+        call = f"hadoop fs -rm -r {snapshot.path}/{path}"
+    else:
+        call = _delete_marker(snapshot, instant)
     if first_files:
         return f"only after its data files are removed, since nothing else names them: {call}"
     if snapshot.timeline.find(instant):
         return f"Hudi's archival removes it together with its instant; before: {call}"
     return call
+
+
+def _delete_marker(snapshot: Snapshot, instant: str) -> str:
+    properties = snapshot.properties
+    names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
+    table = ".".join(filter(None, names))
+    return f"CALL delete_marker(table => '{table}', instant_time => '{instant}')"
 
 
 def _in_metadata_table(one: Residue) -> Residue:

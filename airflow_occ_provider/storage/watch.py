@@ -90,9 +90,13 @@ class WriterWatch:
         :raises TableUnreadableError: if the storage cannot be read.
         """
         before = self._snapshot or self._list()
-        changed = not self._only_timeline_is_due() and self._read_heartbeats()
-        if changed or self._unsettled or self._is_due(self._clock_ms()):
-            self._list()
+        only_timeline, unsettled = self._only_timeline_is_due(), self._unsettled
+        self._unsettled = True  # also after a look that fails half-way
+        if not only_timeline or self._shows_others(self._list(), before):
+            changed = self._read_heartbeats()
+            due = unsettled or self._is_due(self._clock_ms())
+            if changed or due or self._has_expired(before):
+                self._list()
         # As of when the heartbeats were asked for: an answer that took long makes nobody look old.
         now_ms = self._looked_ms
         snapshot = self._snapshot or before
@@ -103,6 +107,17 @@ class WriterWatch:
         dead = any(writer.fate is Fate.DEAD for writer in pending.values())
         self._unsettled = dead or len(told) < len(writes) or self._awaits_request(snapshot, now_ms)
         return Sight(pending, snapshot, self._clock)
+
+    def _shows_others(self, snapshot: Snapshot, before: Snapshot) -> bool:
+        """Whether a write is pending of whose heartbeat nothing is known yet."""
+        return any(before.timeline.find(one.time) is None for one in snapshot.timeline.pending_writes())
+
+    def _has_expired(self, snapshot: Snapshot) -> bool:
+        """Whether a write was pending there whose heartbeat has expired: it may be completed since."""
+        return any(
+            not self._judge(one.time, self._looked_ms).live and snapshot.planned(one) is None
+            for one in snapshot.timeline.pending_writes()
+        )
 
     def _judge(self, instant: str, now_ms: int) -> Heartbeat:
         return self._rule.judge(self._ticks.get(instant), now_ms)

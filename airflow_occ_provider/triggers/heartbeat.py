@@ -25,6 +25,7 @@ from airflow_occ_provider.storage.watch import Sight
 from airflow_occ_provider.triggers.earliest import until_earliest
 
 _ONE_LOOK_S = 5.0
+_WATCHERS_PAUSE_S = 60.0
 
 
 class HudiHeartbeatTrigger(BaseEventTrigger):
@@ -33,7 +34,8 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
     Dead is who Hudi's lazy cleaner would call dead on this host. All triggers of one table share one
     look at it in a period. An event tells the writers with their fates, and nothing that would
     differ if the same state were told again. In an ``AssetWatcher`` the trigger goes on, and fires
-    again where other writers have come to the fate.
+    again where other writers have come to the fate; what goes wrong there makes no asset's event, but
+    stands in the triggerer's log, and is tried again.
 
     :param table: base path of the table.
     :param storage_conn_id: Airflow connection of its storage.
@@ -84,11 +86,21 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
         """Wait, and tell: a task once, an asset's watcher again and again."""
         begun_s, told = time.monotonic(), None
         while True:
-            told = await self._event(told)
+            event = await self._event(told)
+            if event["status"] != "reached" and self._is_of_an_asset:
+                # Airflow 3.3.2 starts a watcher that has ended again at once, each time with an event.
+                self.log.error("The table cannot be watched: %s", event.get("message", event["status"]))
+                await asyncio.sleep(_WATCHERS_PAUSE_S)
+                continue
+            told = event
             await until_earliest(begun_s)
             yield TriggerEvent(told)
-            if self.task_instance is not None or told["status"] != "reached":
+            if not self._is_of_an_asset:
                 return
+
+    @property
+    def _is_of_an_asset(self) -> bool:
+        return self.task_instance is None and self.trigger_id is not None  # dag.test() gives neither
 
     async def _event(self, told: dict[str, Any] | None) -> dict[str, Any]:
         left_s = None
@@ -114,6 +126,8 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
     ) -> dict[str, Any]:
         """Wait for an event that is another than the last one."""
         awaited = Awaited(tuple(map(Fate, self.until)), Match(self.match))
+        if awaited.match is Match.ALL:
+            await watch.current()
         seen: Seen | None = None
         while True:
             seen = await watch.changes.after(seen)

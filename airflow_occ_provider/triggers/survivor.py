@@ -84,6 +84,7 @@ class HudiSurvivorTrigger(BaseTrigger):
         poll_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000)
         watched = Watched(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
         async with shared_watch(watched) as watch:
+            await watch.current()
             seen: Seen | None = None
             while True:
                 seen = await watch.looks.after(seen)

@@ -76,8 +76,15 @@ def test_it_starts_in_the_triggerer_with_the_triggers_own_arguments(table):
     assert given.trigger_cls == HudiHeartbeatTrigger.serialize(one._trigger)[0]
     assert HudiHeartbeatTrigger(**given.trigger_kwargs).instants == "{{ params.instant }}"
     assert given.timeout == timedelta(seconds=0.3)
-    assert other.trigger_kwargs is None  # of the class: those of one task are not another's
+    assert other is None  # those of one task are not another's
     assert not sensor(table, start_from_trigger=True).start_from_trigger
+
+
+def test_mapped_tasks_begin_in_a_worker():
+    with DAG("d"):
+        given = {"task_id": "s", "deferrable": True, "start_from_trigger": True}
+        mapped = HudiHeartbeatSensor.partial(**given).expand(table=["/a", "/b"])
+    assert mapped.start_trigger_args is None  # Airflow would start the trigger without its table
 
 
 def test_the_poll_follows_the_interval(table):
@@ -106,6 +113,7 @@ def test_a_tasks_own_writes(table):
     [
         ({"until": ["ill"]}, "'ill' is not a valid Fate"),
         ({"match": "most"}, "'most' is not a valid Match"),
+        ({"match": "any", "until": ["committed"]}, "none of those has ended"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_dag_is_parsed(table, given, words):

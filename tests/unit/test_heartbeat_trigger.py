@@ -64,6 +64,12 @@ def of_task(table, **given):
     return trigger
 
 
+def of_asset(table, **given):
+    trigger = of_task(table, **given)
+    trigger._task_instance, trigger.trigger_id = None, 1
+    return trigger
+
+
 async def events(trigger):
     return [event.payload async for event in trigger.run()]
 
@@ -166,6 +172,21 @@ def test_who_comes_later_is_told_without_another_look(table, looks):
     assert len(looks) == 1
 
 
+def test_who_began_after_the_last_look_is_waited_for(table):
+    async def run():
+        others = asyncio.ensure_future(events(of_task(table, until=["dead"], match="any", poll_s=1)))
+        await asyncio.sleep(0.2)  # the table was looked at, and nobody wrote
+        table.begin(1, now_ms() + 60_000)
+        waiting = asyncio.ensure_future(events(of_task(table, poll_s=1)))
+        await asyncio.sleep(1.5)
+        assert not waiting.done()
+        for one in (others, waiting):
+            one.cancel()
+        await asyncio.gather(others, waiting, return_exceptions=True)
+
+    asyncio.run(run())
+
+
 def test_a_storage_that_falls_silent_is_asked_again(table, monkeypatch, caplog):
     time_ = table.begin(1, 1_700_000_000_000)
     look, silent = WriterWatch.look, []
@@ -197,8 +218,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for(tmp_path):
 
 def test_an_assets_watcher_is_told_each_new_dead_writer_once(table):
     first = table.begin(1, 1_700_000_000_000)
-    trigger = of_task(table, until=["dead"], match="any")
-    trigger._task_instance = None
+    trigger = of_asset(table, until=["dead"], match="any")
 
     async def run():
         stream = trigger.run()
@@ -213,6 +233,24 @@ def test_an_assets_watcher_is_told_each_new_dead_writer_once(table):
 
     second, told = asyncio.run(run())
     assert [[w["instant"] for w in event["writers"]] for event in told] == [[first], [first, second]]
+
+
+def test_an_assets_watcher_makes_no_event_of_what_goes_wrong(monkeypatch, capsys, caplog):
+    monkeypatch.setattr(trigger_module, "_WATCHERS_PAUSE_S", 0.1)
+    trigger = of_asset(SimpleNamespace(path="nowhere://lake/t"))
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(trigger.run()), 0.5)
+
+    asyncio.run(run())
+    assert (capsys.readouterr().out + caplog.text).count("The table cannot be watched: ") > 1
+
+
+def test_in_a_test_of_the_dag_what_goes_wrong_is_told():
+    trigger = of_task(SimpleNamespace(path="nowhere://lake/t"))
+    trigger._task_instance = None
+    assert fire(trigger)["status"] == "error"
 
 
 def test_a_tasks_own_writes_are_those_that_it_has_told(table, monkeypatch):

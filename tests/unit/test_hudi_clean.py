@@ -17,6 +17,7 @@ from airflow_occ_provider.errors import (
     DataLossError,
     FenceError,
     LockTimeoutError,
+    OccError,
     WriterAliveError,
 )
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
@@ -145,6 +146,20 @@ def test_a_named_writer_is_waited_for_however_well_it_beats(folder, task, contex
     assert resume(context, {"status": "reached"}, **deferred.value.kwargs)["rolled_back"] == [T1]
 
 
+def test_what_the_triggerer_cannot_watch_is_told(folder, task, context):
+    dead(folder, T1, LATE_S)
+    with pytest.raises(OccError, match="no file system"):
+        task().execute_after_wait(context, {"status": "error", "message": "no file system"})
+
+
+def test_in_a_test_of_the_dag_a_named_writer_is_remembered(folder, task, context):
+    begin(folder, T1)
+    one = task(instants=[T1])
+    with pytest.raises(WriterAliveError):  # dag.test() drops what the deferral kept
+        one.execute_after_wait(context, {"status": "timeout"})
+    assert one.runs == 0
+
+
 def test_after_the_time_to_wait_only_a_named_writer_fails_the_task(folder, task, context):
     dead(folder, T1)
     dead(folder, T2, LATE_S)
@@ -194,7 +209,7 @@ def test_a_completed_write_without_its_files_fails_the_task(tmp_path, context):
     table = unpack(GOLDEN / "cleaned.zip", tmp_path)
     max(table.glob("p0/*.parquet"), key=lambda path: path.name.rpartition("_")[2]).unlink()
     task = Clean(task_id="t", table=str(table)).prepare(table / ".hoodie")
-    with pytest.raises(DataLossError, match=r"1 of its 2 files are gone"):
+    with pytest.raises(DataLossError, match=r"1 of its 2 files are gone.*Remedy: find what removes"):
         task.execute(context)
 
 

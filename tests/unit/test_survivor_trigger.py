@@ -10,6 +10,7 @@ from airflow.models.trigger import Trigger
 from airflow_occ_provider.triggers import earliest
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.golden.table_archive import unpack
+from tests.unit.beating import BeatingTable
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 SOON_MS = 600
@@ -85,6 +86,27 @@ def test_a_storage_that_is_away_is_asked_again(trigger, table, monkeypatch):
     table.unlink()
     away.rename(table)
     assert fire(trigger())[0] == "ended"
+
+
+def test_who_began_after_the_last_look_is_waited_for(tmp_path):
+    table = BeatingTable(tmp_path / "new")
+
+    def waiting(**given):
+        arguments = {"interval_ms": 4000, "tolerable_misses": 2, "deadline_ms": now_ms() + 20_000}
+        trigger = HudiSurvivorTrigger(table=str(table.path), **{**arguments, **given})
+        return asyncio.ensure_future(anext(trigger.run()))
+
+    async def run():
+        first = waiting(instants=[table.begin(1, now_ms() + 60_000)])
+        await asyncio.sleep(0.2)
+        second = waiting(instants=[table.begin(2, now_ms() + 60_000)])
+        await asyncio.sleep(0.5)
+        assert not second.done()
+        for one in (first, second):
+            one.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+
+    asyncio.run(run())
 
 
 def test_it_comes_back_from_airflows_database(trigger):

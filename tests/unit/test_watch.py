@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.errors import NotHudiTableError
+from airflow_occ_provider.errors import NotHudiTableError, StorageStalledError
 from airflow_occ_provider.hudi.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
@@ -101,6 +101,47 @@ def test_who_is_killed_after_its_commit_is_committed_and_never_dead(table, watch
         clock.ms += INTERVAL_MS // 2
         assert watch.look().writer(time).fate is not Fate.DEAD
     assert watch.look().writer(time).fate is Fate.COMMITTED
+
+
+def test_who_is_killed_after_its_commit_is_not_dead_as_of_an_older_listing(table, watch, clock):
+    time = table.begin(1, clock.ms)
+    watch.look()
+    clock.ms += 10
+    table.begin(2, clock.ms + TOLERANCE_MS)
+    assert watch.look().writer(time).fate is Fate.ALIVE  # the timeline was listed after its last tick
+    table.commit(time)
+    clock.ms = START_MS + TOLERANCE_MS + 1
+    assert watch.look().writer(time).fate is Fate.COMMITTED
+
+
+def test_who_begins_before_a_look_at_the_timeline_alone_is_pending(table, watch, clock):
+    watch.look()
+    watch.look()
+    clock.ms += TOLERANCE_MS
+    time = table.begin(1, clock.ms)
+    assert watch.look().pending[time].fate is Fate.ALIVE
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_after_a_look_that_failed_half_way_nobody_is_overlooked(table, watch, clock, monkeypatch, ends):
+    old = table.begin(1, clock.ms)
+    watch.look()
+    watch.look()
+    new = table.begin(2, clock.ms)
+    if ends:
+        table.commit(old)
+        table.stop_beating(old)
+
+    def away(*_):
+        raise StorageStalledError("no answer", remedy="wait")
+
+    with monkeypatch.context() as stalled:
+        stalled.setattr(HudiTable, "snapshot", away)
+        with pytest.raises(StorageStalledError):
+            watch.look()
+    sight = watch.look()
+    assert sight.pending[new].fate is Fate.ALIVE
+    assert sight.writer(old).fate is (Fate.COMMITTED if ends else Fate.ALIVE)
 
 
 def test_who_is_between_heartbeat_and_request_is_found(table, watch, clock):
