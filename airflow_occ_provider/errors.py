@@ -175,7 +175,7 @@ class LockTimeoutError(AttemptError):
 
 
 class HeartbeatExpiredError(AttemptError):
-    """Hudi found the writer's own heartbeat expired and refused its commit."""
+    """Hudi found the writer's own heartbeat expired and refused its commit, or was certain to."""
 
     retry = True
 

@@ -56,7 +56,10 @@ UNCHECKED = (
 _KILLED = frozenset({129, 130, 131, 134, 137, 143})
 
 _TIME = r"\d{14,20}"
-_REQUESTED = re.compile(rf"Creating a new instant \[==>({_TIME})__(\w+)__REQUESTED\]")
+_REQUESTED = re.compile(
+    rf"(?:Creating a new instant|Requesting Rollback with instant time) "
+    rf"\[==>({_TIME})__(\w+)__REQUESTED\]"
+)
 _MENTIONED = re.compile(
     rf"\[(?:==>)?({_TIME})(?:__{_TIME})?__(\w+?)__(?:REQUESTED|INFLIGHT|COMPLETED)\]"
 )

@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, task_owner, tell_admission
 from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
-from airflow_occ_provider.operators.claim import Claim, inherited
+from airflow_occ_provider.operators.claim import Claim, inherited, is_under_lease
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.address import canonical_table, named
@@ -156,10 +156,11 @@ class AdmittedOperator(SparkAttemptOperator):
                 log=self.log,
             )
             asked = self._claim.scope(options, run.record.escalation)
+            line = service.line(asked.table)
             if is_fenced:
-                declared = self._claim.scope(options, None) if self._partitions else None
-                asked = inherited(asked, declared, owner, service.line(asked.table))
-            ticket, status = admission.ask([asked])
+                asked = inherited(asked, self._claim.declared(options), owner, line)
+            beside = () if is_under_lease(owner, line) else self._claim.beside(asked)
+            ticket, status = admission.ask([asked, *beside])
             if not status.held:
                 self.defer(
                     trigger=admission.wait(ticket, status),

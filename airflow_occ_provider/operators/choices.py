@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -96,6 +96,19 @@ def refuse_wrong_pairs(
             f"{resolution} reads the bucket from each file's name, and {_INDEX} is {index}",
             remedy="use 'simple', or leave it out",
         )
+
+
+def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
+    """Refuse arguments that an operator of ours fills itself, or has no use for.
+
+    :param given: names of the arguments that were given.
+    :param foreign: names of those that cannot be.
+    :param why: what the reader should know.
+    :raises ConfigurationError: with the first of them.
+    """
+    found = sorted(set(foreign).intersection(given))
+    if found:
+        raise ConfigurationError(found[0], why, remedy="leave it out")
 
 
 def _choice(field: str, choices: type[_Choice], given: object) -> _Choice:

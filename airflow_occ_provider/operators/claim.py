@@ -70,6 +70,20 @@ class Claim:
         mode = Mode.SHARED if self.partitions is None else Mode.EXCLUSIVE
         return Scope.of(self.table, self.partitions, mode)
 
+    def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
+        """Return what to ask for in the same request besides the scope.
+
+        :param asked: the scope.
+        """
+        return ()
+
+    def declared(self, options: Mapping[str, str]) -> Scope | None:
+        """Return what surely is written; ``None`` where nobody said it.
+
+        :param options: the job's effective Hudi options.
+        """
+        return self.scope(options, None) if self.partitions else None
+
 
 def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[Standing]) -> Scope:
     """Return what a writer asks for under its run's own lease, if there is one.
@@ -80,13 +94,22 @@ def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence
     :param line: who stands in line for the table.
     """
     for one in line:
-        if not owner.is_within(one.request.owner) or owner.path == one.request.owner.path:
+        if not _is_above(one, owner):
             continue
         held = [own for own in one.request.scopes if own.table == scope.table]
         if declared is None:
             return held[0] if held else scope
         return scope if any(own.covers(scope) for own in held) else declared
     return scope
+
+
+def is_under_lease(owner: Owner, line: Sequence[Standing]) -> bool:
+    """Whether a task's run has a lease of its own, under which the task passes."""
+    return any(_is_above(one, owner) for one in line)
+
+
+def _is_above(one: Standing, owner: Owner) -> bool:
+    return owner.is_within(one.request.owner) and owner.path != one.request.owner.path
 
 
 def known_options(

@@ -15,6 +15,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _LOOKS_PER_INTERVAL = 4
+_LOG_LAG_S = 0.5
 _LEAST_PERIOD_S = 1.0
 _END_TIMEOUT_S = 2.0
 
@@ -122,7 +123,7 @@ class HeartbeatAlarm:
                 is_over = found and (found.completed or not found.is_write)
                 if is_over or self._log.conflict_of(instant):
                     return None
-                foreign = rollback and not self._log.has_requested(rollback.time)
+                foreign = rollback and not self._has_requested(rollback.time)
                 return Sight(
                     instant,
                     ticks.get(instant),
@@ -131,6 +132,12 @@ class HeartbeatAlarm:
                     self._log.is_committing(instant),
                 )
         return None
+
+    def _has_requested(self, rollback: str) -> bool:
+        """Whether the driver asked for a rollback; its log tells a moment after the table does."""
+        if not self._log.has_requested(rollback):
+            self._ended.wait(_LOG_LAG_S)
+        return self._log.has_requested(rollback)
 
     def _tell_unanswered(self, reason: str) -> None:
         if not self._unanswered:

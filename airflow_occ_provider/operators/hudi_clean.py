@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.errors import ConfigurationError, FenceError, OccError, WriterAliveError
+from airflow_occ_provider.errors import FenceError, OccError, WriterAliveError
 from airflow_occ_provider.hudi.fate import ENDED, Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
@@ -15,7 +15,7 @@ from airflow_occ_provider.jobs.attempt import remove_leftovers
 from airflow_occ_provider.jobs.cleaning import Cleaning, describe_writer, foresee, has_collided, verify
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.operators.choices import AdmissionMode
+from airflow_occ_provider.operators.choices import AdmissionMode, refuse_foreign
 from airflow_occ_provider.operators.driver import end_survivors
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
@@ -27,6 +27,7 @@ from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
+_FOREIGN = ("application", "application_args", "scope", "key_safe", "reads_table", "admission")
 _TRIES = 3
 _PAUSE_S = 10.0
 _SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATION)
@@ -77,13 +78,7 @@ class HudiCleanOperator(ProtectedOperator):
         retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
         **kwargs: Any,
     ) -> None:
-        foreign = sorted(
-            {"application", "scope", "key_safe", "reads_table", "admission"} & kwargs.keys()
-        )
-        if foreign:
-            raise ConfigurationError(
-                foreign[0], "a clean has none", remedy="leave it out: it collides with no writer"
-            )
+        refuse_foreign(kwargs, _FOREIGN, "a clean has none: it runs a job of ours, beside all writers")
         super().__init__(
             application=clean_job.__file__,
             admission=AdmissionMode.OFF,

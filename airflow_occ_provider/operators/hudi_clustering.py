@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.hudi.table_service import Plan, Service
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.service_claim import prefers_writers
@@ -41,7 +41,8 @@ class HudiClusteringOperator(TableServiceOperator):
         tell of it. One whose file groups were written since is always rolled back, as it would
         undo that write.
     :param plan_timeout: how long a plan stays requested or inflight, without a live heartbeat, until
-        nobody runs it. Clusterings have none: longer than the longest one outside the queue.
+        nobody runs it. Clusterings have none: longer than the longest one outside the queue, and with
+        ``"prefer_writer"``, where clusterings run beside each other, than the longest of all.
     :param hudi_options: further Hudi options, such as
         ``hoodie.clustering.plan.strategy.sort.columns``. (templated)
 
@@ -67,10 +68,22 @@ class HudiClusteringOperator(TableServiceOperator):
             )
 
     def _restricted(self, preparation: Preparation, admitted: Admitted) -> Preparation:
-        partitions = self._partitions or (admitted.scope.partitions if admitted.scope else None)
+        partitions = self._held(admitted)
         if not partitions:
             return preparation
-        return replace(preparation, options={**preparation.options, _PATTERN: below(partitions)})
+        # A selection, such as of the site's own hudi-defaults.conf, would go before the pattern.
+        others = {
+            key: value for key, value in preparation.options.items() if not key.startswith(_PARTITIONS)
+        }
+        return replace(preparation, options={**others, _PATTERN: below(partitions)})
+
+    def _is_outside(self, plan: Plan, admitted: Admitted) -> bool:
+        held = self._held(admitted)
+        return bool(held) and not all(re.fullmatch(below(held), path) for path in plan.partitions)
+
+    def _held(self, admitted: Admitted) -> tuple[str, ...]:
+        """Return the partitions that it is for, empty for all; a shared lease names none."""
+        return self._partitions or (admitted.scope.partitions if admitted.scope else None) or ()
 
 
 def below(partitions: Sequence[str]) -> str:

@@ -59,6 +59,27 @@ class ServiceClaim(Claim):
         )
         return Scope.of(self.table, self.partitions, mode if escalation is None else Mode.EXCLUSIVE)
 
+    def beside(self, asked: Scope) -> tuple[Scope, ...]:
+        """Return a place that only one service of a kind has at a time, where writers run beside it.
+
+        Two that ran one plan would delete each other's files: Hudi rolls an inflight clustering back
+        without a look whether somebody runs it (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
+
+        :param asked: the scope.
+        """
+        if asked.mode is Mode.EXCLUSIVE:
+            return ()
+        return (Scope.of(f"{self.table}/.hoodie/{self.service}", None),)
+
+    def declared(self, options: Mapping[str, str]) -> Scope | None:
+        """Return what surely is touched: a compaction cannot be kept to a part of its table.
+
+        :param options: the driver's effective Hudi options.
+        """
+        asked = self.scope(options, None)
+        whole = self.service is Service.COMPACTION and asked.mode is Mode.EXCLUSIVE
+        return asked if whole or self.partitions else None
+
 
 def prefers_writers(options: Mapping[str, str]) -> bool:
     """Whether options choose Hudi's strategy by which table services yield to writers."""

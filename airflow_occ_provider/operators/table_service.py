@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError, WriteConflictError
+from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.table_service import (
     Choice,
@@ -27,7 +28,7 @@ from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.choices import dead_plan_choice, service_op_choice
+from airflow_occ_provider.operators.choices import dead_plan_choice, refuse_foreign, service_op_choice
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
@@ -42,6 +43,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
+_FOREIGN = ("application", "application_args", "key_safe", "reads_table")
 _INSTANT = re.compile(r"\d{14,20}")
 _AROUND = re.compile(r"[\s\[\]()'\",]*")
 
@@ -76,6 +78,7 @@ class TableServiceOperator(ProtectedOperator):
         retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
         **kwargs: Any,
     ) -> None:
+        refuse_foreign(kwargs, _FOREIGN, "a table service has none: it runs a job of ours")
         super().__init__(
             application=service_job.__file__, retries=retries, retry_policy=retry_policy, **kwargs
         )
@@ -172,6 +175,10 @@ class TableServiceOperator(ProtectedOperator):
         """Return what the driver is given, so that it plans no more than the task holds."""
         return preparation
 
+    def _is_outside(self, plan: Plan, admitted: Admitted) -> bool:  # noqa: ARG002
+        """Whether a plan touches more than the task may."""
+        return False
+
     def _own(self, run: TaskRun, snapshot: Snapshot) -> dict[str, bool]:
         """Return the plans that tries of this task run have made, and whether each is completed."""
         if run.record.since is None:
@@ -190,7 +197,7 @@ class TableServiceOperator(ProtectedOperator):
         named = self._named
         timeout_ms = round(self.plan_timeout.total_seconds() * 1000)
         rule = Rule(self.op, self.dead_plan, timeout_ms, named, fenced=not run.record.unsettled)
-        outside = {plan.time for plan in plans if admitted.outside(plan.partitions)}
+        outside = {plan.time for plan in plans if self._is_outside(plan, admitted)}
         choice = choose(plans, rule, scheduled=any(own.values()), outside=outside)
         for does, chosen in (
             ("roll back", choice.roll_back),
@@ -235,6 +242,14 @@ class TableServiceOperator(ProtectedOperator):
                 code = exit_code if exit_code is not None else self._exit_code or 0
                 read = bool(self._driver and self._driver.log_read)
                 told.ended(code, log_read=read)
+        error = self._settle(told, exit_code, steps).error()
+        if isinstance(error, WriteConflictError):
+            run.escalate(())  # so that the next try does not lose again
+        if error:
+            raise error
+
+    def _settle(self, told: ToldAttempt, exit_code: int, steps: Sequence[str]) -> Settlement:
+        """Say what a driver came to that has ended; what it did, the table says."""
         reading = told.log.read(exit_code, committed=False)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)
         well = Outcome.COMMITTED if ran else Outcome.NOTHING_WRITTEN
@@ -243,11 +258,8 @@ class TableServiceOperator(ProtectedOperator):
             outcome, reading.instant, reading.rival, reading.lines, exit_code=exit_code
         )
         told.settled(settlement)
-        error = settlement.error()
-        if isinstance(error, WriteConflictError):
-            run.escalate(())  # so that the next try does not lose again
-        if error:
-            raise error
+        metrics.attempt(self._work, outcome, told.seconds)
+        return settlement
 
     def _facts(self, run: TaskRun, after: Snapshot, choice: Choice) -> dict[str, Any]:
         """Return what the table says came of it.

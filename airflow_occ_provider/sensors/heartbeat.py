@@ -72,6 +72,9 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
+        for name, given in (("interval_ms", interval_ms), ("tolerable_misses", tolerable_misses)):
+            if given < 1:
+                raise ConfigurationError(name, f"{given} is none", remedy="give what the writers have")
         super().__init__(poke_interval=poke_interval or interval_ms / 4000, **kwargs)
         self.table = table
         self.instants = instants

@@ -70,8 +70,17 @@ def _overtaken_by(snapshot: Snapshot, planned: Operation) -> str | None:
     if planned.kind != "CLUSTER":
         return None  # a compaction merges what is there when it runs
     for instant in snapshot.timeline.completed_writes():
-        if (instant.completion_time or instant.time) > planned.instant.time:
-            written = snapshot.commit(instant)
-            if written and (written.file_groups | written.replaced) & planned.file_groups:
+        stamp = Operation(instant).completion_stamp
+        if stamp is None or stamp > planned.instant.time:
+            written = snapshot.operation(instant)
+            later = stamp is not None or _ended_later(written, planned)
+            if later and written.file_groups & planned.file_groups:
                 return instant.time
     return None
+
+
+def _ended_later(written: Operation, planned: Operation) -> bool:
+    """Whether a write ended after a plan was made: by the storage's clock, in nobody's time zone."""
+    if written.completed_ms is not None and planned.requested_ms is not None:
+        return written.completed_ms > planned.requested_ms
+    return written.instant.time > planned.instant.time

@@ -33,10 +33,12 @@ CONFLICT = (
 PATIENCE_S = 20
 
 
-def requests(*times, action="commit"):
+ROLLBACK = f"[==>{R}__rollback__REQUESTED]"
+
+
+def requests(*times):
     return [
-        f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]"
-        for time in times
+        f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]" for time in times
     ]
 
 
@@ -117,10 +119,21 @@ def test_a_rollback_of_another_write_is_none_of_its(folder, table, log):
 def test_a_rollback_by_the_driver_itself_ends_nothing(folder, table, log):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    for line in requests(R, action="rollback"):
-        log.feed(line)
+    log.feed(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
     alarm = watching(table, log)
     alarm.look()
+    assert alarm.stop is None
+
+
+def test_a_rollback_of_which_the_drivers_log_tells_a_moment_later_ends_nothing(folder, table, log):
+    begin(folder)
+    roll_back(folder, T1, f"{R}.rollback.requested")
+    line = f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}"
+    later = threading.Timer(0.1, log.feed, [line])
+    later.start()
+    alarm = watching(table, log)
+    alarm.look()
+    later.join()
     assert alarm.stop is None
 
 

@@ -32,6 +32,7 @@ from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission, admitted, lease, task_run
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.task_run import TaskRun
@@ -349,3 +350,13 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
     sent = tagged.take()
     assert sent[:2] == [f"airflow.hudi.{name},{tags}:1|c" for name in ("attempts", "conflicts")]
     assert (values(sent, "wasted"), len(sent)) == ({tags: 90}, 3)
+
+
+def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
+    service = HudiClusteringOperator(task_id="t", table=table.path)
+    for exit_code, outcome in ((1, "early_conflict"), (0, "nothing_written")):
+        told = ToldAttempt(TaskRun(context("t", Store())), table.path, logging.getLogger("test"))
+        for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
+            told.log.feed(unwrap(text) or "")
+        assert service._settle(told, exit_code, ("schedule",)).outcome == outcome
+        assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

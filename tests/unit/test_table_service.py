@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,9 @@ from airflow_occ_provider.hudi.table_service import (
     choose,
 )
 from airflow_occ_provider.jobs.record import Attempt, TaskRecord
-from airflow_occ_provider.leases.rules import Mode, Scope
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
@@ -82,6 +85,14 @@ def test_under_a_lock_of_one_process_a_service_takes_the_table():
     lock = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
     assert claim(COMPACTION).scope(lock, None) == Scope(TABLE)
     assert not claim(COMPACTION).is_fenced(lock)
+
+
+def test_a_compaction_that_needs_the_table_does_not_make_do_with_a_part_of_it():
+    assert claim(COMPACTION, 8).declared({}) == Scope(TABLE)
+    assert claim(COMPACTION).declared(PREFERS) == Scope(TABLE)
+    assert claim(COMPACTION).declared({}) is None
+    assert claim(CLUSTERING).declared({}) is None
+    assert claim(CLUSTERING, partitions=("a",)).declared({}) == Scope(TABLE, partitions=("a",))
 
 
 def plan(
@@ -215,6 +226,26 @@ def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
     assert dead.overtaken_by == late.name[:17]
 
 
+@pytest.mark.parametrize("begun_ms", [-1, 1])
+def test_before_table_version_8_the_files_tell_who_has_overtaken_a_clustering(golden, begun_ms):
+    # Its writer's zone is east of UTC, in which the storage tells when a file was written.
+    table = golden("0.15.0/clustering")
+    snapshot = table.snapshot()
+    (dead, _) = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)
+    commit = next(
+        one
+        for one in snapshot.timeline.completed_writes()
+        if snapshot.planned(dead.instant) & snapshot.commit(one).file_groups
+    )
+    folder = Path(table.path, ".hoodie")
+    late = folder / f"{int(dead.time) + begun_ms}.commit"
+    late.write_bytes((folder / commit.file_name).read_bytes())
+    planned_s = (folder / dead.instant.requested_file).stat().st_mtime
+    os.utime(late, (planned_s + 1, planned_s + 1))
+    (dead, _) = pending_plans(table.snapshot(), CLUSTERING, DEFAULT_RULE)
+    assert dead.overtaken_by == late.name[:17]
+
+
 def test_a_plan_is_known_by_its_signature(golden):
     table = golden("1.2.0/compaction")
     snapshot = table.snapshot()
@@ -302,6 +333,32 @@ def test_only_the_scope_is_planned():
     assert declared._restricted(bare, shared).options[pattern] == below(("a",))
 
 
+def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
+    selected = "hoodie.clustering.plan.strategy.partition.selected"
+    sites = Preparation(None, None, {selected: "b"}, "")
+    held = Admitted(Scope.of(TABLE, ["a"]))
+    assert selected not in clustering()._restricted(sites, held).options
+    assert clustering()._restricted(sites, Admitted()) is sites
+
+
+@pytest.mark.parametrize(
+    ("given", "admitted", "outside"),
+    [
+        ({}, Admitted(), False),
+        ({}, Admitted(Scope.of(TABLE, ["b"])), True),
+        ({"scope": "b"}, Admitted(), True),
+        ({"scope": "b"}, Admitted(Scope(TABLE, Mode.SHARED)), True),
+        ({"scope": "a"}, Admitted(Scope(TABLE, Mode.SHARED)), False),
+    ],
+)
+def test_a_plan_beyond_the_scope_is_outside_also_where_the_lease_names_none(given, admitted, outside):
+    assert clustering(**given)._is_outside(plan(partitions=("a", "a/1")), admitted) is outside
+
+
+def test_a_compaction_is_kept_to_no_part():
+    assert not compaction()._is_outside(plan(), Admitted(Scope.of(TABLE, ["b"])))
+
+
 @pytest.fixture
 def served(golden):
     """An operator on a golden table, with a task run that has begun nothing."""
@@ -370,3 +427,33 @@ def test_only_merge_on_read_tables_are_compacted(served):
     operator, _, snapshot = served("1.2.0/clustering", compaction)
     with pytest.raises(ConfigurationError, match="is copy-on-write"):
         operator._refuse_table(snapshot, None)
+
+
+def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
+    prefers = {STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}
+    line = Line(MemoryNodes())
+
+    def stand(owner, service=None):
+        shared = Scope.of(TABLE, None, Mode.SHARED)
+        scopes = [shared]
+        if service:
+            one = claim(service, 9)
+            asked = one.scope(prefers if service is Service.CLUSTERING else {}, None)
+            assert asked == shared
+            scopes += one.beside(asked)
+        ticket = line.request(Request(owner, Owner(("d", "r", owner)), tuple(scopes), 10_000))
+        return line.status(ticket)
+
+    assert stand("clustering", Service.CLUSTERING).held
+    assert stand("compaction", Service.COMPACTION).held
+    assert stand("writer").held
+    (blocker,) = stand("other", Service.CLUSTERING).blockers
+    assert blocker.standing.request.owner.path[-1] == "clustering"
+    alone = claim(Service.CLUSTERING, 9)
+    assert alone.beside(alone.scope({}, None)) == ()
+
+
+@pytest.mark.parametrize("name", ["application", "application_args", "key_safe", "reads_table"])
+def test_what_a_table_service_has_no_use_for_is_refused(name):
+    with pytest.raises(ConfigurationError, match=f"{name}: a table service has none"):
+        HudiClusteringOperator(task_id="c", table="/t", **{name: "x"})
