@@ -147,6 +147,8 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
         wanted = await self._own_instants(watched.poll_s) or chosen_instants(self.instants)
         if wanted is None:
             return tuple(sight.pending.values())
+        if sight.pending.keys() >= set(wanted):
+            return tuple(map(sight.writer, wanted))
         found = await self._asked(watched, lambda: list(map(sight.writer, wanted)))
         if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that look
             found = await self._asked(watched, lambda: list(map(watched.open().look().writer, wanted)))
