@@ -124,7 +124,8 @@ def triggerer(airflow, tmp_path_factory):
     def running():
         roots = [guard, *(psutil.Process(one._guard.pid) for one in started)]
         found = [one for root in roots for one in root.children(recursive=True) if is_triggerer(one)]
-        (first,) = [one for one in found if not is_triggerer(one.parent())]
+        children = {child for one in found for child in one.children()}
+        (first,) = set(found) - children
         return first
 
     def kill():

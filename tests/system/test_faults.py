@@ -7,7 +7,7 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.system
-RUNS = 6
+RUNS = 4
 
 
 @pytest.mark.timeout(1500)
