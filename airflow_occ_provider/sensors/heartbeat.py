@@ -87,6 +87,7 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.start_from_trigger = start_from_trigger and deferrable
         self._awaited = awaited(until, match)
+        self._told: str | None = None
         if instants is None and writer_task_id is None and self._awaited.is_never_pending:
             raise ConfigurationError(
                 "until",
@@ -149,7 +150,9 @@ class HudiHeartbeatSensor(BaseSensorOperator):
 
     def _tell(self, writers: Sequence[Mapping[str, Any]]) -> None:
         told = ", ".join(f"{writer['instant']} is {writer['fate']}" for writer in writers)
-        self.log.info("%s", told or "No write is pending.")
+        if told != self._told:
+            self.log.info("%s.", told or "No write is pending")
+        self._told = told
 
     @cached_property
     def _watch(self) -> WriterWatch:

@@ -130,3 +130,10 @@ def test_a_table_that_is_not_there_is_asked_again(tmp_path):
 
 def test_what_is_gone_is_told(table):
     assert told(*sensor(table, instants=instant(9)).execute({})) == [(instant(9), "gone")]
+
+
+def test_what_stays_the_same_is_told_once(table, capsys, caplog):
+    time_ = table.begin(1, round(time.time() * 1000) + 60_000)
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(table).execute({})
+    assert (capsys.readouterr().out + caplog.text).count(f"{time_} is alive.") == 1
