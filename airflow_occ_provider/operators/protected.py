@@ -23,6 +23,7 @@ from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pa
 from airflow_occ_provider.operators.claim import known_options
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun, known_state
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -89,6 +90,10 @@ class ProtectedOperator(AdmittedOperator):
         run = self._task_run(context)
         with known_state(run):
             self._prepare(context, run)
+
+    def _warn_of_few_retries(self) -> None:
+        if isinstance(self.retry_policy, HudiConflictRetryPolicy):
+            self.retry_policy.warn_of_few(self.retries or 0, self.log)
 
     def _task_run(self, context: Context) -> TaskRun:
         if self._run is None:

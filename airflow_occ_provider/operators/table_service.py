@@ -96,8 +96,7 @@ class TableServiceOperator(ProtectedOperator):
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        if isinstance(self.retry_policy, HudiConflictRetryPolicy):
-            self.retry_policy.warn_of_few(self.retries or 0, self.log)
+        self._warn_of_few_retries()
         started = time.monotonic()
         run = self._task_run(context)
         with known_state(run):

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator
 
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.hudi.residue import Kind, Residue, Traces
-from airflow_occ_provider.hudi.timeline import Modified
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
 from airflow_occ_provider.storage.table import HudiTable
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -53,10 +52,8 @@ def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
 
 def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> Iterator[Residue]:
     traces, snapshot = _traces(table, rule)
-    orphans = list(traces.orphans())
-    modified = table.files.listing(snapshot.timeline_folder).modified if orphans else None
-    for kind, instant in orphans:
-        if instant not in given_up and _is_young(traces, instant, modified):
+    for kind, instant in traces.orphans():
+        if instant not in given_up and _is_young(traces, instant, snapshot):
             continue
         uncommitted = kind is Kind.MARKERS and snapshot.timeline.find(instant) is None
         files = uncommitted_files(snapshot, instant) if uncommitted else ()
@@ -71,7 +68,7 @@ def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> 
 
 def _traces(table: HudiTable, rule: HeartbeatRule) -> tuple[Traces, Snapshot]:
     folders = table.files.listing(_FOLDERS[Kind.MARKERS]).names
-    ticks = table.files.times(_FOLDERS[Kind.HEARTBEAT])
+    ticks = heartbeats(table.files)
     now_ms = round(time.time() * 1000)
     snapshot = table.snapshot(missing_ok=True)
     takers = {victim: rollback for rollback, victims in snapshot.rollbacks() for victim in victims}
@@ -79,18 +76,18 @@ def _traces(table: HudiTable, rule: HeartbeatRule) -> tuple[Traces, Snapshot]:
         snapshot.timeline,
         takers,
         frozenset(filter(str.isdigit, folders)),
-        {name: ticked for name, ticked in ticks.items() if name.isdigit()},
+        ticks,
         now_ms,
         rule,
     )
     return traces, snapshot
 
 
-def _is_young(traces: Traces, instant: str, modified: Modified | None) -> bool:
+def _is_young(traces: Traces, instant: str, snapshot: Snapshot) -> bool:
     ended = traces.ended_by(instant)
-    if ended is None or modified is None:
+    if ended is None:
         return False
-    seen_ms = traces.ticks.get(ended.time, 0), modified(ended.file_name) or 0
+    seen_ms = traces.ticks.get(ended.time, 0), snapshot.written_ms(ended.file_name) or 0
     return traces.rule.judge(max(seen_ms), traces.now_ms).live
 
 

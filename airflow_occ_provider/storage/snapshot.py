@@ -101,6 +101,14 @@ class Snapshot:
         """The active timeline's folder, relative to the base path."""
         return timeline_folder(self.properties)
 
+    def written_ms(self, file_name: str) -> int | None:
+        """Return the epoch milliseconds at which a file of the timeline was last written.
+
+        :param file_name: as the timeline's listing has it.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return self._modified(file_name)
+
     def refreshed(self, listing: Listing) -> Snapshot:
         """Return the table as a newer listing of its timeline shows it."""
         return Snapshot(self._folder, self.properties, listing, self)
