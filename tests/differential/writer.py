@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, Literal
 
 Point = Literal["requested", "before_inflight", "inflight", "commit"]
-_PATIENCE_MS = 60_000
+_PATIENCE_S = 60.0
 
 
 class RigError(RuntimeError):
@@ -21,11 +21,20 @@ class Writer:
     :param threads: where it runs.
     :param table: base path of its table.
     :param work: the write itself.
+    :param patience_s: seconds after which it stands at a point no longer, but fails.
     """
 
-    def __init__(self, jvm: Any, threads: Executor, table: str, work: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        jvm: Any,
+        threads: Executor,
+        table: str,
+        work: Callable[[], None],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         self._latches = jvm.differential.Latches
-        self._latch = self._latches.create(table, _PATIENCE_MS)
+        self._latch = self._latches.create(table, round(patience_s * 1000))
+        self._patience_s = patience_s
         self._threads = threads
         self._work = work
         self._future: Future[BaseException | None] | None = None
@@ -48,7 +57,7 @@ class Writer:
         :raises TimeoutError: if it does not end.
         """
         self._latch.send("")
-        return self._start().result(timeout=2 * _PATIENCE_MS / 1000)
+        return self._start().result(timeout=2 * self._patience_s)
 
     @property
     def instants(self) -> tuple[str, ...]:

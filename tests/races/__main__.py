@@ -30,7 +30,8 @@ def main() -> int:
         wrong = 0
         for kind in arguments.kinds:
             if kind == "delete":
-                wrong += _delete(long_delete(course), is_slice=arguments.slice)
+                seen = long_delete(course, times=8, every=2) if arguments.slice else long_delete(course)
+                wrong += _delete(seen, is_slice=arguments.slice)
             else:
                 wrong += _race(course, kind, arguments)
     return 1 if wrong else 0
@@ -61,15 +62,14 @@ def _race(course: Course, kind: str, arguments: argparse.Namespace) -> int:
 
 def _delete(seen: LongDelete, *, is_slice: bool) -> int:
     delete, tries = seen.delete, len(seen.delete.tries_s)
-    errors = [one.error for one in (delete, *seen.upserts) if one.error]
     print(
         f"delete: committed at try {tries}, tries of {', '.join(f'{s:.1f}' for s in delete.tries_s)} s; "
         f"{len(seen.upserts)} upserts of {seen.usual_s:.1f} s, the latest {seen.latest_s:.1f} s late, "
-        f"{sum(one.conflicts for one in seen.upserts)} conflicts of theirs; errors: {errors or 'none'}",
+        f"{sum(one.conflicts for one in seen.upserts)} conflicts of theirs; {seen.bad or 'all well'}",
         flush=True,
     )
     late = seen.latest_s > delete.tries_s[-1] and not is_slice
-    return bool(errors) + (tries > 2) + late
+    return bool(seen.bad) + (tries > 2) + late
 
 
 def _arguments() -> argparse.Namespace:

@@ -112,7 +112,7 @@ class Task:
         return ticket
 
     def _attempt(self, jvm: Any, threads: Executor) -> tuple[BaseException | None, str]:
-        writer = Latched(jvm, threads, str(self.table.path), self.job)
+        writer = Latched(jvm, threads, str(self.table.path), self.job, self.pause_s + _PATIENCE_S)
         if self.pause_s:
             writer.run_to("inflight")
             time.sleep(self.pause_s)
