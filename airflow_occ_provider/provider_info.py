@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_occ_provider import __version__
-from airflow_occ_provider.connection_form import zookeeper_lock
+from airflow_occ_provider.connection_form import metastore_lock, zookeeper_lock
 
 _HUDI = "Apache Hudi"
 
@@ -50,6 +50,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _HUDI,
                 "python-modules": [
                     "airflow_occ_provider.hooks.hudi_table",
+                    "airflow_occ_provider.hooks.metastore_lock",
                     "airflow_occ_provider.hooks.zookeeper_lock",
                 ],
             }
@@ -65,6 +66,6 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
-        "connection-types": [zookeeper_lock()],
+        "connection-types": [zookeeper_lock(), metastore_lock()],
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }

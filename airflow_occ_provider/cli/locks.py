@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock, LockSeat
+    from airflow_occ_provider.leases.commit_lock import CommitLock, LockSeat
 
 _FREE = "nobody holds it"
 _UNSEEN = "who holds this provider's lock cannot be seen from here"
@@ -41,23 +41,23 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout)
     lock_key = args.lock_key or table.snapshot().properties["hoodie.table.name"]
     hook = lock_hook(args.lock_conn_id)
-    options = hook.options()
+    options = hook.options(args.table)
     told: dict[str, Any] = {"provider": options[LOCK_PROVIDER], "path": None, "seen": True}
     told |= {"holder": None, "waiters": [], "times_taken": None}
-    commit_lock = hook.commit_lock()
+    commit_lock = hook.commit_lock(args.table, lock_key)
     if commit_lock:
-        path = f"{options['hoodie.write.lock.zookeeper.base_path']}/{lock_key}"
-        return {**told, "path": path, **_in_zookeeper(commit_lock, lock_key)}
+        return {**told, "path": commit_lock.path, **_in_service(commit_lock)}
     file = lock_file(table.get_conn(), options)
     return {**told, **_in_file(file)} if file else {**told, "seen": False}
 
 
-def _in_zookeeper(commit_lock: CommitLock, lock_key: str) -> dict[str, Any]:
+def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
     with closing(commit_lock):
-        seats = [_seat(seat) for seat in commit_lock.seats(lock_key)]
-        times_taken = commit_lock.times_taken(lock_key)
-    holder = seats[0] if seats else None
-    return {"holder": holder, "waiters": seats[1:], "times_taken": times_taken}
+        seats = commit_lock.seats()
+        times_taken = commit_lock.times_taken()
+    holder = next((_seat(seat) for seat in seats if seat.holds), None)
+    waiters = [_seat(seat) for seat in seats if not seat.holds]
+    return {"holder": holder, "waiters": waiters, "times_taken": times_taken}
 
 
 def _in_file(file: LockFile) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
@@ -26,6 +27,13 @@ def hudi_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSta
 def embedded_zookeeper(hudi_stack: EmbeddedStack) -> EmbeddedZookeeper:
     """Return the session's running ZooKeeper."""
     return hudi_stack.zookeeper
+
+
+@pytest.fixture(scope="session")
+def embedded_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
+    """Run a Hive metastore for the whole test session; it drops a lock without heartbeats after 6 s."""
+    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=6) as metastore:
+        yield metastore
 
 
 @pytest.fixture

@@ -5,31 +5,41 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 
 class EmbeddedStack:
-    """A running ZooKeeper and an environment for ``spark-submit``, in a folder of their own.
+    """A running lock service and an environment for ``spark-submit``, in a folder of their own.
 
     :param folder: where everything lives; ``None`` for a scratch folder that is removed after.
     :param hudi_version: release of Hudi's bundle.
+    :param lock: which lock service runs.
     """
 
-    def __init__(self, folder: Path | None = None, hudi_version: str = HUDI_VERSION) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        hudi_version: str = HUDI_VERSION,
+        *,
+        lock: Literal["zookeeper", "metastore"] = "zookeeper",
+    ) -> None:
         self._temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="airflow_occ_stack_"))
         self.hudi_version = hudi_version
+        self.lock = lock
         self.zookeeper = EmbeddedZookeeper(self.folder / "zookeeper")
+        self.metastore = EmbeddedMetastore(self.folder / "metastore")
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         try:
             self.environment = spark_environment(self.folder / "spark", self.hudi_version)
-            self.zookeeper.start()
+            self._service.start()
         except BaseException:
             self.stop()
             raise
@@ -38,8 +48,20 @@ class EmbeddedStack:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def lock_connection(self) -> dict[str, Any]:
+        """The Airflow connection of the lock service: ``conn_type``, ``host`` and ``extra``."""
+        if self.lock == "metastore":
+            return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": {}}
+        extra = {"base_path": "/hudi/locks"}
+        return {"conn_type": "hudi_zookeeper_lock", "host": self.zookeeper.hosts, "extra": extra}
+
+    @property
+    def _service(self) -> EmbeddedZookeeper | EmbeddedMetastore:
+        return self.metastore if self.lock == "metastore" else self.zookeeper
+
     def stop(self) -> None:
         """Stop what runs; safe to repeat."""
-        self.zookeeper.stop()
+        self._service.stop()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -6,12 +6,16 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 
-_HOOKS = {HudiZookeeperLockHook.conn_type: HudiZookeeperLockHook}
+_KINDS: tuple[type[HudiLockHook], ...] = (HudiZookeeperLockHook, HudiMetastoreLockHook)
+_HOOKS = {kind.conn_type: kind for kind in _KINDS}
+_NAMES = " or ".join(repr(kind.hook_name) for kind in _KINDS)
 
 
-def lock_hook(lock_conn_id: str) -> HudiZookeeperLockHook:
+def lock_hook(lock_conn_id: str) -> HudiLockHook:
     """Return the hook of a lock connection.
 
     :param lock_conn_id: id of the connection.
@@ -23,7 +27,7 @@ def lock_hook(lock_conn_id: str) -> HudiZookeeperLockHook:
         raise ConfigurationError(
             "lock_conn_id",
             f"there is no connection {lock_conn_id!r}",
-            remedy=f"create it in Airflow with the type {HudiZookeeperLockHook.hook_name!r}",
+            remedy=f"create it in Airflow with the type {_NAMES}",
         ) from error
     if conn_type not in _HOOKS:
         raise ConfigurationError(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.lease import LeaseService
 
 _registry = threading.Lock()
 
@@ -17,7 +17,7 @@ _registry = threading.Lock()
 class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.line: Line | None = None
+        self.line: LeaseService | None = None
         self.users = 0
 
 
@@ -25,7 +25,7 @@ _by_connection: dict[str, _Shared] = {}
 
 
 @asynccontextmanager
-async def shared_line(lock_conn_id: str) -> AsyncIterator[Line]:
+async def shared_line(lock_conn_id: str) -> AsyncIterator[LeaseService]:
     """Share the line of a connection; the last one who leaves ends its session.
 
     :param lock_conn_id: Airflow connection of the lock service.
@@ -44,13 +44,13 @@ async def shared_line(lock_conn_id: str) -> AsyncIterator[Line]:
         await asyncio.shield(in_thread(lock_conn_id, _leave, lock_conn_id))
 
 
-def _give_back(entered: asyncio.Future[Line], lock_conn_id: str) -> None:
+def _give_back(entered: asyncio.Future[LeaseService], lock_conn_id: str) -> None:
     """Leave for a trigger that was cancelled while it entered."""
     if not entered.cancelled() and entered.exception() is None:
         threading.Thread(target=_leave, args=(lock_conn_id,), daemon=True).start()
 
 
-def _enter(lock_conn_id: str) -> Line:
+def _enter(lock_conn_id: str) -> LeaseService:
     with _registry:
         shared = _by_connection.setdefault(lock_conn_id, _Shared())
         shared.users += 1

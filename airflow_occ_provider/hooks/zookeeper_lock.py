@@ -2,76 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseHook
-
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, contradictions, zookeeper_lock_options
-from airflow_occ_provider.hudi.properties import parse_defaults
+from airflow_occ_provider.hooks.hudi_lock import ANSWER_TIMEOUT_MS, HudiLockHook, Terms
+from airflow_occ_provider.hudi.options import zookeeper_lock_options
 
 if TYPE_CHECKING:
-    from airflow.sdk import Connection
-
     from airflow_occ_provider.leases.line import Line
     from airflow_occ_provider.leases.zookeeper.client import Access, Tls
-    from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock
+    from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
 _BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
-_ANSWER_TIMEOUT_MS = 15_000
-_LONGEST_ANSWER_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How long a lease stands unrenewed.
-
-    :param ttl_ms: milliseconds, while a process renews it.
-    :param claim_ttl_ms: milliseconds, while it passes from one process to the next.
-    """
-
-    ttl_ms: int
-    claim_ttl_ms: int
-
-
-class HudiZookeeperLockHook(BaseHook):
+class HudiZookeeperLockHook(HudiLockHook):
     """Serve what a ``hudi_zookeeper_lock`` connection says: Hudi's lock options, and our leases.
 
     :param lock_conn_id: id of the connection.
     """
 
-    conn_name_attr = "lock_conn_id"
-    default_conn_name = "hudi_lock_default"
     conn_type = "hudi_zookeeper_lock"
     hook_name = "Hudi lock (ZooKeeper)"
-
-    def __init__(self, lock_conn_id: str = default_conn_name) -> None:
-        super().__init__()
-        self.lock_conn_id = lock_conn_id
-
-    def get_conn(self) -> Connection:
-        """Return the Airflow connection; no session to ZooKeeper is kept open."""
-        return self.get_connection(self.lock_conn_id)
-
-    def options(self) -> dict[str, str]:
-        """Return the options of Hudi's lock: those given, else those of its ZooKeeper provider.
-
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
-        """
-        if self._other_lock:
-            return self._other_lock
-        fields = self._fields
-        return zookeeper_lock_options(
-            self._hosts,
-            self._base_path,
-            session_timeout_ms=fields.number("session_timeout_ms", 60_000),
-            connection_timeout_ms=fields.number("connection_timeout_ms", _ANSWER_TIMEOUT_MS),
-            wait_time_ms=fields.number("wait_time_ms", 60_000),
-            num_retries=fields.number("num_retries", 50),
-        )
 
     def terms(self) -> Terms:
         """Return how long leases stand unrenewed.
@@ -93,16 +44,6 @@ class HudiZookeeperLockHook(BaseHook):
 
         return Line(ZookeeperNodes(self._access, self._lease_root))
 
-    def commit_lock(self) -> CommitLock | None:
-        """Open a view of Hudi's own lock; ``None`` where that is not in ZooKeeper.
-
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
-        :raises LockUnreachableError: if ZooKeeper does not answer in time.
-        """
-        from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock
-
-        return None if self._other_lock else CommitLock(self._access, self._base_path)
-
     def check(self) -> str:
         """Talk to ZooKeeper and say what was found.
 
@@ -112,25 +53,30 @@ class HudiZookeeperLockHook(BaseHook):
         """
         from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 
-        self.options()
+        if not self._other_lock:
+            self._zookeeper_options()
         self.terms()
         base_path = None if self._other_lock else self._base_path
         return check_lock_service(self._access, base_path, self._lease_root)
 
-    def test_connection(self) -> tuple[bool, str]:
-        """Answer Airflow's *Test* button with what ZooKeeper itself said."""
-        try:
-            return True, self.check()
-        except (ConfigurationError, LockUnreachableError) as error:
-            return False, str(error)
+    def _own_lock(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi takes each table's name
+        return self._zookeeper_options()
 
-    @cached_property
-    def _connection(self) -> Connection:
-        return self.get_conn()
+    def _zookeeper_options(self) -> dict[str, str]:
+        fields = self._fields
+        return zookeeper_lock_options(
+            self._hosts,
+            self._base_path,
+            session_timeout_ms=fields.number("session_timeout_ms", 60_000),
+            connection_timeout_ms=fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS),
+            wait_time_ms=fields.number("wait_time_ms", 60_000),
+            num_retries=fields.number("num_retries", 50),
+        )
 
-    @cached_property
-    def _fields(self) -> Fields:
-        return Fields(self._connection)
+    def _view(self, table: str, table_name: str) -> ZookeeperCommitLock:  # noqa: ARG002
+        from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
+
+        return ZookeeperCommitLock(self._access, self._base_path, table_name)
 
     @property
     def _hosts(self) -> str:
@@ -150,7 +96,7 @@ class HudiZookeeperLockHook(BaseHook):
     @property
     def _lease_root(self) -> str:
         root = self._fields.path("lease_root", "/airflow_occ/leases")
-        base = self.options().get(_BASE_PATH)
+        base = (self._other_lock or self._zookeeper_options()).get(_BASE_PATH)
         if base and (f"{root}/".startswith(f"{base}/") or f"{base}/".startswith(f"{root}/")):
             raise self._fields.wrong(
                 "lease_root",
@@ -161,21 +107,6 @@ class HudiZookeeperLockHook(BaseHook):
         return root
 
     @property
-    def _other_lock(self) -> dict[str, str]:
-        given = self._fields.text("hudi_lock_options")
-        options = dict(parse_defaults(given))
-        if given and LOCK_PROVIDER not in options:
-            raise self._fields.wrong(
-                "hudi_lock_options",
-                f"they do not name {LOCK_PROVIDER}",
-                "name the provider's class too, or leave the field empty for Hudi's ZooKeeper lock",
-            )
-        for one in contradictions(options.items(), "hudi_lock_options"):
-            if one.key != LOCK_PROVIDER:
-                raise self._fields.wrong(one.source, f"{one.key}={one.value}", one.remedy)
-        return options
-
-    @property
     def _access(self) -> Access:
         from airflow_occ_provider.leases.zookeeper.client import Access
 
@@ -184,10 +115,9 @@ class HudiZookeeperLockHook(BaseHook):
             raise self._fields.wrong(
                 "login", "is empty, but there is a password", "enter the login that the leases belong to"
             )
-        timeout_ms = self._fields.number("connection_timeout_ms", _ANSWER_TIMEOUT_MS)
         return Access(
             self._hosts,
-            min(timeout_ms / 1000, _LONGEST_ANSWER_S),
+            self._answer_timeout_s,
             connection.login or "",
             connection.password or "",
             self._tls,

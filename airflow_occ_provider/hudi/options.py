@@ -27,6 +27,9 @@ FAILED_WRITES_POLICIES = (FAILED_WRITES_POLICY, "hoodie.clean.failed.writes.poli
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 LAZY = "LAZY"
 ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
+METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
+METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
 _SECRET = re.compile(
@@ -78,6 +81,37 @@ def zookeeper_lock_options(
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(session_timeout_ms),
         "hoodie.write.lock.zookeeper.connection_timeout_ms": str(connection_timeout_ms),
         "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
+        "hoodie.write.lock.client.num_retries": str(num_retries),
+    }
+
+
+def metastore_lock_options(
+    uris: str,
+    database: str,
+    table: str,
+    *,
+    wait_time_ms: int,
+    heartbeat_interval_ms: int,
+    num_retries: int,
+) -> dict[str, str]:
+    """Return the options of Hudi's metastore lock provider; its class is one from 0.15 to 1.2.
+
+    Database and table are those of the lock, for all tables that a driver writes. They need not exist.
+
+    :param uris: ``thrift://host:port`` addresses separated by commas.
+    :param database: that the lock is on.
+    :param table: of the database.
+    :param wait_time_ms: milliseconds to wait for the lock in one attempt.
+    :param heartbeat_interval_ms: milliseconds between two heartbeats of a holder.
+    :param num_retries: further attempts before Hudi gives up.
+    """
+    return {
+        LOCK_PROVIDER: METASTORE_LOCK_PROVIDER,
+        "hoodie.write.lock.hivemetastore.uris": uris,
+        METASTORE_DATABASE: database,
+        METASTORE_TABLE: table,
+        "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
+        "hoodie.write.lock.heartbeat_interval_ms": str(heartbeat_interval_ms),
         "hoodie.write.lock.client.num_retries": str(num_retries),
     }
 

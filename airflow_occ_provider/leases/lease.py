@@ -75,9 +75,14 @@ class LeaseService(Protocol):
 
     Every method may be repeated after an answer that was lost, waits for a bounded time only, and
     raises ``LockUnreachableError`` where the service does not answer in it. A lease that is not
-    renewed within its time to live is removed by those who wait for it. Between the look and what
-    the caller does with it time passes: a lease orders writers, Hudi's commit check is the fence.
+    renewed within its time to live is removed, by those who wait for it or by the service. Between
+    the look and what the caller does with it time passes: a lease orders writers, Hudi's commit check
+    is the fence.
     """
+
+    @property
+    def reaper(self) -> str:
+        """Who removes the dead, and when, in words for who waits."""
 
     def request(self, asked: Request) -> Ticket:
         """Stand in line; asked again with the same id, take the first request over.
@@ -125,6 +130,14 @@ class LeaseService(Protocol):
         """Leave the line; whether the request was still there and the ticket's.
 
         Who waited only is forgotten; who held lets the next one in.
+        """
+
+    def evict(self, standing: Standing) -> bool:
+        """Remove a request by force, whoever owns it; whether it was there.
+
+        Its owner learns it with his next renewal, not before: he may be writing.
+
+        :param standing: the request.
         """
 
     def line(self, table: str | None = None) -> tuple[Standing, ...]:

@@ -46,6 +46,11 @@ class Line:
         self._own: dict[str, _Own] = {}
         self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
 
+    @property
+    def reaper(self) -> str:
+        """Who removes the dead, and when, in words for who waits."""
+        return "Who dies is removed by those who wait for him, a time to live after his last renewal."
+
     def request(self, asked: Request) -> Ticket:
         """Stand in line; asked again with the same id, take the first request over."""
         while True:

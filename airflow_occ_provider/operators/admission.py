@@ -69,6 +69,7 @@ class Admission:
         self._log.info("%s %s; order token %s.", does, asked, ticket.order_token)
         if not status.held:
             self._log.info("%s", told(status))
+            self._log.info("%s", self._service.reaper)
         return ticket, status
 
     @property

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.keeper import Consequence, Keeper
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
@@ -76,7 +76,7 @@ class AdmittedOperator(SparkAttemptOperator):
         self,
         *,
         table: str,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
         scope: str | Sequence[str] | None = None,
         key_safe: bool = False,
         reads_table: bool = False,

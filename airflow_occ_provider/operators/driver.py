@@ -36,11 +36,13 @@ class Follower:
     :param on_start: called with its process before it may do anything; where it raises, the driver
         never starts.
     :param on_instant: called with the requested time of each write that it asks for.
+    :param on_line: called with every line after that.
     """
 
     log: DriverLog
     on_start: Callable[[DriverProcess], None] = lambda _: None
     on_instant: Callable[[str], None] = lambda _: None
+    on_line: Callable[[str], None] = lambda _: None
 
 
 class ClientDriver:
@@ -110,6 +112,7 @@ class ClientDriver:
             for instant in self._follower.log.own_instants[known:]:
                 known += 1
                 self._follower.on_instant(instant)
+            self._follower.on_line(line)
         self.log_read = True
 
     def _open_gate(self) -> None:

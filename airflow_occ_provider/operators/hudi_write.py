@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, RetryPolicy
@@ -12,10 +14,12 @@ from airflow.sdk import Asset, RetryPolicy
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
+from airflow_occ_provider.jobs.one_table import OneTable
 from airflow_occ_provider.jobs.outcome import Outcome, Stop
 from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
@@ -205,22 +209,31 @@ class HudiWriteOperator(ProtectedOperator):
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)
         lock = CommitLockAudit(self.lock_conn_id, preparation.options, self._table)
-        alarm = self._alarm(preparation, told)
+        alarm, one_table = self._alarm(preparation, told), OneTable(self.table)
+        follower = told.follower
+        if lock_hook(self.lock_conn_id).one_table_a_job:
+            follower = replace(follower, on_line=partial(self._end_at_second_table, one_table))
         self._forget_driver()
         admitted.refuse_if_lost()
         try:
             with prepared(self._job, preparation.options, preparation.site) as submission, alarm:
-                self._submit(context, submission, told.follower)
+                self._submit(context, submission, follower)
         except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
             if self._driver_ended:
                 self._settle(preparation, told, alarm.stop)
             raise
-        commit = self._judge(run, self._settle(preparation, told, alarm.stop), admitted)
+        settlement = self._settle(preparation, told, alarm.stop)
+        one_table.refuse(committed=settlement.commit is not None)
+        commit = self._judge(run, settlement, admitted)
         if commit:
             lock.refuse_unlocked(commit)
             audit_scope(commit, admitted, self.log)
             audit_lease(commit, admitted)
         return commit
+
+    def _end_at_second_table(self, one_table: OneTable, line: str) -> None:
+        if one_table.feed(line):
+            self._end_driver()
 
     def _alarm(self, preparation: Preparation, told: ToldAttempt) -> HeartbeatAlarm:
         return HeartbeatAlarm(

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
@@ -65,7 +65,7 @@ class HudiLeaseOperator(BaseOperator):
         *,
         tables: str | Sequence[str],
         scope: str | Sequence[str] | None = None,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
         admission_timeout: timedelta = timedelta(hours=12),
         retries: int | None = _RETRIES,
         retry_delay: timedelta = _RETRY_DELAY,
@@ -174,7 +174,7 @@ class HudiKeepLeaseOperator(BaseOperator):
         self,
         *,
         ticket: Any,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
         priority_weight: int = _BEFORE_OTHERS,
         retries: int | None = _RETRIES,
         retry_delay: timedelta = _RETRY_DELAY,
@@ -273,7 +273,7 @@ class HudiReleaseLeaseOperator(BaseOperator):
         self,
         *,
         ticket: Any,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
         retries: int | None = _RETRIES,
         retry_delay: timedelta = _RETRY_DELAY,
         **kwargs: Any,

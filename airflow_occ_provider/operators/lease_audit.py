@@ -127,17 +127,17 @@ class CommitLockAudit:
         if not key or not self._is_in_view:
             return None
         try:
-            lock = self._hook.commit_lock()
+            lock = self._hook.commit_lock(self._table.path, key)
             if lock is None:
                 return None
             with closing(lock):
-                return lock.times_taken(key)
+                return lock.times_taken()
         except OccError:
             return None
 
     @property
     def _is_in_view(self) -> bool:
-        ours = self._hook.options()
+        ours = self._hook.options(self._table.path)
         return self._options.get(LOCK_PROVIDER) == ZOOKEEPER_LOCK_PROVIDER and all(
             self._options.get(key) == ours.get(key) for key in _WHERE
         )

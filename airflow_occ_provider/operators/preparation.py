@@ -62,7 +62,7 @@ class Protection:
         """
         scheme, _ = parse_table_path(snapshot.path)
         choice = early_detection.choose(self.early, scheme, _known_paths(snapshot, scheme))
-        lock = lock_hook(self.lock_conn_id).options()
+        lock = lock_hook(self.lock_conn_id).options(snapshot.path)
         if (
             self.early is EarlyDetection.TRANSACTION_DIRECT
             and ZOOKEEPER_LOCK_PROVIDER not in lock.values()

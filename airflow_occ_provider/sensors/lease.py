@@ -10,8 +10,8 @@ from airflow.sdk import BaseSensorOperator, conf
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.leases.told import whom
@@ -42,7 +42,7 @@ class HudiLeaseSensor(BaseSensorOperator):
         *,
         table: str,
         scope: str | Sequence[str] | None = None,
-        lock_conn_id: str = HudiZookeeperLockHook.default_conn_name,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:

@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.shared_line import shared_line
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.triggers.earliest import until_earliest
 
@@ -64,7 +64,7 @@ class HudiFreeScopeTrigger(BaseTrigger):
         await until_earliest(begun_s)
         yield TriggerEvent({"status": status})
 
-    async def _wait(self, line: Line, scope: Scope) -> str:
+    async def _wait(self, line: LeaseService, scope: Scope) -> str:
         # One line for all looks: it knows for how long it has seen nobody renew.
         while conflicting(scope, await in_thread(self.lock_conn_id, line.living, self.table)):
             if self._is_late:

@@ -13,8 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.hooks.shared_line import shared_line
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.leases.told import told
 from airflow_occ_provider.triggers.earliest import until_earliest
@@ -76,10 +75,10 @@ class LeaseTrigger(BaseTrigger):
                 yield TriggerEvent(event)
                 return
 
-    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         raise NotImplementedError
 
-    async def _renew(self, line: Line, ticket: Ticket, ttl_ms: int) -> None:
+    async def _renew(self, line: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
         await in_thread(self.lock_conn_id, line.renew, ticket, ttl_ms)
 
     @property
@@ -108,7 +107,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
     lease stays claimed for the task's next process.
     """
 
-    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         loop, turn, told_last = asyncio.get_running_loop(), asyncio.Event(), ""
 
         def wake() -> None:
@@ -149,7 +148,7 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
     time to live), ``error``. All but the last have the ticket's ``name``.
     """
 
-    async def _follow(self, line: Line, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         begun_s = renewed_s = time.monotonic()
         while time.monotonic() - begun_s < _LOOK_S:
             try:

@@ -17,10 +17,13 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from airflow_occ_provider.storage.table import HudiTable
-from tests.contract.lines import Backend
+from tests.contract.lines import METASTORE, STORES, Backend, MetastoreProcess, Process
 
 BUCKET = "lake"
 
@@ -94,25 +97,33 @@ def storage(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.real)])
+@pytest.fixture(params=[*STORES, METASTORE])
 def backend(request):
+    opened = []
     if request.param == "memory":
         nodes = MemoryNodes()
-        yield Backend(lambda: nodes)
-        return
-    hosts, root, opened = (
-        request.getfixturevalue("embedded_zookeeper").hosts,
-        f"/test/{uuid.uuid4()}",
-        [],
-    )
+        yield Backend(lambda: Process(nodes))
+    elif request.param == "zookeeper":
+        access, root = (
+            Access(request.getfixturevalue("embedded_zookeeper").hosts),
+            f"/test/{uuid.uuid4()}",
+        )
+        yield Backend(lambda: _kept(opened, Process(ZookeeperNodes(access, root))))
+    else:
+        metastore, database = request.getfixturevalue("embedded_metastore"), f"test_{uuid.uuid4().hex}"
 
-    def open_one():
-        opened.append(ZookeeperNodes(Access(hosts), root))
-        return opened[-1]
+        def process():
+            locks = MetastoreLocks(MetastoreClient(MetastoreAccess(metastore.uris)), database)
+            return _kept(opened, MetastoreProcess(locks, metastore.lock_timeout_s))
 
-    yield Backend(open_one)
-    for nodes in opened:
-        nodes.close()
+        yield Backend(process)
+    for one in opened:
+        one.close()
+
+
+def _kept(opened, one):
+    opened.append(one)
+    return one
 
 
 @pytest.fixture

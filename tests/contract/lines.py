@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.metastore.locks import Locks
+from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 
@@ -17,6 +21,11 @@ A, B = "s3://lake/a", "s3://lake/b"
 SHARED = (Scope.of(A, None, Mode.SHARED),)
 WHOLE = (Scope.of(A, None),)
 _ids = itertools.count()
+
+STORES = ("memory", pytest.param("zookeeper", marks=pytest.mark.real))
+METASTORE = pytest.param("metastore", marks=pytest.mark.real)
+# A metastore removes the dead itself, by its own clock alone: tests.real.test_lease_metastore.
+where_waiters_remove_the_dead = pytest.mark.parametrize("backend", STORES, indirect=True)
 
 
 class Clock:
@@ -30,21 +39,22 @@ class Clock:
 class Lossy:
     """Raises at an operation, after it was carried out or instead; runs something before or after it."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes | Locks, called: Mapping[str, str] | None = None) -> None:
         self.nodes = nodes
+        self._called = called or {}
         self.calls: list[str] = []
         self._lost: dict[str, bool] = {}
         self._before: dict[str, Callable[[], object]] = {}
         self._after: dict[str, Callable[[], object]] = {}
 
     def lose(self, operation: str, *, carried_out: bool) -> None:
-        self._lost[operation] = carried_out
+        self._lost[self._called.get(operation, operation)] = carried_out
 
     def before(self, operation: str, do: Callable[[], object]) -> None:
-        self._before[operation] = do
+        self._before[self._called.get(operation, operation)] = do
 
     def after(self, operation: str, do: Callable[[], object]) -> None:
-        self._after[operation] = do
+        self._after[self._called.get(operation, operation)] = do
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -67,13 +77,27 @@ class Process(Line):
         self.way, self.clock = Lossy(nodes), Clock()
         super().__init__(self.way, self.clock)
 
+    def forget(self) -> None:
+        """Know nothing of the own requests any more, as another process does."""
+        self.clock.s += 3.0
+        self._own.clear()
+
+
+class MetastoreProcess(MetastoreLeases):
+    """The same over a metastore, whose locks go by its own clock."""
+
+    def __init__(self, locks: Locks, timeout_s: int) -> None:
+        called = {"create": "lock", "write": "lock", "watch": "check"}
+        self.way, self.clock = Lossy(locks, called), Clock()
+        super().__init__(self.way, timeout_s * 1000, poll_s=0.2, clock=self.clock)
+
+    def forget(self) -> None:
+        """Nothing is known but what the metastore says."""
+
 
 @dataclass
 class Backend:
-    open: Callable[[], Nodes]
-
-    def process(self) -> Process:
-        return Process(self.open())
+    process: Callable[[], Process | MetastoreProcess]
 
 
 def part(*partitions: str, table: str = A) -> tuple[Scope, ...]:

@@ -13,7 +13,7 @@ from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.commit_lock import CommitLock
+from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 from tests.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -32,7 +32,7 @@ def zookeeper(embedded_zookeeper):
 
 @pytest.fixture
 def view(embedded_zookeeper):
-    with closing(CommitLock(Access(embedded_zookeeper.hosts), "/view/locks")) as view:
+    with closing(ZookeeperCommitLock(Access(embedded_zookeeper.hosts), "/view/locks", "t")) as view:
         yield view
 
 
@@ -56,19 +56,19 @@ def take_seat(zookeeper, start, data):
 
 
 def test_seats_are_in_the_order_of_their_numbers(zookeeper, view):
-    assert view.seats("t") == ()
-    assert view.times_taken("t") == 0
+    assert view.seats() == ()
+    assert view.times_taken() == 0
     assert zookeeper.exists("/view") is None
     first = take_seat(zookeeper, "ff", b"application_id=local-17")
     take_seat(zookeeper, "00", b"10.0.0.7")
     take_seat(zookeeper, "88", b"application_id=Unknown")
     zookeeper.create("/view/locks/t/foreign", b"")
-    seats = view.seats("t")
+    seats = view.seats()
     assert [seat.who for seat in seats] == ["local-17", "10.0.0.7", ""]
     assert seats[0].number < seats[1].number
     assert seats[0].since_ms == zookeeper.exists(first).ctime
     zookeeper.delete(first)
-    assert [seat.who for seat in view.seats("t")] == ["10.0.0.7", ""]
+    assert [seat.who for seat in view.seats()] == ["10.0.0.7", ""]
     zookeeper.delete("/view", recursive=True)
 
 
@@ -77,28 +77,28 @@ def test_coming_and_going_is_counted_once(zookeeper, view):
     counted = []
     for _ in range(3):
         seat = take_seat(zookeeper, "aa", b"")
-        counted.append(view.times_taken("t"))
+        counted.append(view.times_taken())
         zookeeper.delete(seat)
-        counted.append(view.times_taken("t"))
+        counted.append(view.times_taken())
     assert counted == [1, 1, 2, 2, 3, 3]
     zookeeper.delete("/view", recursive=True)
 
 
 def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run):
     table = tmp_path / "t"
-    with closing(CommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH)) as lock:
-        before = lock.times_taken("t")
+    with closing(ZookeeperCommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH, "t")) as lock:
+        before = lock.times_taken()
         named = {"hoodie.write.application.id": "w17"}
         writer = Writer(hudi_stack, table, hudi_options=named).start()
         wait_for("the write", lambda: inflight(table), writer)
         with commit_lock_held(hudi_stack.zookeeper.hosts):
-            wait_for("the wait for the lock", lambda: len(lock.seats("t")) == 2, writer)
-            waiter = lock.seats("t")[1]
+            wait_for("the wait for the lock", lambda: len(lock.seats()) == 2, writer)
+            waiter = lock.seats()[1]
             found = json.loads(run("locks", str(table), "-o", "json"))
             printed = run("locks", str(table))
         assert writer.wait().outcome is Outcome.COMMITTED, writer.log[-3000:]
-        assert lock.times_taken("t") == before + 5  # four for one write of Hudi 1.2.0, and ours
-        assert lock.seats("t") == ()
+        assert lock.times_taken() == before + 5  # four for one write of Hudi 1.2.0, and ours
+        assert lock.seats() == ()
     assert waiter.who == "w17"
     assert found["path"] == f"{LOCK_BASE_PATH}/t"
     assert [one["who"] for one in found["waiters"]] == [waiter.who]

@@ -24,7 +24,7 @@ def audit(hudi_stack, monkeypatch, tmp_path):
 
     def audit():
         made = CommitLockAudit("lock", {}, table)
-        made._options = made._hook.options()
+        made._options = made._hook.options(table.path)
         made._before = made._taken()
         return made
 

@@ -20,9 +20,9 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import Watched, shared_watch
-from airflow_occ_provider.hooks.zookeeper_lock import Terms
 from airflow_occ_provider.hudi.fate import Fate, Writer
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.identity import Signature

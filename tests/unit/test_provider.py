@@ -12,8 +12,10 @@ from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook, Terms
+from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.leases.zookeeper.client import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -40,18 +42,19 @@ def test_airflow_discovers_the_provider():
 
 def test_the_form_is_one_that_airflow_draws():
     schema = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
-    (form,) = get_provider_info()["connection-types"]
-    jsonschema.validate(form, schema["properties"]["connection-types"]["items"])
+    for form in get_provider_info()["connection-types"]:
+        jsonschema.validate(form, schema["properties"]["connection-types"]["items"])
+        assert form["conn-fields"]["hudi_lock_options"]["schema"]["format"] == "multiline"
     drawn = {
         one.connection_type: one for one in ProvidersManager().iter_connection_type_hook_ui_metadata()
     }
     behaviour = drawn["hudi_zookeeper_lock"].field_behaviour
     assert not {"login", "password", "host"} & set(behaviour["hidden_fields"])
-    assert form["conn-fields"]["hudi_lock_options"]["schema"]["format"] == "multiline"
+    assert "host" not in drawn["hudi_metastore_lock"].field_behaviour["hidden_fields"]
 
 
 def test_the_forms_defaults_are_the_hooks(monkeypatch):
-    (form,) = get_provider_info()["connection-types"]
+    form, _ = get_provider_info()["connection-types"]
     fields = form["conn-fields"].items()
     defaults = {name: field["schema"].get("default") for name, field in fields}
     for given in (defaults, dict.fromkeys(defaults), dict.fromkeys(defaults, "")):
@@ -59,7 +62,7 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
         filled = lock_hook("lock")
         connection(monkeypatch)
         empty = lock_hook("lock")
-        assert filled.options() == empty.options()
+        assert filled.options("/lake/trips") == empty.options("/lake/trips")
         assert filled.terms() == empty.terms()
         assert filled._access == empty._access
         assert (
@@ -71,9 +74,12 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
 
 def test_the_metadata_names_what_is_there():
     info = get_provider_info()
-    (form,) = info["connection-types"]
-    assert form["connection-type"] == HudiZookeeperLockHook.conn_type
-    assert form["hook-name"] == HudiZookeeperLockHook.hook_name
+    for form, hook in zip(
+        info["connection-types"], (HudiZookeeperLockHook, HudiMetastoreLockHook), strict=True
+    ):
+        assert form["connection-type"] == hook.conn_type
+        assert form["hook-name"] == hook.hook_name
+        assert form["hook-class-name"] == f"{hook.__module__}.{hook.__qualname__}"
     for kind in ("operators", "sensors", "hooks", "triggers"):
         for group in info[kind]:
             for module in group["python-modules"]:
@@ -82,7 +88,7 @@ def test_the_metadata_names_what_is_there():
 
 def test_the_connection_becomes_hudis_options(monkeypatch):
     connection(monkeypatch, base_path="/locks", session_timeout_ms=30000, num_retries="2")
-    options = lock_hook("lock").options()
+    options = lock_hook("lock").options("/lake/trips")
     prefix = "hoodie.write.lock."
     assert options[f"{prefix}zookeeper.url"] == "zk1:2181,zk2:2181/chroot"
     assert options[f"{prefix}zookeeper.base_path"] == "/locks"
@@ -95,7 +101,7 @@ def test_the_connection_becomes_hudis_options(monkeypatch):
 
 def test_a_port_of_its_own_goes_into_the_hosts(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", "hudi-zookeeper-lock://zk1:2182")
-    assert lock_hook("lock").options()["hoodie.write.lock.zookeeper.url"] == "zk1:2182"
+    assert lock_hook("lock").options("/lake/trips")["hoodie.write.lock.zookeeper.url"] == "zk1:2182"
 
 
 @pytest.mark.parametrize(
@@ -175,11 +181,11 @@ def test_another_lock_provider_takes_the_place_of_zookeeper(monkeypatch):
     """
     connection(monkeypatch, hudi_lock_options=given)
     hook = lock_hook("lock")
-    assert hook.options() == {
+    assert hook.options("/lake/trips") == {
         "hoodie.write.lock.provider": f"{PROVIDERS}.StorageBasedLockProvider",
         "hoodie.write.lock.storage.validity.timeout.secs": "300",
     }
-    assert hook.commit_lock() is None
+    assert hook.commit_lock("/lake/trips", "trips") is None
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ def test_another_lock_provider_takes_the_place_of_zookeeper(monkeypatch):
 def test_options_that_are_no_lock_are_refused(monkeypatch, given):
     connection(monkeypatch, hudi_lock_options=given)
     with pytest.raises(ConfigurationError, match=r"^connection 'lock', hudi_lock_options: .*Remedy"):
-        lock_hook("lock").options()
+        lock_hook("lock").options("/lake/trips")
 
 
 def test_tls_verifies_unless_told_otherwise(monkeypatch):
@@ -221,7 +227,7 @@ def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
         hook.leases()
     ok, message = hook.test_connection()
     assert not ok
-    assert "s3cret" not in f"{told.value}{message}{caplog.text}{hook.options()}"
+    assert "s3cret" not in f"{told.value}{message}{caplog.text}{hook.options('/lake/trips')}"
 
 
 def test_a_connection_of_another_kind_is_refused(monkeypatch):

@@ -57,10 +57,11 @@ def test_ci_calls_the_test_command():
 
 
 def test_every_field_of_the_form_is_explained():
-    (form,) = get_provider_info()["connection-types"]
-    labels = [field["label"] for field in form["conn-fields"].values()]
-    for label in [*labels, *form["ui-field-behaviour"]["relabeling"].values()]:
-        assert f"| {label} |" in README
+    for form in get_provider_info()["connection-types"]:
+        section = README.split(f"**{form['hook-name']}**")[1].split("\n## ")[0]
+        labels = [field["label"] for field in form["conn-fields"].values()]
+        for label in [*labels, *form["ui-field-behaviour"]["relabeling"].values()]:
+            assert f"| {label} |" in section
 
 
 def test_the_table_of_arguments_names_real_ones():

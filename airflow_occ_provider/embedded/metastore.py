@@ -1,0 +1,180 @@
+"""A real Hive metastore on a free loopback port, from the jars that PySpark carries."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+from xml.sax.saxutils import escape
+
+from airflow_occ_provider.embedded.bundle import pyspark_home
+from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port, refuse_busy_port
+
+_START_TIMEOUT_S = 90.0
+_ANSWER_TIMEOUT_S = 10.0
+_PORT_TRIES = 3
+_DB_TXN = "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"
+
+
+class EmbeddedMetastore:
+    """A Hive metastore 2.3 with a Derby database, for the time of a ``with`` block.
+
+    It listens at all addresses of the machine: this release knows no other way.
+
+    :param folder: where it keeps its database and its logs.
+    :param port: its port; ``None`` for a free one.
+    :param lock_timeout_s: seconds without a heartbeat after which it drops a lock.
+    :param reaper_interval_s: seconds between two looks for such locks.
+    :param settings: further properties of its ``hive-site.xml``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        *,
+        lock_timeout_s: int = 30,
+        reaper_interval_s: int = 1,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.port = port or 0
+        self.lock_timeout_s = lock_timeout_s
+        self._reaper_interval_s = reaper_interval_s
+        self._fixed = port is not None
+        self._settings = settings or {}
+        self._server: Server | None = None
+
+    @property
+    def uris(self) -> str:
+        """Its address, as ``hive.metastore.uris`` has it."""
+        return f"thrift://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it and return when it answers; a stopped one comes back at its port, with its locks.
+
+        :raises EmbeddedError: if it does not; nothing is left running then.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "database").is_dir():
+            self._launch({"hive.in.test": "true"})
+            self._make_lock_tables()
+            self.stop()
+        self._launch({})
+
+    def stop(self) -> None:
+        """Stop it; safe to repeat. Its database stays."""
+        if self._server:
+            self._server.stop()
+            self._server = None
+
+    def _launch(self, settings: Mapping[str, object]) -> None:
+        for left in reversed(range(_PORT_TRIES)):
+            if self._fixed:
+                refuse_busy_port("The metastore", self.port)
+            else:
+                self.port = free_port()
+            self._write_site({**self._own_settings(), **settings, **self._settings})
+            self._server = self._serve()
+            try:
+                self._server.wait_until(self._answers, _START_TIMEOUT_S)
+            except BaseException as error:
+                self.stop()
+                if left and not self._fixed and "Address already in use" in str(error):
+                    continue
+                raise
+            self._fixed = True
+            return
+
+    def _serve(self) -> Server:
+        return Server(
+            "The metastore",
+            [
+                str(find_java_home() / "bin" / "java"),
+                *("-Xmx256m", "-XX:+UseSerialGC", f"-Dhive.log.dir={self.folder / 'logs'}"),
+                f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
+                *("-cp", os.pathsep.join([str(self.folder), str(pyspark_home() / "jars" / "*")])),
+                *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port)),
+            ],
+            os.environ,
+            self.folder / "metastore.log",
+        )
+
+    def _own_settings(self) -> dict[str, object]:
+        return {
+            "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self.folder / 'database'};create=true",
+            "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+            "datanucleus.schema.autoCreateAll": "true",
+            "hive.metastore.schema.verification": "false",
+            "hive.metastore.warehouse.dir": self.folder / "warehouse",
+            # Spark's jars lack a class of the asynchronous logger's.
+            "hive.async.log.enabled": "false",
+            # Without these three nobody drops the locks of the dead (AcidHouseKeeperService).
+            "hive.txn.manager": _DB_TXN,
+            "hive.support.concurrency": "true",
+            "hive.compactor.initiator.on": "true",
+            "hive.txn.timeout": f"{self.lock_timeout_s}s",
+            "hive.timedout.txn.reaper.start": "0s",
+            "hive.timedout.txn.reaper.interval": f"{self._reaper_interval_s}s",
+        }
+
+    def _write_site(self, settings: Mapping[str, object]) -> None:
+        properties = "".join(
+            f"<property><name>{escape(name)}</name><value>{escape(str(value))}</value></property>\n"
+            for name, value in settings.items()
+        )
+        (self.folder / "hive-site.xml").write_text(
+            f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n'
+        )
+
+    def _make_lock_tables(self) -> None:
+        """Have the tables of locks made: a metastore under test makes them at the first request.
+
+        Only then: with ``hive.in.test`` it refuses Hudi's requests, which name no operation.
+        """
+        from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.Thrift import TException
+        from thrift.transport import TSocket, TTransport
+
+        connection = TSocket.TSocket("127.0.0.1", self.port)
+        connection.setTimeout(_START_TIMEOUT_S * 1000)
+        transport = TTransport.TBufferedTransport(connection)
+        asked = ttypes.LockRequest(
+            component=[
+                ttypes.LockComponent(
+                    type=ttypes.LockType.SHARED_READ,
+                    level=ttypes.LockLevel.TABLE,
+                    dbname="first",
+                    tablename="start",
+                    operationType=ttypes.DataOperationType.NO_TXN,
+                )
+            ],
+            user="embedded",
+            hostname="localhost",
+        )
+        try:
+            transport.open()
+            client = ThriftHiveMetastore.Client(TBinaryProtocol(transport))
+            client.unlock(ttypes.UnlockRequest(lockid=client.lock(asked).lockid))
+        except TException as error:
+            raise EmbeddedError(f"The metastore made no lock tables: {error}") from error
+        finally:
+            transport.close()
+
+    def _answers(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), _ANSWER_TIMEOUT_S).close()
+            return True
+        return False

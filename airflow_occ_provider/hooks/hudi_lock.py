@@ -1,0 +1,144 @@
+"""What every lock connection serves: Hudi's lock options, and the leases of our writers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import BaseHook
+
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.hooks.fields import Fields
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER, contradictions
+from airflow_occ_provider.hudi.properties import parse_defaults
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_occ_provider.leases.commit_lock import CommitLock
+    from airflow_occ_provider.leases.lease import LeaseService
+
+ANSWER_TIMEOUT_MS = 15_000
+LONGEST_ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a lease stands unrenewed.
+
+    :param ttl_ms: milliseconds, while a process renews it.
+    :param claim_ttl_ms: milliseconds, while it passes from one process to the next.
+    """
+
+    ttl_ms: int
+    claim_ttl_ms: int
+
+
+class HudiLockHook(BaseHook):
+    """Serve what a lock connection says.
+
+    :param lock_conn_id: id of the connection.
+    """
+
+    conn_name_attr = "lock_conn_id"
+    default_conn_name = "hudi_lock_default"
+    conn_type: ClassVar[str]
+    hook_name: ClassVar[str]
+    one_table_a_job: ClassVar[bool] = False
+    """Whether the name of Hudi's lock is fixed for a whole driver, whichever table it writes."""
+
+    def __init__(self, lock_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.lock_conn_id = lock_conn_id
+
+    def get_conn(self) -> Connection:
+        """Return the Airflow connection; none to the lock service is kept open."""
+        return self.get_connection(self.lock_conn_id)
+
+    def options(self, table: str) -> dict[str, str]:
+        """Return the options of Hudi's lock: those given, else those of the service's own provider.
+
+        :param table: base path of the table that is written.
+        :raises ConfigurationError: if a field of the connection is missing or wrong.
+        """
+        return self._other_lock or self._own_lock(table)
+
+    @abstractmethod
+    def terms(self) -> Terms:
+        """Return how long leases stand unrenewed.
+
+        :raises ConfigurationError: if a field of the connection is wrong.
+        :raises LockUnreachableError: if the lock service is to say it, and does not answer in time.
+        """
+
+    @abstractmethod
+    def leases(self) -> LeaseService:
+        """Open the line of leases; the caller closes it.
+
+        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+
+    def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
+        """Open a view of Hudi's own lock; ``None`` where that is not in this service.
+
+        :param table: base path of the table.
+        :param table_name: its ``hoodie.table.name``.
+        :raises ConfigurationError: if a field of the connection is missing or wrong.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        return None if self._other_lock else self._view(table, table_name)
+
+    @abstractmethod
+    def check(self) -> str:
+        """Talk to the lock service and say what was found.
+
+        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises LockUnreachableError: if it does not answer within the connection time-out, 10 seconds
+            at most.
+        """
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Answer Airflow's *Test* button with what the lock service itself said."""
+        try:
+            return True, self.check()
+        except (ConfigurationError, LockUnreachableError) as error:
+            return False, str(error)
+
+    @abstractmethod
+    def _own_lock(self, table: str) -> dict[str, str]:
+        """Return the options of the lock provider that speaks to this service."""
+
+    @abstractmethod
+    def _view(self, table: str, table_name: str) -> CommitLock:
+        """Open a view of that provider's lock."""
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return self.get_conn()
+
+    @cached_property
+    def _fields(self) -> Fields:
+        return Fields(self._connection)
+
+    @property
+    def _answer_timeout_s(self) -> float:
+        timeout_ms = self._fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS, at_least=1)
+        return min(timeout_ms / 1000, LONGEST_ANSWER_S)
+
+    @property
+    def _other_lock(self) -> dict[str, str]:
+        given = self._fields.text("hudi_lock_options")
+        options = dict(parse_defaults(given))
+        if given and LOCK_PROVIDER not in options:
+            raise self._fields.wrong(
+                "hudi_lock_options",
+                f"they do not name {LOCK_PROVIDER}",
+                "name the provider's class too, or leave the field empty for Hudi's own lock there",
+            )
+        for one in contradictions(options.items(), "hudi_lock_options"):
+            if one.key != LOCK_PROVIDER:
+                raise self._fields.wrong(one.source, f"{one.key}={one.value}", one.remedy)
+        return options

@@ -1,0 +1,230 @@
+"""``MetastoreLeases``: one line per table over a metastore's locks."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.metastore import request_lock
+from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
+from airflow_occ_provider.leases.metastore.poller import Poller
+from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
+from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.leases.rules import Request, Standing, blockers, umbrella
+
+_T = TypeVar("_T")
+_LOOKS = 20
+_PAUSE_S = 0.1
+
+
+class MetastoreLeases:
+    """A ``LeaseService`` over the locks of a Hive metastore. Threads may share it.
+
+    The metastore grants, in the order in which it was asked, and drops who sends no heartbeat; we
+    only add what it has no word for: a task that passes under its run's lease, and a request that
+    goes from process to process. Locks of Hudi's own are elsewhere.
+
+    :param locks: of the lease database.
+    :param timeout_ms: milliseconds without a heartbeat after which the metastore drops a lock.
+    :param poll_s: seconds between two looks for those who wait.
+    :param clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        locks: Locks,
+        timeout_ms: int,
+        *,
+        poll_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._locks = locks
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._mark = uuid.uuid4().hex
+        self._poller = Poller(self._there, poll_s)
+
+    @property
+    def reaper(self) -> str:
+        """Who removes the dead, and when, in words for people."""
+        return (
+            f"Who dies leaves the line when the metastore drops his lock, {self._timeout_ms / 1000:g} s "
+            "after his last heartbeat, at its next look for such locks."
+        )
+
+    def request(self, asked: Request) -> Ticket:
+        """Stand in line; asked again with the same id, take the first request over."""
+        while True:
+            look = self._look()
+            line = look.line
+            first = next((one for one in line if one.request.id == asked.id), None)
+            with suppress(LeaseLostError):
+                if first and look.is_astray(first):
+                    # It may have come after a rival was granted, and its answer was lost.
+                    self.evict(first)
+                    continue
+                if first:
+                    ticket = Ticket(asked.id, first.name, first.token, 0)
+                    return self._adopt(ticket, any_epoch=True)
+                for earlier in (one for one in line if one.request.owner == asked.owner):
+                    self.evict(earlier)
+                over = umbrella(asked, [one for one in line if one.request.owner != asked.owner])
+                return self._stand(asked, over)
+
+    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+        """Tell where the request stands."""
+        for _ in range(_LOOKS):
+            asked_s = self._clock()
+            look = self._look()
+            seat = self._own(ticket, look)
+            is_granted = self._beat(ticket, seat.epochs, self._locks.check)
+            found = blockers(seat.standing, look.line)
+            if not (found or is_granted):
+                found = look.strangers(seat.standing)
+            # A grant that took too long to be told may be over: it is asked for again.
+            if is_granted and not found and self._clock() - asked_s < self._trusted_s:
+                return Status()
+            if found:
+                if wake:
+                    self._poller.watch(ticket.token, found[-1].standing.token, wake)
+                return Status(found)
+            time.sleep(_PAUSE_S)
+        raise LockUnreachableError(
+            f"the Hive metastore lets request {ticket.id} wait, but shows nobody before it",
+            remedy="look at its log, and at SHOW LOCKS in Hive",
+        )
+
+    def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:  # noqa: ARG002
+        """Show that its owner lives. The time to live is the metastore's."""
+        epochs = request_lock.epochs(self._locks.rows(request_lock.epoch_table(ticket.token)))
+        if (epochs[-1].number if epochs else 1) != ticket.epoch:
+            raise self._lost(ticket, "another process took it over, or it was removed")
+        self._beat(ticket, epochs, self._locks.heartbeat)
+
+    def sweep(self, ticket: Ticket) -> None:
+        """Do nothing: the dead are the metastore's to remove."""
+
+    def ensure_held(self, ticket: Ticket) -> None:
+        """Return if the lease is held, by the metastore's own word."""
+        self.renew(ticket)
+        found = self.status(ticket).blockers
+        if found:
+            raise self._lost(ticket, f"it waits for {found[0].standing.request.owner}")
+
+    def adopt(self, ticket: Ticket) -> Ticket:
+        """Take the request over from another process, whose ticket is refused from then on."""
+        return self._adopt(ticket)
+
+    def release(self, ticket: Ticket) -> bool:
+        """Leave the line; whether the request was still there and the ticket's."""
+        with suppress(LeaseLostError):
+            # Taken over first: who took it over before us keeps it.
+            last = self._adopt(ticket)
+            self._locks.unlock(last.token)
+            for row in self._locks.rows(request_lock.epoch_table(last.token)):
+                self._locks.unlock(row.lock_id)
+            return True
+        return False
+
+    def evict(self, standing: Standing) -> bool:
+        """Remove a request by force, whoever owns it; whether it was there.
+
+        Its owner learns it with his next renewal, not before: he may be writing.
+        """
+        is_there = standing.token in self._there()
+        self._locks.unlock(standing.token)
+        return is_there
+
+    def line(self, table: str | None = None) -> tuple[Standing, ...]:
+        """Return who stands in line, eldest first."""
+        line = self._look().line
+        return tuple(one for one in line if table is None or table in one.request.tables)
+
+    def living(self, table: str) -> tuple[Standing, ...]:
+        """Return who stands in line for a table; the dead are the metastore's to remove."""
+        return self.line(table)
+
+    def close(self) -> None:
+        """End the connection; what was requested stays until the metastore drops it."""
+        self._poller.close()
+        self._locks.close()
+
+    @property
+    def _trusted_s(self) -> float:
+        return self._timeout_ms / 1000 * TRUSTED
+
+    def _look(self) -> Look:
+        return request_lock.read(self._locks.rows())
+
+    def _there(self) -> Collection[int]:
+        return self._look().seats.keys()
+
+    def _stand(self, asked: Request, over: Standing | None) -> Ticket:
+        under = over.order if over else ()
+        parts = request_lock.parts(asked, round(time.time() * 1000), under)
+        lock_id, _ = self._locks.lock(parts, request_lock.who(asked.owner), self._mark)
+        ticket = Ticket(asked.id, request_lock.name(lock_id, under), lock_id, 1)
+        if over and over.token not in self._look().seats:
+            self._locks.unlock(lock_id)
+            raise self._lost(ticket, "the lease of its run went")
+        return ticket
+
+    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+        while True:
+            seat = self._seat(ticket, self._look())
+            if seat.mark == self._mark and (any_epoch or seat.epoch == ticket.epoch + 1):
+                return replace(ticket, epoch=seat.epoch)  # our own, whose answer was lost
+            if seat.epoch != ticket.epoch and not any_epoch:
+                raise self._lost(ticket, "another process took it over")
+            if self._begin_epoch(ticket, seat):
+                return replace(ticket, epoch=seat.epoch + 1)
+
+    def _begin_epoch(self, ticket: Ticket, before: Seat) -> bool:
+        """Take the next epoch; whether it is ours: of those who try it is the first one's."""
+        self._beat(ticket, (), self._locks.heartbeat)
+        part = request_lock.epoch_part(ticket.token, before.epoch + 1)
+        owner = request_lock.who(before.standing.request.owner)
+        lock_id, _ = self._locks.lock([part], owner, self._mark)
+        after = self._look().seats.get(ticket.token)
+        if not (after and after.epochs and after.epochs[-1].lock_id == lock_id):
+            self._locks.unlock(lock_id)
+            return False
+        for earlier in before.epochs:
+            self._locks.unlock(earlier.lock_id)
+        return True
+
+    def _beat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], _T]) -> _T:
+        """Show that its owner lives, in an order in which an epoch never ends before its request."""
+        try:
+            told = beat(ticket.token)
+            if epochs:
+                self._locks.heartbeat(epochs[-1].lock_id)
+        except LockGoneError:
+            raise self._lost(ticket, "it was removed") from None
+        return told
+
+    def _seat(self, ticket: Ticket, look: Look) -> Seat:
+        seat = look.seats.get(ticket.token)
+        if seat is None:
+            raise self._lost(ticket, "it was removed")
+        return seat
+
+    def _own(self, ticket: Ticket, look: Look) -> Seat:
+        seat = self._seat(ticket, look)
+        if seat.epoch != ticket.epoch:
+            raise self._lost(ticket, "another process took it over")
+        return seat
+
+    def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
+        self._poller.forget(ticket.token)
+        return LeaseLostError(
+            f"the lease of request {ticket.id} is lost: {why}",
+            remedy="nothing, if the task is retried; if it happens again, look whether its processes "
+            f"are stopped for longer than the metastore's {self._timeout_ms / 1000:g} s",
+        )
