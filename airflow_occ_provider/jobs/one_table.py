@@ -1,4 +1,4 @@
-"""Pure: whether a driver writes a second table, where Hudi's lock has one name for all that it writes."""
+"""Pure: whether a driver writes a second table, where its lock has one name for all tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from airflow_occ_provider.storage.address import canonical_table
 
 # Hudi 0.15.0 to 1.2.0: HoodieActiveTimeline and ActiveTimelineV2, before any data is written.
 _BEGUN = re.compile(
-    r"Create new file for toInstant \?(?P<table>(?:(?!/\.hoodie/)\S)+)/\.hoodie/(?!metadata/)\S+\.inflight"
+    r"Create new file for toInstant \?(?P<table>(?:(?!/\.hoodie/)\S)+)"
+    r"/\.hoodie/(?!metadata/)\S+\.inflight"
 )
 
 

@@ -18,6 +18,18 @@ _SWITCHES = {
     "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
     STRATEGY_OPTION: "conflict_resolution",
 }
+_ELSEWHERE = (
+    "follows a driver in the cluster, and this one runs on the worker, where it is followed and ended",
+    "leave it out",
+)
+_UNFIT = {
+    "post_submit_commands": (
+        "would run after every submission, also of a clean before the job, and before the table is read",
+        "run them in a task after this one, with trigger_rule='all_done'",
+    ),
+    "track_driver_via_k8s_api": _ELSEWHERE,
+    "yarn_track_via_rm_api": _ELSEWHERE,
+}
 
 
 class AdmissionMode(StrEnum):
@@ -109,6 +121,17 @@ def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> No
     found = sorted(set(foreign).intersection(given))
     if found:
         raise ConfigurationError(found[0], why, remedy="leave it out")
+
+
+def refuse_unfit(given: Mapping[str, object]) -> None:
+    """Refuse what ``SparkSubmitOperator`` has from the Spark provider 6.1 on and nobody can keep safe.
+
+    :param given: all arguments by name.
+    :raises ConfigurationError: with the first of them, and the remedy.
+    """
+    for name, (why, remedy) in _UNFIT.items():
+        if given.get(name):
+            raise ConfigurationError(name, why, remedy=remedy)
 
 
 def _choice(field: str, choices: type[_Choice], given: object) -> _Choice:

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, FenceError
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.operators.choices import refuse_unfit
 from airflow_occ_provider.operators.driver import ClientDriver, Follower
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        refuse_unfit({name.removeprefix("_"): value for name, value in vars(self).items()})
         self.submission: dict[str, Any] = {}
         self._follower: Follower | None = None
         self._driver: ClientDriver | None = None

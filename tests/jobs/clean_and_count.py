@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+sys.path.append(str(Path(__file__).parents[2]))  # Spark's Python need not have the package
 from airflow_occ_provider.jobs import clean_job
 
 

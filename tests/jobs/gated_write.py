@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--partition", default=None, help="one partition for all rows")
     parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
+    parser.add_argument("--also", help="another table, written first")
     parser.add_argument("--gate")
     parser.add_argument("--log-level")
     parser.add_argument("--option", action="append", default=[])
@@ -43,6 +44,8 @@ def main() -> None:
         print("nothing to write today")
         return
     try:
+        if args.also:
+            write(spark, argparse.Namespace(**{**vars(args), "table": args.also}))
         write(spark, args)
     except Exception as error:
         if not args.catch:

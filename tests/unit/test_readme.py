@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from airflow.cli.cli_parser import get_parser
 from airflow.dag_processing.dagbag import DagBag
 
@@ -41,9 +43,15 @@ def test_the_dags_are_short_and_whole(tmp_path, code, tasks):
     assert list(dag.task_dict) == tasks
 
 
-@pytest.mark.parametrize("command", [c for text in snippets("bash") for c in text.splitlines()])
+@pytest.mark.parametrize(
+    "command", [c for text in snippets("bash") for c in text.replace("\\\n", "").splitlines()]
+)
 def test_every_command_exists(command):
-    program, *arguments = command.split()
+    program, *arguments = shlex.split(command)
+    if program == "docker":
+        compose, _, file, _, service, program, *arguments = arguments
+        assert compose == "compose"
+        assert service in yaml.safe_load((ROOT / file).read_text())["services"]
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":

@@ -1,0 +1,1 @@
+"""The production stack of ``docker/``, outside of containers."""

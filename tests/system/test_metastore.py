@@ -1,0 +1,54 @@
+"""A Hive metastore as lock in a real Airflow: leases, their line, and the one table of a job."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from tests.rows import count_rows
+from tests.system.rivals import commits, conf, wait_for_state
+from tests.system.test_airflow import error_of
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def locks(metastore):
+    client = MetastoreClient(Access(metastore.uris))
+    with closing(MetastoreLocks(client, "airflow_occ_leases")) as locks:
+        yield locks
+
+
+def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, tmp_path):
+    paths = conf(tmp_path)
+    gate = paths["gate"]
+    run = start("in_metastore", **paths)
+    run.wait_for((gate / "w.begun").exists, "the write")
+    rival = start("rival_in_metastore", **paths)
+    wait_for_state(rival, "write", "deferred")
+    log = rival.log("write")
+    assert "2 before it: in_metastore / " in log  # the lease, and the writer under it
+    assert "when the metastore drops his lock, 45 s after his last heartbeat" in log
+    (gate / "w.go").touch()
+    for one in (run.wait(), rival.wait()):
+        assert one.task("write")["state"] == "success", one.log("write")[-4000:]
+        assert "commit_conflict" not in one.log("write")
+    assert len(commits(paths["table"])) == 2
+    assert set(count_rows(paths["table"]).values()) == {1}
+    assert locks.rows() == []
+
+
+def test_a_job_that_writes_a_second_table_is_ended_and_told(airflow, locks, start, tmp_path):
+    paths = conf(tmp_path)
+    run = start("two_tables", **paths).wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("failed", 1), run.log("write")[-4000:]
+    told = error_of(airflow, run, "write")
+    assert f"the job began to write {paths['other']} beside {paths['table']}" in told
+    assert "write each table by a task of its own" in told
+    assert not paths["table"].exists()
+    assert commits(paths["other"]) == []
+    assert locks.rows() == []
