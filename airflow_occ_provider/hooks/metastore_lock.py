@@ -21,7 +21,9 @@ _NAME = re.compile(r"[a-z0-9_]{1,128}")
 _TIMEOUT = "hive.txn.timeout"
 _DEFAULT_TIMEOUT_MS = 300_000
 _REAPER, _REAPER_INTERVAL = "hive.compactor.initiator.on", "hive.timedout.txn.reaper.interval"
+# Of HiveConf's times, as far as a lock's time-out is given in them.
 _UNITS_MS = {"": 1000, "ms": 1, "msec": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000}
+_UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000}
 
 
 class HudiMetastoreLockHook(HudiLockHook):

@@ -19,10 +19,21 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.bench.harness import Competitor, Goal, conclude, medians, race, show
-from tests.bench.turns import KINDS, TIMEOUT_S, Contestant, Turn, handovers, take_turns
+from tests.bench.turns import (
+    KINDS,
+    ON_METASTORE,
+    TIMEOUT_S,
+    Contestant,
+    OnMetastore,
+    Turn,
+    handovers,
+    take_turns,
+)
 
+POLL_S = 1.0  # as MetastoreLeases has it where nothing is said
 HOLD_S = 0.015  # enough for who let go to stand in line again
 ROUNDS, TURNS = 6, 100
 WAITERS = (2, 20, 200)
@@ -201,6 +212,37 @@ def bench_ensemble(pool: ProcessPoolExecutor, ensemble: EmbeddedZookeeperEnsembl
     ]
 
 
+def bench_metastore(pool: ProcessPoolExecutor, hosts: str, uris: str) -> list[Goal]:
+    """The same service on both: a metastore calls nobody, so who waits looks once in a poll."""
+    clients = {"ours, on ZooKeeper": KINDS["ours"](hosts), ON_METASTORE: (counted := OnMetastore(uris))}
+
+    def once(client: Contestant) -> None:
+        client.acquire()
+        client.release()
+
+    times = race(
+        [Competitor(kind, lambda client=client: once(client)) for kind, client in clients.items()], 60
+    )
+    show("Nobody else there: take it and let it go, on both", times)
+    on_zookeeper, on_metastore = medians(times).values()
+    before = counted.client.calls
+    once(counted)
+    calls = counted.client.calls - before
+    for client in clients.values():
+        client.close()
+
+    turns, hold_s = 15, 0.4
+    started = [pool.submit(take_turns, ON_METASTORE, uris, turns, hold_s) for _ in range(2)]
+    took = handovers([one.result(2 * TIMEOUT_S) for one in started])
+    show(f"Hand-over on a metastore, polled every {POLL_S:g} s", {ON_METASTORE: took})
+    return [
+        Goal("alone: the metastore / ZooKeeper", on_metastore / on_zookeeper),
+        Goal("alone: calls of the metastore", calls, unit=""),
+        Goal("metastore: hand-over, p50, in polls", statistics.median(took) / POLL_S, at_most=3),
+        Goal("metastore: hand-over, longest, in polls", max(took) / POLL_S),
+    ]
+
+
 def main() -> int:
     goals: list[Goal] = []
     with (
@@ -211,6 +253,8 @@ def main() -> int:
             goals += bench_alone(zookeeper.hosts)
             goals += bench_handover(pool, zookeeper.hosts)
             goals += bench_messages(zookeeper)
+            with EmbeddedMetastore(Path(scratch) / "metastore", lock_timeout_s=600) as metastore:
+                goals += bench_metastore(pool, zookeeper.hosts, metastore.uris)
         with EmbeddedZookeeperEnsemble(Path(scratch) / "three") as ensemble:
             goals += bench_ensemble(pool, ensemble)
     return conclude(goals)

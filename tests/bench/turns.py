@@ -7,12 +7,16 @@ import threading
 import time
 import uuid
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -49,9 +53,12 @@ class Ours:
     """Requests, waits for its turn by ``status`` and a watch, and releases."""
 
     def __init__(self, hosts: str) -> None:
-        self._line = Line(ZookeeperNodes(Access(hosts, TIMEOUT_S), "/bench-ours"))
+        self._line = self._open(hosts)
         self._ticket: Ticket | None = None
         self._owner = Owner(("bench", uuid.uuid4().hex))
+
+    def _open(self, hosts: str) -> LeaseService:
+        return Line(ZookeeperNodes(Access(hosts, TIMEOUT_S), "/bench-ours"))
 
     def acquire(self) -> int:
         scopes = (Scope.of("s3://lake/trips", None),)
@@ -70,6 +77,23 @@ class Ours:
 
     def close(self) -> None:
         self._line.close()
+
+
+class OnMetastore(Ours):
+    """The same where a metastore grants, which is asked every so often; counts the calls."""
+
+    def _open(self, hosts: str) -> LeaseService:
+        client = CountedClient(MetastoreAccess(hosts, TIMEOUT_S))
+        self.client = client
+        return MetastoreLeases(MetastoreLocks(client, "bench"), _TTL_MS)
+
+
+class CountedClient(MetastoreClient):
+    calls = 0
+
+    def call(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        return super().call(*arguments, **options)
 
 
 class Kazoos:
@@ -93,13 +117,14 @@ class Kazoos:
 
 
 KINDS: dict[str, type[Ours | Kazoos]] = {"kazoo's Lock": Kazoos, "ours": Ours}
+ON_METASTORE = "ours, on a metastore"
 
 
 def take_turns(kind: str, hosts: str, count: int, hold_s: float) -> list[Turn]:
     """Hold the lock again and again, long enough for the others to stand in line meanwhile."""
     for name in ("kazoo", "airflow_occ_provider"):
         logging.getLogger(name).setLevel(logging.ERROR)  # a server is killed on purpose
-    client = KINDS[kind](hosts)
+    client = {**KINDS, ON_METASTORE: OnMetastore}[kind](hosts)
     turns = []
     for _ in range(count):
         token = client.acquire()

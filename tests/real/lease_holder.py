@@ -1,4 +1,7 @@
-"""``python -m tests.real.lease_holder kazoo|line HOSTS PATH``: hold, and say all the time whether."""
+"""Hold, and say all the time whether.
+
+``python -m tests.real.lease_holder kazoo|line HOSTS PATH``, or ``metastore URIS DATABASE``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ from collections.abc import Callable
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -33,7 +41,15 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
 
 
 def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
-    line = Line(ZookeeperNodes(Access(hosts, timeout_s=2.0), path))
+    return hold(Line(ZookeeperNodes(Access(hosts, timeout_s=2.0), path)))
+
+
+def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:
+    locks = MetastoreLocks(MetastoreClient(MetastoreAccess(uris, timeout_s=2.0)), database)
+    return hold(MetastoreLeases(locks, TTL_MS))
+
+
+def hold(line: LeaseService) -> dict[str, Callable[[], bool]]:
     ticket = line.request(asked("holder"))
 
     def told(call: Callable[[], object]) -> bool:
@@ -51,7 +67,7 @@ def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
 
 def main() -> None:
     kind, hosts, path = sys.argv[1:]
-    calls = {"kazoo": hold_kazoo, "line": hold_line}[kind](hosts, path)
+    calls = {"kazoo": hold_kazoo, "line": hold_line, "metastore": hold_metastore}[kind](hosts, path)
     while True:
         for name, call in calls.items():
             held, at_s = call(), time.monotonic()

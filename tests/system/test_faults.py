@@ -7,7 +7,7 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.system
-RUNS = 4
+RUNS = 3
 
 
 @pytest.mark.timeout(1500)

@@ -132,6 +132,7 @@ def test_kerberos_without_its_clients_says_what_to_install(connection):
         ("300", 300_000),
         ("5m", 300_000),
         ("2500ms", 2500),
+        ("1h", 3_600_000),
         ("", 300_000),
         ("x", 300_000),
     ],

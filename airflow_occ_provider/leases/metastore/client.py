@@ -104,8 +104,9 @@ class MetastoreClient:
             self._turn.release()
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection for good."""
         with self._turn:
+            self._addresses.clear()
             self._disconnect()
 
     def _connect(self) -> None:
@@ -124,7 +125,7 @@ class MetastoreClient:
             self._transport = transport
             self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(transport))
             return
-        raise self._unreachable("; ".join(failed))
+        raise self._unreachable("; ".join(failed) or "the connection was closed")
 
     def _framed(self, connection: Any, host: str) -> Any:
         if self.access.kerberos is None:

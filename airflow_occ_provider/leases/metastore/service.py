@@ -26,9 +26,11 @@ _PAUSE_S = 0.1
 class MetastoreLeases:
     """A ``LeaseService`` over the locks of a Hive metastore. Threads may share it.
 
-    The metastore grants, in the order in which it was asked, and drops who sends no heartbeat; we
-    only add what it has no word for: a task that passes under its run's lease, and a request that
-    goes from process to process. Locks of Hudi's own are elsewhere.
+    The metastore gives the order and drops who sends no heartbeat. Who holds is told by the rules
+    over the line that it shows: it has no word for a task that passes under its run's lease, nor for
+    a request that goes from process to process, and Hive 2 lets a shared lock overtake an exclusive
+    one that waits (``TxnHandler.LockInfoComparator``). Its own grants tell of strangers' locks only.
+    Locks of Hudi's own are elsewhere.
 
     :param locks: of the lease database.
     :param timeout_ms: milliseconds without a heartbeat after which the metastore drops a lock.
@@ -65,12 +67,9 @@ class MetastoreLeases:
             line = look.line
             first = next((one for one in line if one.request.id == asked.id), None)
             with suppress(LeaseLostError):
-                if first and look.is_astray(first):
-                    # It may have come after a rival was granted, and its answer was lost.
-                    self.evict(first)
-                    continue
                 if first:
                     ticket = Ticket(asked.id, first.name, first.token, 0)
+                    self._confirm(ticket, look)
                     return self._adopt(ticket, any_epoch=True)
                 for earlier in (one for one in line if one.request.owner == asked.owner):
                     self.evict(earlier)
@@ -170,10 +169,23 @@ class MetastoreLeases:
         parts = request_lock.parts(asked, round(time.time() * 1000), under)
         lock_id, _ = self._locks.lock(parts, request_lock.who(asked.owner), self._mark)
         ticket = Ticket(asked.id, request_lock.name(lock_id, under), lock_id, 1)
-        if over and over.token not in self._look().seats:
-            self._locks.unlock(lock_id)
-            raise self._lost(ticket, "the lease of its run went")
+        if over:
+            self._confirm(ticket, self._look())
         return ticket
+
+    def _confirm(self, ticket: Ticket, look: Look) -> None:
+        """Mark a request below a lease as one that came while that was there, or take it back.
+
+        Without the mark nobody could tell later: it may have come when a rival held already.
+        """
+        seat = self._seat(ticket, look)
+        if len(seat.standing.order) == 1 or seat.epochs:
+            return
+        if seat.standing.order[-2] not in look.seats:
+            self._locks.unlock(ticket.token)
+            raise self._lost(ticket, "the lease of its run went")
+        part = request_lock.epoch_part(ticket.token, 1)
+        self._locks.lock([part], request_lock.who(seat.standing.request.owner), self._mark)
 
     def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
         while True:

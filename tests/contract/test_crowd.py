@@ -1,0 +1,42 @@
+"""Everybody at once over the metastore's locks: a slice of ``tests.crowd``."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from tests.crowd.locks import MemoryLocks
+from tests.crowd.mutants import BelievesTheMetastoreAlone, TakesAnyEpoch
+from tests.crowd.run import run
+from tests.crowd.witness import ViolationError
+
+SEEN = ("granted", "let wait", "passed on", "zombies refused", "answers lost")
+
+
+def test_no_promise_is_broken_in_memory():
+    locks = MemoryLocks(1.0)
+    counts = run(lambda: locks, 1.0, people=8, seconds=5, seed=7)
+    assert min(counts[what] for what in SEEN) >= 10, counts
+
+
+@pytest.mark.real
+def test_no_promise_is_broken_on_a_metastore(embedded_metastore):
+    database, access = f"crowd_{uuid.uuid4().hex}", Access(embedded_metastore.uris)
+    counts = run(
+        lambda: MetastoreLocks(MetastoreClient(access), database),
+        embedded_metastore.lock_timeout_s,
+        people=6,
+        seconds=8,
+        seed=7,
+    )
+    assert min(counts[what] for what in SEEN) >= 3, counts
+
+
+@pytest.mark.parametrize("mutant", [BelievesTheMetastoreAlone, TakesAnyEpoch])
+def test_a_service_that_is_wrong_in_one_thing_is_found(mutant):
+    locks = MemoryLocks(1.0)
+    with pytest.raises(ViolationError):
+        run(lambda: locks, 1.0, people=8, seconds=60, seed=7, service=mutant)

@@ -1,0 +1,69 @@
+"""``python -m tests.crowd --seconds 600 --seed 7``: leases on a real metastore, everybody at once."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
+from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from tests.crowd.locks import MemoryLocks
+from tests.crowd.mutants import MUTANTS
+from tests.crowd.run import run
+from tests.crowd.witness import ViolationError
+
+TIMEOUT_S = 6
+
+
+def main() -> int:
+    """Run; an exception where a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crowd", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--people", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--memory", action="store_true", help="over locks in memory")
+    parser.add_argument("--mutants", action="store_true", help="have the wrong ones found, in memory")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    wanted = {"people": given.people, "seconds": given.seconds, "seed": given.seed}
+    began = time.monotonic()
+    if given.mutants:
+        return _find_mutants(given.seconds, given.seed)
+    if given.memory:
+        locks = MemoryLocks(1.0)
+        counts = run(lambda: locks, 1.0, **wanted)
+    else:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            EmbeddedMetastore(Path(folder), lock_timeout_s=TIMEOUT_S) as metastore,
+        ):
+            access = Access(metastore.uris)
+            began = time.monotonic()
+            counts = run(lambda: MetastoreLocks(MetastoreClient(access), "crowd"), TIMEOUT_S, **wanted)
+    for name, count in sorted(counts.items()):
+        print(f"{count:8,}  {name}")
+    print(f"{time.monotonic() - began:.0f} s, nothing broken")
+    return 0
+
+
+def _find_mutants(seconds: float, seed: int) -> int:
+    overlooked = 0
+    for mutant in MUTANTS:
+        locks, began = MemoryLocks(1.0), time.monotonic()
+        try:
+            run(lambda locks=locks: locks, 1.0, people=8, seconds=seconds, seed=seed, service=mutant)
+        except ViolationError as error:
+            print(f"{mutant.__name__} found in {time.monotonic() - began:.1f} s: {str(error)[:60]}")
+        else:
+            print(f"{mutant.__name__} OVERLOOKED")
+            overlooked += 1
+    return overlooked
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""A line over a real metastore: its clock alone drops the dead, and it may itself be gone or frozen."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from contextlib import ExitStack, closing, suppress
+
+import psutil
+import pytest
+
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+from tests.real.lease_holder import asked
+from tests.real.lines import asks
+from tests.real.test_kazoo_control import holder
+
+pytestmark = pytest.mark.real
+
+LOCK_S, REAPER_S, POLL_S = 3, 1, 0.5
+SPARED_S = 12
+TIMEOUT_S, SLACK_S = 1.0, 6.0
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("metastore")
+    with EmbeddedMetastore(folder, lock_timeout_s=LOCK_S, reaper_interval_s=REAPER_S) as metastore:
+        yield metastore
+
+
+def leases(stack, metastore, database, timeout_s=TIMEOUT_S):
+    locks = MetastoreLocks(MetastoreClient(Access(metastore.uris, timeout_s)), database)
+    return stack.enter_context(closing(MetastoreLeases(locks, LOCK_S * 1000, poll_s=POLL_S)))
+
+
+@pytest.fixture
+def database():
+    return f"leases_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def process(metastore, database):
+    with ExitStack() as stack:
+        yield lambda: leases(stack, metastore, database)
+
+
+@pytest.fixture(scope="module")
+def renewed(metastore):
+    """A lease and a rival who waits, both kept up while the first tests run."""
+    with ExitStack() as stack:
+        owner, rival = (leases(stack, metastore, "renewed", 10.0) for _ in range(2))
+        pairs = (owner, owner.adopt(owner.request(asks()))), (rival, rival.request(asks()))
+        keepers = [stack.enter_context(Keeper(*pair, LOCK_S * 1000)) for pair in pairs]
+        yield pairs, keepers, time.monotonic()
+
+
+def wait_until_held(line, ticket, timeout_s=30.0):
+    """Wait as a trigger does, with a heartbeat in time; return the clock when it is granted."""
+    deadline, woken = time.monotonic() + timeout_s, threading.Event()
+    while time.monotonic() < deadline:
+        with suppress(LockUnreachableError):
+            if line.status(ticket, woken.set).held:
+                return time.monotonic()
+        woken.wait(LOCK_S / 3)
+        woken.clear()
+    return pytest.fail("not granted in time")
+
+
+def java_of(metastore):
+    (java,) = (
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if (command := one.info["cmdline"] or [""])[0].endswith("java")
+        and any(part.startswith(f"{metastore.folder}:") for part in command)
+    )
+    return java
+
+
+def test_who_is_killed_is_followed_when_the_metastore_drops_his_lock_and_not_before(
+    metastore, process, database, renewed
+):
+    with holder("metastore", metastore.uris, database) as killed:
+        rival = process()
+        ticket = rival.request(asked("rival"))
+        assert not rival.status(ticket).held
+        killed.signal(signal.SIGKILL)
+        killed_s = time.monotonic()
+        granted_s = wait_until_held(rival, ticket)
+    print(f"granted {granted_s - killed_s:.2f} s after the kill")
+    renewed_s = max(said["at_s"] for said in killed.said if said["held"])
+    assert granted_s - renewed_s >= LOCK_S * 0.95
+    assert granted_s - killed_s < LOCK_S + REAPER_S + POLL_S + SLACK_S
+    assert [one.request.id for one in rival.line()] == ["rival"]
+
+
+def test_who_was_stopped_for_longer_than_the_time_out_knows_it_by_his_next_heartbeat(process):
+    stopped, rival = process(), process()
+    ticket, waiting = stopped.request(asks()), rival.request(asks())
+    adopted = stopped.adopt(ticket)
+    wait_until_held(rival, waiting)
+    for call in (stopped.renew, stopped.status, stopped.ensure_held, stopped.adopt):
+        with pytest.raises(LeaseLostError, match="removed"):
+            call(adopted)
+    assert stopped.release(adopted) is False
+    rival.ensure_held(waiting)
+
+
+def test_who_renews_outlives_ten_time_outs_beside_a_rival(renewed):
+    ((owner, ticket), (rival, waiting)), keepers, since_s = renewed
+    looks = 0
+    while time.monotonic() < since_s + 10 * LOCK_S or not looks:
+        looks += 1
+        assert not rival.status(waiting).held
+        time.sleep(0.2)
+    for keeper in keepers:
+        keeper.refuse_if_lost()
+    owner.ensure_held(ticket)
+    assert owner.release(ticket)
+    wait_until_held(rival, waiting)
+    assert rival.release(waiting)
+
+
+def unreachable_in_time(calls):
+    for name, call in calls.items():
+        started = time.monotonic()
+        with pytest.raises(LockUnreachableError, match=r"the Hive metastore at thrift://127\.0\.0\.1:"):
+            call()
+        assert time.monotonic() - started < TIMEOUT_S + SLACK_S, name
+
+
+def found_again(call):
+    """Call until it answers, as triggers and keepers do."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with suppress(LockUnreachableError):
+            return call()
+        time.sleep(0.1)
+    return pytest.fail("it is back, and nobody found it")
+
+
+def all_calls(line, held, waiting):
+    return {
+        "request": lambda: line.request(asks()),
+        "status": lambda: line.status(waiting, lambda: None),
+        "renew": lambda: line.renew(held),
+        "ensure_held": lambda: line.ensure_held(held),
+        "adopt": lambda: line.adopt(waiting),
+        "release": lambda: line.release(held),
+        "line": line.line,
+    }
+
+
+def test_while_it_is_frozen_every_call_ends_in_time(metastore, process):
+    line = process()
+    held, waiting = line.request(asks()), line.request(asks())
+    java = java_of(metastore)
+    java.send_signal(signal.SIGSTOP)
+    try:
+        unreachable_in_time(all_calls(line, held, waiting))
+    finally:
+        java.send_signal(signal.SIGCONT)
+    # What was sent meanwhile is carried out late: it stands for a time-out, and not longer.
+    late = found_again(lambda: process().request(asks()))
+    wait_until_held(process(), late)
+    assert [one.request.id for one in line.line()] == [late.id]
+
+
+def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
+    first, second = process(), process()
+    held, waiting, woken = first.request(asks()), second.request(asks()), threading.Event()
+    process().request(asks())  # abandoned
+    assert not second.status(waiting, woken.set).held
+    java = java_of(metastore)
+    java.send_signal(signal.SIGKILL)
+    java.wait(10)
+    unreachable_in_time(all_calls(first, held, waiting))
+    with pytest.raises(LockUnreachableError):
+        process()
+    metastore.stop()
+    # So long is the outage, and so short their time-out, that only a late first look spares them.
+    metastore._settings = {"hive.timedout.txn.reaper.start": f"{SPARED_S}s"}
+    metastore.start()
+    found_again(lambda: first.ensure_held(held))
+    found_again(lambda: second.renew(waiting))
+    with Keeper(first, held, LOCK_S * 1000) as one, Keeper(second, waiting, LOCK_S * 1000) as other:
+        deadline = time.monotonic() + SPARED_S + SLACK_S
+        while len(first.line()) > 2 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert [row.token for row in first.line()] == [held.token, waiting.token]
+        assert not woken.is_set()
+        one.refuse_if_lost()
+        assert first.release(held)
+        assert woken.wait(POLL_S + SLACK_S), "nobody looks any more"
+        wait_until_held(second, waiting)
+        other.refuse_if_lost()

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
+from airflow_occ_provider.leases.metastore import request_lock
+from airflow_occ_provider.leases.metastore.locks import Part, Row
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+
+TABLES = st.sampled_from(["s3://lake/a", "s3://lake/b"])
+PATHS = st.lists(st.sampled_from(["p=1", "p=2", "q"]), min_size=1, max_size=3).map("/".join)
+ANY_SCOPE = st.builds(
+    Scope.of, TABLES, st.none() | st.lists(PATHS, min_size=1, max_size=3), st.sampled_from(Mode)
+)
+SCOPES = st.lists(ANY_SCOPE, min_size=1, max_size=3).map(tuple)
+REQUESTS = st.builds(
+    Request,
+    st.text(max_size=40),
+    st.builds(Owner, st.lists(st.text(max_size=300), min_size=1, max_size=4).map(tuple), st.text()),
+    st.lists(
+        st.builds(Scope.of, st.text(), st.none() | st.lists(st.text(min_size=1), max_size=20)),
+        max_size=4,
+    ).map(tuple),
+    st.integers(min_value=1, max_value=10**9),
+)
+UNDER = st.lists(st.integers(min_value=1, max_value=2**63 - 1), max_size=3).map(tuple)
+
+
+def asked(*scopes, name="r"):
+    return Request(name, Owner(("dag", name)), scopes or (Scope.of("s3://lake/a", None),), 1000)
+
+
+def shown(lock_id, parts, *, agent="m", case=str):
+    return [
+        Row(lock_id, Part(case(part.table), case(part.partition), part.alone), True, agent, "w@h", 7)
+        for part in parts
+    ]
+
+
+def taken(lock_id, request_id, epoch, agent):
+    return shown(lock_id, [request_lock.epoch_part(request_id, epoch)], agent=agent)
+
+
+def lets_wait(mine, elders):
+    """As Hive's ``TxnHandler.checkLock`` has it: no name of a part is any name."""
+    return any(
+        one.table == other.table
+        and ("" in (one.partition, other.partition) or one.partition == other.partition)
+        and (one.alone or other.alone)
+        for one in mine
+        for other in elders
+    )
+
+
+@given(REQUESTS, UNDER, st.integers(min_value=0, max_value=2**50))
+def test_what_was_asked_is_read_back(request, under, since_ms):
+    rows = shown(9, request_lock.parts(request, since_ms, under), case=str.lower)
+    (seat,) = request_lock.read(reversed(rows)).seats.values()
+    standing = seat.standing
+    assert (standing.request, standing.order, standing.since_ms) == (request, (*under, 9), since_ms)
+    assert standing.name == request_lock.name(9, under)
+    assert (seat.epoch, seat.mark) == (1, "m")
+
+
+@given(REQUESTS, UNDER)
+def test_names_are_such_as_every_release_of_hive_takes(request, under):
+    for part in [*request_lock.parts(request, 1, under), request_lock.epoch_part(2**63 - 1, 2**31)]:
+        assert re.fullmatch(r"[a-z0-9_]{1,128}", part.table)
+        assert not part.partition or re.fullmatch(r"[a-z0-9]+=[a-z0-9]{1,700}", part.partition)
+        assert len(part.partition) <= 767
+    who = request_lock.who(request.owner)
+    assert len(who) <= 128
+    assert set(who) <= set(string.ascii_letters + string.digits + "_.:/+-")
+
+
+@given(SCOPES, SCOPES)
+def test_hive_lets_wait_whom_the_rules_let_wait(mine, theirs):
+    conflict = any(one.conflicts_with(other) for one in mine for other in theirs)
+    parts = [request_lock.parts(asked(*scopes), 1) for scopes in (mine, theirs)]
+    assert lets_wait(*parts) is conflict
+
+
+def test_who_passes_under_a_lease_waits_for_its_like_only():
+    over, under, beside = (request_lock.parts(asked(), 1, order) for order in ((), (5,), (5,)))
+    assert not lets_wait(under, over)
+    assert lets_wait(under, beside)
+
+
+def test_a_long_request_goes_in_pieces():
+    paths = [f"dt=2026-{number}" for number in range(3000)]
+    request = asked(Scope.of("s3://lake/a", paths))
+    parts = request_lock.parts(request, 1)
+    pieces = [part for part in parts if part.table == "request"]
+    assert 10 < len(pieces) < 100
+    assert parts == pieces, "a metastore takes seconds over a thousand names"
+    (seat,) = request_lock.read(shown(1, sorted(parts))).seats.values()
+    assert seat.standing.request == request
+
+
+def test_what_is_too_long_is_refused():
+    paths = [str(hash((number, "x"))) * 3 for number in range(4000)]
+    with pytest.raises(ConfigurationError, match="name partitions above them, or the whole table"):
+        request_lock.parts(asked(Scope.of("s3://lake/a", paths)), 1)
+
+
+def test_the_last_epoch_counts_and_of_two_in_one_the_elder():
+    request = shown(3, request_lock.parts(asked(), 1))
+    rows = [*request, *taken(8, 3, 2, "late"), *taken(5, 3, 2, "first"), *taken(6, 4, 9, "other's")]
+    seat = request_lock.read(rows).seats[3]
+    assert (seat.epoch, seat.mark, seat.epochs[-1].lock_id) == (2, "first", 5)
+    seat = request_lock.read([*taken(7, 3, 3, "next"), *rows]).seats[3]
+    assert (seat.epoch, seat.mark) == (3, "next")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Part("request", "p000=junk", alone=False),
+        Part("request", "p000=" + "a" * 64, alone=False),
+        Part("request", "of another release", alone=False),
+    ],
+)
+def test_a_request_of_another_release_is_refused_with_a_remedy(part):
+    with pytest.raises(LeaseRefusedError, match=r"lock 4 in the line.*Remedy: .*lease database"):
+        request_lock.read([*shown(3, request_lock.parts(asked(), 1)), *shown(4, [part])])
+
+
+def test_a_later_format_is_refused(monkeypatch):
+    monkeypatch.setattr("airflow_occ_provider.leases.request_node._FORMAT", 99)
+    rows = shown(3, request_lock.parts(asked(), 1))
+    monkeypatch.undo()
+    with pytest.raises(LeaseRefusedError, match="format 99"):
+        request_lock.read(rows)
+
+
+@pytest.mark.parametrize("table", ["e_commerce", "e_", "trips", ""])
+def test_locks_of_others_are_let_be(table):
+    rows = shown(3, [Part(table, "", alone=True)])
+    look = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
+    assert [one.token for one in look.line] == [4]
+
+
+@pytest.mark.parametrize(
+    ("table", "lock_id", "is_told"),
+    [
+        (request_lock.table_name("s3://lake/a"), 3, True),
+        (request_lock.table_name("s3://lake/a"), 9, False),
+        (request_lock.table_name("s3://lake/b"), 3, False),
+        (request_lock.table_name("s3://lake/a", (2,)), 3, False),
+        ("request", 3, True),
+        ("", 3, True),
+    ],
+)
+def test_whose_lock_is_in_the_way_is_told(table, lock_id, is_told):
+    rows = shown(lock_id, [Part(table, "", alone=True)], agent="spark")
+    look = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
+    found = look.strangers(look.seats[4].standing)
+    assert [str(one.standing.request.owner) for one in found] == ["w@h / spark"] * is_told
