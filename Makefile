@@ -104,7 +104,7 @@ $(SPARK6)/.installed: pyproject.toml constraints.txt Makefile
 # What touches Spark's provider or the seam to Spark, and a whole Airflow once.
 SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
 	lease_operators provider public_names table_service) \
-	'tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[zookeeper]'
+	'$(IN_METASTORE)'
 test-spark6: $(SPARK)/.installed $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(SPARK)/bin/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
