@@ -77,9 +77,9 @@ def _who(who: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]
 def _print_text(described: dict[str, Any]) -> None:
     print(f"{described['provider']}: {described['path'] or _UNSEEN}")
     holder = described["holder"]
-    if holder:
-        waiters = [_row("waits", one) for one in described["waiters"]]
-        AirflowConsole().print_as_table([_row("holds", holder), *waiters])
+    waiters = [_row("waits", one) for one in described["waiters"]]
+    if holder or waiters:
+        AirflowConsole().print_as_table([*([_row("holds", holder)] if holder else []), *waiters])
         print(_TIMES)
     elif described["seen"]:
         print(_FREE)

@@ -1,8 +1,9 @@
-"""A real Hive metastore on a free loopback port, from the jars that PySpark carries."""
+"""A real Hive metastore on a free port, from the jars that Spark carries."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -68,9 +69,7 @@ class EmbeddedMetastore:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "database").is_dir():
-            self._launch({"hive.in.test": "true"})
-            self._make_lock_tables()
-            self.stop()
+            self._make_database()
         self._launch({})
 
     def stop(self) -> None:
@@ -78,6 +77,16 @@ class EmbeddedMetastore:
         if self._server:
             self._server.stop()
             self._server = None
+
+    def _make_database(self) -> None:
+        try:
+            self._launch({"hive.in.test": "true"})
+            self._make_lock_tables()
+        except BaseException:
+            self.stop()
+            shutil.rmtree(self.folder / "database", ignore_errors=True)
+            raise
+        self.stop()
 
     def _launch(self, settings: Mapping[str, object]) -> None:
         for left in reversed(range(_PORT_TRIES)):

@@ -52,7 +52,8 @@ class EmbeddedStack:
     def lock_connection(self) -> dict[str, Any]:
         """The Airflow connection of the lock service: ``conn_type``, ``host`` and ``extra``."""
         if self.lock == "metastore":
-            return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": {}}
+            extra: dict[str, Any] = {"heartbeat_interval_ms": self.metastore.lock_timeout_s * 1000 // 3}
+            return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": extra}
         extra = {"base_path": "/hudi/locks"}
         return {"conn_type": "hudi_zookeeper_lock", "host": self.zookeeper.hosts, "extra": extra}
 

@@ -46,8 +46,6 @@ class HudiLockHook(BaseHook):
     default_conn_name = "hudi_lock_default"
     conn_type: ClassVar[str]
     hook_name: ClassVar[str]
-    one_table_a_job: ClassVar[bool] = False
-    """Whether the name of Hudi's lock is fixed for a whole driver, whichever table it writes."""
 
     def __init__(self, lock_conn_id: str = default_conn_name) -> None:
         super().__init__()

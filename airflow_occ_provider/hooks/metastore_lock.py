@@ -6,10 +6,12 @@ import posixpath
 import re
 import uuid
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hudi.options import METASTORE_DATABASE, metastore_lock_options
+from airflow_occ_provider.storage.address import canonical_table
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.metastore.client import Access
@@ -26,6 +28,13 @@ _UNITS_MS = {"": 1000, "ms": 1, "msec": 1, "s": 1000, "sec": 1000, "m": 60_000, 
 _UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000}
 
 
+_FOR_EVER = (
+    "the lock of a killed writer would stand for ever. Set hive.compactor.initiator.on=true; Hive 2 "
+    "needs hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager and "
+    "hive.support.concurrency=true too."
+)
+
+
 class HudiMetastoreLockHook(HudiLockHook):
     """Serve what a ``hudi_metastore_lock`` connection says: Hudi's lock options, and our leases.
 
@@ -34,7 +43,6 @@ class HudiMetastoreLockHook(HudiLockHook):
 
     conn_type = "hudi_metastore_lock"
     hook_name = "Hudi lock (Hive metastore)"
-    one_table_a_job = True
 
     def terms(self) -> Terms:
         """Return how long leases stand unrenewed: the metastore's lock time-out.
@@ -42,8 +50,11 @@ class HudiMetastoreLockHook(HudiLockHook):
         :raises ConfigurationError: if a field of the connection is wrong.
         :raises LockUnreachableError: if the metastore does not answer in time.
         """
-        with closing(self._locks()) as locks:
-            timeout_ms = self._timeout_ms(locks)
+        if self._given_timeout_s:
+            timeout_ms = self._given_timeout_s * 1000
+        else:
+            with closing(self._locks()) as locks:
+                timeout_ms = self._timeout_ms(locks)
         return Terms(timeout_ms, timeout_ms)
 
     def leases(self) -> MetastoreLeases:
@@ -52,6 +63,7 @@ class HudiMetastoreLockHook(HudiLockHook):
         :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
         :raises LockUnreachableError: if the metastore does not answer in time.
         """
+        self._refuse_without_client()
         from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 
         poll_s, locks = self._poll_s, self._locks()
@@ -61,14 +73,16 @@ class HudiMetastoreLockHook(HudiLockHook):
         """Take and release a lock of our own, and say what was found.
 
         :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
-        :raises LockUnreachableError: if the metastore does not answer within the connection
+        :raises LockUnreachableError: if the metastore does not answer each call within the connection
             time-out, 10 seconds at most.
         """
+        self._refuse_without_client()
         from airflow_occ_provider.leases.metastore.locks import Part
 
         self._metastore_options("/check")
         _ = self._given_timeout_s, self._poll_s
         with closing(self._locks()) as locks:
+            self._refuse_rare_heartbeats(self._timeout_ms(locks))
             lock_id, is_granted = locks.lock(
                 [Part(f"check_{uuid.uuid4().hex}", "", alone=True)], "check", "check"
             )
@@ -80,11 +94,11 @@ class HudiMetastoreLockHook(HudiLockHook):
     def _of_the_dead(self, locks: MetastoreLocks) -> str:
         timeout_s = self._timeout_ms(locks) / 1000
         if locks.setting(_REAPER) == "false":
-            return (
-                f"Warning: it drops no locks of the dead ({_REAPER} is false), so that of a killed "
-                "writer would stand for ever. Switch it on; Hive 2 needs hive.txn.manager=DbTxnManager "
-                "and hive.support.concurrency=true beside it."
-            )
+            return f"Warning: {_REAPER} is false: {_FOR_EVER}"
+        if "Dummy" in locks.setting("hive.txn.manager") or (
+            locks.setting("hive.support.concurrency") == "false"
+        ):
+            return f"Warning: it has no transaction manager, as Hive 2 needs it: {_FOR_EVER}"
         every = locks.setting(_REAPER_INTERVAL) or "its own interval"
         return f"It drops a lock {timeout_s:g} s after its last heartbeat, and looks every {every}."
 
@@ -98,27 +112,43 @@ class HudiMetastoreLockHook(HudiLockHook):
             self._database,
             self._table(table),
             wait_time_ms=fields.number("wait_time_ms", 60_000, at_least=1),
-            heartbeat_interval_ms=fields.number("heartbeat_interval_ms", 60_000, at_least=1),
+            heartbeat_interval_ms=self._heartbeat_ms,
             num_retries=fields.number("num_retries", 50),
         )
 
     def _view(self, table: str, table_name: str) -> MetastoreCommitLock:  # noqa: ARG002
+        self._refuse_without_client()
         from airflow_occ_provider.leases.metastore.commit_lock import MetastoreCommitLock
 
         return MetastoreCommitLock(self._access, self._database, self._table(table))
 
     def _locks(self) -> MetastoreLocks:
+        self._refuse_without_client()
+        from airflow_occ_provider.leases.metastore.client import MetastoreClient
+        from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+
+        database = self._lease_database
+        return MetastoreLocks(MetastoreClient(self._access), database)
+
+    def _refuse_without_client(self) -> None:
         try:
-            from airflow_occ_provider.leases.metastore.client import MetastoreClient
-            from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+            import_module("airflow_occ_provider.leases.metastore.locks")
         except ImportError as error:
             raise self._fields.wrong(
                 "type",
                 f"the client of Hive's metastore is not installed here ({error})",
                 "pip install 'airflow-occ-provider[hive]'",
             ) from error
-        database = self._lease_database
-        return MetastoreLocks(MetastoreClient(self._access), database)
+
+    def _refuse_rare_heartbeats(self, timeout_ms: int) -> None:
+        """Refuse heartbeats between which the metastore would drop Hudi's lock from a living holder."""
+        if not self._other_lock and self._heartbeat_ms * 2 > timeout_ms:
+            raise self._fields.wrong(
+                "heartbeat_interval_ms",
+                f"{self._heartbeat_ms} ms, but the metastore drops a lock {timeout_ms / 1000:g} s after "
+                "its last heartbeat, and with it Hudi's fence",
+                f"enter a third of that, {timeout_ms // 3}",
+            )
 
     def _timeout_ms(self, locks: MetastoreLocks) -> int:
         if self._given_timeout_s:
@@ -127,6 +157,10 @@ class HudiMetastoreLockHook(HudiLockHook):
         return (
             int(told[1]) * _UNITS_MS[told[2]] if told and told[2] in _UNITS_MS else _DEFAULT_TIMEOUT_MS
         )
+
+    @property
+    def _heartbeat_ms(self) -> int:
+        return self._fields.number("heartbeat_interval_ms", 60_000, at_least=1)
 
     @property
     def _given_timeout_s(self) -> int:
@@ -178,7 +212,7 @@ class HudiMetastoreLockHook(HudiLockHook):
         return name
 
     def _table(self, table: str) -> str:
-        folder = posixpath.basename(table.rstrip("/"))
+        folder = posixpath.basename(canonical_table(table))
         default = re.sub(r"[^a-z0-9_]", "_", folder.lower())[:128]
         return self._name("table", default)
 

@@ -12,14 +12,14 @@ class LockSeat:
 
     :param number: his place: who came later has a greater one.
     :param who: what the lock tells of him, empty for nothing.
-    :param since_ms: epoch milliseconds by the lock service's clock at which he came. The holder may
-        have waited before: since when he holds, nobody writes down.
+    :param since_ms: epoch milliseconds by the lock service's clock at which he came, or in a metastore
+        got it; ``None`` where nobody writes that down. In ZooKeeper the holder may have waited before.
     :param holds: whether he has the lock.
     """
 
     number: int
     who: str
-    since_ms: int
+    since_ms: int | None
     holds: bool
 
 

@@ -16,6 +16,7 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
@@ -195,6 +196,9 @@ class HudiWriteOperator(ProtectedOperator):
     def _clean(self, context: Context, run: TaskRun, table: str, instants: Sequence[str]) -> None:
         """Have Hudi roll back a table's failed writes, and some instants."""
         preparation = self._prepare(context, run)
+        if table != self.table:  # of an earlier try: under that table's own lock
+            lock = lock_hook(self.lock_conn_id).options(table)
+            preparation = replace(preparation, options={**preparation.options, **lock})
         exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table, *instants))
         if exit_code:
             raise FenceError(
@@ -211,7 +215,7 @@ class HudiWriteOperator(ProtectedOperator):
         lock = CommitLockAudit(self.lock_conn_id, preparation.options, self._table)
         alarm, one_table = self._alarm(preparation, told), OneTable(self.table)
         follower = told.follower
-        if lock_hook(self.lock_conn_id).one_table_a_job:
+        if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
             follower = replace(follower, on_line=partial(self._end_at_second_table, one_table))
         self._forget_driver()
         admitted.refuse_if_lost()
@@ -220,10 +224,11 @@ class HudiWriteOperator(ProtectedOperator):
                 self._submit(context, submission, follower)
         except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
             if self._driver_ended:
-                self._settle(preparation, told, alarm.stop)
+                self._settle(preparation, told, one_table.stop or alarm.stop)
             raise
-        settlement = self._settle(preparation, told, alarm.stop)
-        one_table.refuse(committed=settlement.commit is not None)
+        settlement = self._settle(preparation, told, one_table.stop or alarm.stop)
+        if not (settlement.unreadable or settlement.loss):
+            one_table.refuse(committed=settlement.commit is not None)
         commit = self._judge(run, settlement, admitted)
         if commit:
             lock.refuse_unlocked(commit)

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Scope
@@ -146,7 +146,8 @@ class HudiLeaseOperator(BaseOperator):
         tables = sorted({scope.table for scope in self._scopes})
         for table in tables:
             metrics.queue_wait(metrics.Work(self.dag_id, self.task_id, table), admission.waited_s)
-        return {**ticket.to_json(), "tables": tables, "held_ms": now_ms()}
+        terms = {"ttl_ms": admission.terms.ttl_ms, "claim_ttl_ms": admission.terms.claim_ttl_ms}
+        return {**ticket.to_json(), **terms, "tables": tables, "held_ms": now_ms()}
 
     @property
     def _scopes(self) -> list[Scope]:
@@ -194,7 +195,7 @@ class HudiKeepLeaseOperator(BaseOperator):
         self._hand_over()
 
     def _hand_over(self) -> None:
-        terms = lock_hook(self.lock_conn_id).terms()
+        terms = self._terms
         self.defer(
             trigger=HudiKeepLeaseTrigger(
                 lock_conn_id=self.lock_conn_id,
@@ -204,6 +205,12 @@ class HudiKeepLeaseOperator(BaseOperator):
             ),
             method_name=self.execute_complete.__name__,
         )
+
+    @property
+    def _terms(self) -> Terms:
+        if "ttl_ms" in self.ticket:  # asked for anew, they would need a lock service that is there
+            return Terms(self.ticket["ttl_ms"], self.ticket["claim_ttl_ms"])
+        return lock_hook(self.lock_conn_id).terms()
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
         """End well where the lease was released, and fail where it was lost.

@@ -112,7 +112,10 @@ def metastore(airflow, tmp_path_factory):
     """A metastore whose locks outlast what passes between two tasks, and Airflow's connection to it."""
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=45) as running:
         airflow.add_connection(
-            "hudi_lock_metastore", conn_type="hudi_metastore_lock", host=running.uris, extra={}
+            "hudi_lock_metastore",
+            conn_type="hudi_metastore_lock",
+            host=running.uris,
+            extra={"heartbeat_interval_ms": 15000},
         )
         yield running
 

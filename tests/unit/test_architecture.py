@@ -17,7 +17,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "retry": ({"errors"}, set()),
     "hudi": ({"hudi"}, {"fastavro"}),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
-    "leases.metastore": ({"errors", "leases"}, {"kerberos", "pymetastore", "thrift", "thrift_sasl"}),
+    "leases.metastore": (
+        {"errors", "leases"},
+        {"kerberos", "puresasl", "pymetastore", "thrift", "thrift_sasl"},
+    ),
     "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases"}, set()),
     "jobs.write_job": (set(), {"pyspark"}),

@@ -287,8 +287,20 @@ def test_scripts_parse(script):
 
 
 def test_the_services_run_files_that_the_image_has():
-    for name, service in SERVICES.items():
-        words = [*service.get("command", []), *service.get("healthcheck", {}).get("test", [])]
-        for word in words if isinstance(service.get("command"), list) else []:
-            if re.fullmatch(r"/opt/stack/\w+(\.py)?", word) and "work" not in word:
-                assert f"docker/{word.rpartition('/')[2]}" in DOCKERFILE, (name, word)
+    words = [
+        word
+        for service in SERVICES.values()
+        for given in (service.get("command", []), service.get("healthcheck", {}).get("test", []))
+        for word in (given.split() if isinstance(given, str) else given)
+    ]
+    found = {match[1] for word in words if (match := re.fullmatch(r"/opt/stack/(\w+(?:\.py)?)", word))}
+    assert found - {"work"} == {"check.py", "init_airflow", "make_bucket.py"}
+    assert all(f"docker/{name}" in DOCKERFILE for name in found - {"work"})
+
+
+def test_one_service_builds_the_image_and_nobody_pulls_it():
+    ours = {
+        name: one for name, one in SERVICES.items() if one["image"].startswith("airflow-occ-provider:")
+    }
+    assert [name for name, one in ours.items() if "build" in one] == ["airflow-init"]
+    assert {one["pull_policy"] for name, one in ours.items() if name != "airflow-init"} == {"never"}

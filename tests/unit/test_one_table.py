@@ -11,16 +11,41 @@ LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BEGUN = "26/11/21 10:18:15 INFO ActiveTimelineV2: Create new file for toInstant ?{}/.hoodie/{}.inflight"
 
 
-@pytest.mark.parametrize("log", sorted(LOGS.rglob("*.log")), ids=lambda path: path.stem)
+TOLD = [log for log in sorted(LOGS.rglob("*.log")) if "Create new file for toInstant" in log.read_text()]
+
+
+@pytest.mark.parametrize("log", TOLD, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_writer_of_one_table_is_left_alone(log):
     one = OneTable(f"/lake/{log.name.split('.exit')[0]}/t")
     assert [line for line in log.read_text().splitlines() if one.feed(line)] == []
     one.refuse(committed=True)
 
 
-def test_a_recorded_writer_of_another_table_is_told():
+@pytest.mark.parametrize("release", [".", "0.15.0", "1.0.2"])
+def test_a_recorded_writer_of_another_table_is_told(release):
     one = OneTable("/lake/another/t")
-    assert any(map(one.feed, (LOGS / "committed_info.exit0.log").read_text().splitlines()))
+    (log,) = (LOGS / release).glob("committed_warn.exit0.log")
+    assert any(map(one.feed, log.read_text().splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ("file:///lake/t", "file:/lake/t"),
+        ("/lake/t/", "file:/lake/t"),
+        ("hdfs://nn:8020/lake/t", "hdfs:/lake/t"),
+        ("s3://lake/t", "s3a://lake/t"),
+        ("/lake/t", "relative/t"),
+    ],
+)
+def test_another_spelling_is_no_second_table(own, told):
+    assert not OneTable(own).feed(BEGUN.format(told, "20261121101815232"))
+
+
+def test_a_link_is_no_second_table(tmp_path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    assert not OneTable(str(tmp_path / "link")).feed(BEGUN.format(tmp_path / "t", "20261121101815232"))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +59,8 @@ def test_a_second_table_is_told(made):
     assert not one.feed(BEGUN.format("s3a://lake/b/.hoodie/metadata", made))
     one.refuse(committed=False)
     assert one.feed(BEGUN.format("s3a://lake/b", made))
-    assert one.feed("and the next line")
+    assert not one.feed("the next line")
+    assert "s3a://lake/b" in one.stop.line
     with pytest.raises(MisconfigurationError, match=r"lake/b beside s3://lake/a.*Remedy: ") as refused:
         one.refuse(committed=True)
     assert refused.value.committed

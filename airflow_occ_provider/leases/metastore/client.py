@@ -98,16 +98,18 @@ class MetastoreClient:
                     self._disconnect()  # a metastore that failed closes its end too
                     self._addresses.rotate(-1)
                     if not (may_repeat and _is_broken(error)):
-                        raise self._unreachable(f"{name!r}: {error}") from error
+                        raise self._failed(name, error) from error
                 may_repeat = False
         finally:
             self._turn.release()
 
     def close(self) -> None:
         """End the connection for good."""
-        with self._turn:
-            self._addresses.clear()
-            self._disconnect()
+        has_turn = self._turn.acquire(timeout=self.access.timeout_s)
+        self._addresses.clear()
+        self._disconnect()
+        if has_turn:
+            self._turn.release()
 
     def _connect(self) -> None:
         failed = []
@@ -138,6 +140,14 @@ class MetastoreClient:
                 self._transport.close()
         self._transport = self._client = None
 
+    def _failed(self, name: str, error: Exception) -> LockUnreachableError:
+        if isinstance(error, _BROKEN):
+            return self._unreachable(f"{name!r}: {error}")
+        return LockUnreachableError(
+            f"the Hive metastore at {self.access.uris} answered {name!r} with an error: {error}",
+            remedy="read on in its own log; its lock tables may be missing, or its release unknown here",
+        )
+
     def _unreachable(self, why: str) -> LockUnreachableError:
         return LockUnreachableError(
             f"the Hive metastore at {self.access.uris} did not answer in {self.access.timeout_s:g} s "
@@ -166,16 +176,12 @@ def _address(uri: str) -> tuple[str, int]:
 def _authenticated(connection: Any, host: str, kerberos: Kerberos) -> Any:
     try:
         import kerberos as _  # noqa: F401 - what pure-sasl speaks GSSAPI with
-        from thrift_sasl import TSaslClientTransport
-        from thrift_sasl.sasl_compat import PureSASLClient
+
+        from airflow_occ_provider.leases.metastore.kerberos import authenticated
     except ImportError as error:
         raise ConfigurationError(
             "kerberos",
             f"the clients of Kerberos are not installed here ({error})",
             remedy="pip install 'airflow-occ-provider[kerberos]'",
         ) from error
-
-    def sasl() -> Any:
-        return PureSASLClient(host, service=kerberos.service)
-
-    return TSaslClientTransport(sasl, "GSSAPI", connection)
+    return authenticated(connection, host, kerberos.service)

@@ -24,7 +24,7 @@ class MetastoreCommitLock:
     def seats(self) -> tuple[LockSeat, ...]:
         """Return who has the lock and who waits for it, the holder first."""
         rows = sorted(self._locks.rows(self._table), key=lambda row: (not row.acquired, row.lock_id))
-        return tuple(LockSeat(row.lock_id, row.who, row.since_ms, row.acquired) for row in rows)
+        return tuple(LockSeat(row.lock_id, row.who, row.acquired_ms, row.acquired) for row in rows)
 
     def times_taken(self) -> None:
         """Return ``None``: a metastore does not count."""

@@ -50,6 +50,7 @@ class Row(NamedTuple):
     :param agent: what its owner calls itself.
     :param who: its owner for people.
     :param since_ms: epoch milliseconds by the metastore's clock of its last heartbeat.
+    :param acquired_ms: when it was granted; ``None`` for who waits.
     """
 
     lock_id: int
@@ -58,6 +59,7 @@ class Row(NamedTuple):
     agent: str
     who: str
     since_ms: int
+    acquired_ms: int | None = None
 
 
 class Locks(Protocol):
@@ -171,4 +173,5 @@ def _row(one: Any) -> Row:
         one.agentInfo or "",
         f"{one.user}@{one.hostname}",
         one.lastheartbeat or 0,
+        one.acquiredat or None,
     )
