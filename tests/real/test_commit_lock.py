@@ -11,6 +11,9 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
@@ -105,6 +108,23 @@ def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run)
     assert 0 <= found["waiters"][0]["age_ms"] <= found["holder"]["age_ms"] < 300_000
     assert waiter.who in printed
     assert "nobody holds it" in run("locks", str(table))
+
+
+def test_a_lock_in_a_metastore_is_seen(embedded_metastore, monkeypatch, run):
+    value = {"conn_type": "hudi_metastore_lock", "host": embedded_metastore.uris}
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
+    client = MetastoreClient(MetastoreAccess(embedded_metastore.uris))
+    with closing(MetastoreLocks(client, "default")) as locks:
+        held, waits = (locks.lock([Part("trips", "", alone=True)], who, "hudi") for who in ("a", "b"))
+        found = json.loads(run("locks", "/lake/Trips/", "--lock-key", "trips", "-o", "json"))
+        locks.unlock(held[0])
+        left = run("locks", "/lake/trips", "--lock-key", "trips")
+        locks.unlock(waits[0])
+    assert (held[1], waits[1], found["path"]) == (True, False, "default.trips")
+    assert found["holder"]["who"] == "a@airflow"
+    assert 0 <= found["holder"]["age_ms"] < 300_000
+    assert [(one["who"], one["since_ms"]) for one in found["waiters"]] == [("b@airflow", None)]
+    assert "b@airflow" in left  # he has not asked again: nobody holds it, and he waits
 
 
 def test_leases_are_listed_and_released(run):
