@@ -43,10 +43,11 @@ class OneTable:
             return True
         return False
 
-    def refuse(self, *, committed: bool) -> None:
+    def refuse(self, *, committed: bool | None) -> None:
         """Raise if there was a second table.
 
-        :param committed: whether the write of the driver's own table has landed.
+        :param committed: whether the write of the driver's own table has landed; ``None`` where the
+            table cannot tell, such as one that is not there yet.
         :raises MisconfigurationError: then.
         """
         if self._other:

@@ -227,8 +227,8 @@ class HudiWriteOperator(ProtectedOperator):
                 self._settle(preparation, told, one_table.stop or alarm.stop)
             raise
         settlement = self._settle(preparation, told, one_table.stop or alarm.stop)
-        if not (settlement.unreadable or settlement.loss):
-            one_table.refuse(committed=settlement.commit is not None)
+        if settlement.loss is None:
+            one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self._judge(run, settlement, admitted)
         if commit:
             lock.refuse_unlocked(commit)
