@@ -7,7 +7,7 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.system
-RUNS = 3
+RUNS = 2
 
 
 @pytest.mark.timeout(1500)
