@@ -1,7 +1,8 @@
 """``make demo``: two Airflow tasks write one real Hudi table at once; one loses, retries, both land.
 
-Everything is real and on loopback: the lock service, Airflow, Spark, Hudi. The end of it is a proof,
-read from the table, and the exit code says whether it held.
+Everything is real and on loopback, but a metastore, which listens at every address: the lock service,
+Airflow, Spark, Hudi. The end of it is a proof, read from the table, and the exit code says whether it
+held.
 """
 
 from __future__ import annotations

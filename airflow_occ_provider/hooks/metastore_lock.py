@@ -26,8 +26,6 @@ _REAPER, _REAPER_INTERVAL = "hive.compactor.initiator.on", "hive.timedout.txn.re
 # Of HiveConf's times, as far as a lock's time-out is given in them.
 _UNITS_MS = {"": 1000, "ms": 1, "msec": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000}
 _UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000}
-
-
 _FOR_EVER = (
     "the lock of a killed writer would stand for ever. Set hive.compactor.initiator.on=true; Hive 2 "
     "needs hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager and "
@@ -63,10 +61,9 @@ class HudiMetastoreLockHook(HudiLockHook):
         :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
         :raises LockUnreachableError: if the metastore does not answer in time.
         """
-        self._refuse_without_client()
+        poll_s, locks = self._poll_s, self._locks()
         from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 
-        poll_s, locks = self._poll_s, self._locks()
         return MetastoreLeases(locks, self._timeout_ms(locks), poll_s=poll_s)
 
     def check(self) -> str:
@@ -76,12 +73,11 @@ class HudiMetastoreLockHook(HudiLockHook):
         :raises LockUnreachableError: if the metastore does not answer each call within the connection
             time-out, 10 seconds at most.
         """
-        self._refuse_without_client()
-        from airflow_occ_provider.leases.metastore.locks import Part
-
-        self._metastore_options("/check")
+        self._own_lock("/check")
         _ = self._given_timeout_s, self._poll_s
         with closing(self._locks()) as locks:
+            from airflow_occ_provider.leases.metastore.locks import Part
+
             self._refuse_rare_heartbeats(self._timeout_ms(locks))
             lock_id, is_granted = locks.lock(
                 [Part(f"check_{uuid.uuid4().hex}", "", alone=True)], "check", "check"
@@ -103,9 +99,6 @@ class HudiMetastoreLockHook(HudiLockHook):
         return f"It drops a lock {timeout_s:g} s after its last heartbeat, and looks every {every}."
 
     def _own_lock(self, table: str) -> dict[str, str]:
-        return self._metastore_options(table)
-
-    def _metastore_options(self, table: str) -> dict[str, str]:
         fields = self._fields
         return metastore_lock_options(
             self._uris,
@@ -190,9 +183,7 @@ class HudiMetastoreLockHook(HudiLockHook):
         fields = self._fields
         service = fields.text("kerberos_service", "hive")
         kerberos = Kerberos(service) if fields.flag("kerberos") else None
-        access = Access(self._uris, self._answer_timeout_s, kerberos)
-        _ = access.addresses
-        return access
+        return Access(self._uris, self._answer_timeout_s, kerberos)
 
     @property
     def _database(self) -> str:

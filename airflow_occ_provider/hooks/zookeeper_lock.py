@@ -53,16 +53,12 @@ class HudiZookeeperLockHook(HudiLockHook):
         """
         from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 
-        if not self._other_lock:
-            self._zookeeper_options()
+        self.options(table="")
         self.terms()
         base_path = None if self._other_lock else self._base_path
         return check_lock_service(self._access, base_path, self._lease_root)
 
     def _own_lock(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi takes each table's name
-        return self._zookeeper_options()
-
-    def _zookeeper_options(self) -> dict[str, str]:
         fields = self._fields
         return zookeeper_lock_options(
             self._hosts,
@@ -96,7 +92,7 @@ class HudiZookeeperLockHook(HudiLockHook):
     @property
     def _lease_root(self) -> str:
         root = self._fields.path("lease_root", "/airflow_occ/leases")
-        base = (self._other_lock or self._zookeeper_options()).get(_BASE_PATH)
+        base = self.options(table="").get(_BASE_PATH)
         if base and (f"{root}/".startswith(f"{base}/") or f"{base}/".startswith(f"{root}/")):
             raise self._fields.wrong(
                 "lease_root",
