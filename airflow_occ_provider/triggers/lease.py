@@ -20,10 +20,17 @@ from airflow_occ_provider.triggers.earliest import until_earliest
 
 _AGAIN_S = 1.0
 _LOOK_S = 900.0
+# Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
+_REASSIGNED_MS = 180_000
+# The share of a triggerer's slots that waiters may fill: keepers of held leases need some.
+_WAITERS = 0.9
 
 
 class LeaseTrigger(BaseTrigger):
-    """What both have in common: a ticket, its terms, and a bounded patience with the lock service.
+    """A ticket, its terms, and bounded patience with the lock service.
+
+    Each renewal is good until another triggerer can have taken over from one that crashed. A triggerer
+    that stops in order leaves the lease claimed.
 
     :param lock_conn_id: Airflow connection of the lock service.
     :param ticket: of the request, as JSON values.
@@ -48,6 +55,8 @@ class LeaseTrigger(BaseTrigger):
         self.ttl_ms = ttl_ms
         self.claim_ttl_ms = claim_ttl_ms
         self.deadline_ms = deadline_ms
+        self._renewed_s = float("-inf")
+        self._has_fired = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
@@ -57,7 +66,7 @@ class LeaseTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Go on until there is something to tell; a lock service that is away is waited for."""
-        begun_s = time.monotonic()
+        begun_s = self._renewed_s = time.monotonic()
         while True:
             try:
                 async with shared_line(self.lock_conn_id) as line:
@@ -72,14 +81,26 @@ class LeaseTrigger(BaseTrigger):
                 event = {"status": "error", "message": str(error)}
             if event:
                 await until_earliest(begun_s)
+                self._has_fired = True
                 yield TriggerEvent(event)
                 return
+
+    async def cleanup(self) -> None:
+        """Leave the lease to the trigger's next process, unless the trigger has fired."""
+        if not self._has_fired:
+            await self._leave(release=False)
 
     async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         raise NotImplementedError
 
     async def _renew(self, line: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
+        started_s = time.monotonic()
         await in_thread(self.lock_conn_id, line.renew, ticket, ttl_ms)
+        self._renewed_s = started_s
+
+    @property
+    def _term_ms(self) -> int:
+        return max(self.ttl_ms, min(self.claim_ttl_ms, _REASSIGNED_MS))
 
     @property
     def _period_s(self) -> float:
@@ -114,12 +135,12 @@ class HudiAdmissionTrigger(LeaseTrigger):
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(turn.set)
 
-        renewed_s = float("-inf")
+        renew_s = float("-inf")
         while not self._is_late:
             turn.clear()
-            if time.monotonic() - renewed_s >= self._period_s:
-                renewed_s = time.monotonic()
-                await self._renew(line, ticket, self.ttl_ms)
+            if time.monotonic() >= renew_s:
+                renew_s = time.monotonic() + self._period_s
+                await self._renew(line, ticket, self._term_ms)
             status = await in_thread(self.lock_conn_id, line.status, ticket, wake)
             if status.held:
                 await self._renew(line, ticket, self.claim_ttl_ms)
@@ -149,20 +170,15 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
     """
 
     async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
-        begun_s = renewed_s = time.monotonic()
+        begun_s = time.monotonic()
         while time.monotonic() - begun_s < _LOOK_S:
             try:
-                await self._renew(line, ticket, self.ttl_ms)
+                await self._renew(line, ticket, self._term_ms)
                 await in_thread(self.lock_conn_id, line.sweep, ticket)
             except LeaseLostError as error:
-                in_time = time.monotonic() - renewed_s < self.ttl_ms / 1000 * TRUSTED
-                status = "released" if in_time else "lost"
+                unrenewed_s = time.monotonic() - self._renewed_s
+                status = "released" if unrenewed_s < self._term_ms / 1000 * TRUSTED else "lost"
                 return {"status": status, "message": error.message, "name": ticket.name}
-            renewed_s = time.monotonic()
             await asyncio.sleep(self._period_s)
         await self._renew(line, ticket, self.claim_ttl_ms)
         return {"status": "look", "name": ticket.name}
-
-    async def on_kill(self) -> None:
-        """Leave the lease to the keeper's next try, or to the release."""
-        await self._leave(release=False)

@@ -110,7 +110,7 @@ class Case:
         await self._pass(self.random.uniform(0, 2.5 * TTL_S))
         if kill == "waiting":
             await self._stop_trigger()
-            return await self._end(None, ticket, TTL_S)
+            return await self._end(None, ticket, CLAIM_S)
         self._elder_leaves()
         if await self._told() != {"status": "granted"}:
             raise BrokenError(f"the trigger told {await self._told()}")
@@ -143,19 +143,19 @@ class Case:
             await self._pass(self.random.uniform(TTL_S / 2, 3.5 * TTL_S))
         if kill != "nowhere":
             await self._stop_trigger()
-            return await self._keep_again(ticket, TTL_S if kill == "keeping" else CLAIM_S)
+            return await self._keep_again(ticket)
         return await self._release(ticket)
 
-    async def _keep_again(self, ticket: Ticket, term_s: float) -> None:
-        waited_s = await self._gap(term_s)
+    async def _keep_again(self, ticket: Ticket) -> None:
+        waited_s = await self._gap(CLAIM_S)
         self._start(HudiKeepLeaseTrigger, ticket)
         await self._pass(TICK_S)
         if self._is_gone(ticket):
-            self._freed(term_s, waited_s)
+            self._freed(CLAIM_S, waited_s)
             self._check((await self._told())["status"] in {"released", "lost"}, "the keeper")
             self._refuse(ticket, ticket)
             return await self._rival_follows()
-        self._check(waited_s <= gone_by(term_s), f"kept on after {waited_s} s")
+        self._check(waited_s <= gone_by(CLAIM_S), f"kept on after {waited_s} s")
         self.counts["taken over"] += 1
         return await self._release(ticket)
 

@@ -13,8 +13,9 @@ from airflow_occ_provider.hooks import threads
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.triggers import earliest
+from airflow_occ_provider.triggers import earliest, lease
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
 
@@ -60,12 +61,12 @@ def ask(hook, run, partitions=None):
     return line, ticket
 
 
-def trigger(ticket, kind=HudiAdmissionTrigger, deadline_ms=0):
+def trigger(ticket, kind=HudiAdmissionTrigger, deadline_ms=0, claim_ttl_ms=5 * TTL_MS):
     return kind(
         lock_conn_id="lock",
         ticket=ticket.to_json(),
         ttl_ms=TTL_MS,
-        claim_ttl_ms=5 * TTL_MS,
+        claim_ttl_ms=claim_ttl_ms,
         deadline_ms=deadline_ms,
     )
 
@@ -198,13 +199,72 @@ def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypa
         renew(self, ticket, ttl_ms)
 
     monkeypatch.setattr(Line, "renew", stalled)
-    assert asyncio.run(first_event(trigger(ticket, HudiKeepLeaseTrigger)))["status"] == "lost"
+    keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
+    assert asyncio.run(first_event(keeper))["status"] == "lost"
 
 
-def test_a_keeper_that_is_ended_leaves_the_lease_to_the_next(hook):
-    line, ticket = ask(hook, "r1")
-    asyncio.run(trigger(ticket, HudiKeepLeaseTrigger).on_kill())
-    assert line.status(ticket).held
+def test_a_keeper_tells_a_loss_during_an_outage_from_a_release(hook, monkeypatch):
+    monkeypatch.setattr(lease, "_AGAIN_S", 0.01)
+    _, ticket = ask(hook, "r1")
+    keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
+    renew, failures = Line.renew, iter([0.0, 2 * TTL_MS / 1000])
+
+    def away(self, ticket, ttl_ms=None):
+        if version(hook, ticket) < 3:
+            return renew(self, ticket, ttl_ms)
+        stalled_s = next(failures, None)
+        if stalled_s is None:
+            raise LeaseLostError("it was removed", remedy="")
+        time.sleep(stalled_s)
+        raise LockUnreachableError("away", remedy="wait")
+
+    monkeypatch.setattr(Line, "renew", away)
+    assert asyncio.run(first_event(keeper))["status"] == "lost"
+
+
+@pytest.mark.parametrize("kind", [HudiAdmissionTrigger, HudiKeepLeaseTrigger])
+def test_a_renewal_outlasts_the_crash_of_a_triggerer(hook, kind):
+    ask(hook, "r0")
+    _, ticket = ask(hook, "r1")
+    assert [term_of(hook, ticket, kind, claim_ms) for claim_ms in (1, 170_000, 600_000)] == [
+        TTL_MS,
+        170_000,
+        180_000,
+    ]
+
+
+def term_of(hook, ticket, kind, claim_ttl_ms):
+    async def renewed():
+        waiting = asyncio.create_task(first_event(trigger(ticket, kind, claim_ttl_ms=claim_ttl_ms)))
+        await renewals(hook, ticket, 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(renewed())
+    node = hook.nodes.read([ticket.name])[ticket.name]
+    return Content.decode(node.data, ticket.name).term_ms
+
+
+@pytest.mark.parametrize("kind", [HudiAdmissionTrigger, HudiKeepLeaseTrigger])
+def test_a_trigger_that_stops_before_it_fired_claims_the_lease_for_the_next(hook, kind):
+    _, ticket = ask(hook, "r1")
+    asyncio.run(trigger(ticket, kind, claim_ttl_ms=170_000).cleanup())
+    node = hook.nodes.read([ticket.name])[ticket.name]
+    assert Content.decode(node.data, ticket.name).term_ms == 170_000
+
+
+def test_a_trigger_that_fired_leaves_the_lease_alone(hook):
+    _, ticket = ask(hook, "r1")
+    fired = trigger(ticket)
+
+    async def fire():
+        assert await first_event(fired) == {"status": "granted"}
+        before = version(hook, ticket)
+        await fired.cleanup()
+        assert version(hook, ticket) == before
+
+    asyncio.run(fire())
 
 
 def test_a_free_scope_is_told_and_one_that_is_not_is_waited_for(hook):
