@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime, tzinfo
 
 _MILLIS = 17
 _SECONDS = 14
+_QUARTER_MS = 900_000
 
 
 def to_datetime(time: str, zone: tzinfo | None = None) -> datetime | None:
@@ -54,3 +56,24 @@ def from_epoch_ms(moment_ms: int, zone: tzinfo | None = None) -> str:
 
     seconds, millis = divmod(moment_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, zone):%Y%m%d%H%M%S}{millis:03}"
+
+
+def epoch_ms_writer(zone: tzinfo | None = None) -> Callable[[int], str]:
+    """Return ``from_epoch_ms`` for many moments, which asks the zone once per quarter of an hour.
+
+    Zones change their offset, and differ from each other, by whole quarters.
+
+    :param zone: the zone to write in; by default the local zone of this process.
+    """
+    quarters: dict[int, tuple[str, int]] = {}
+
+    def write(moment_ms: int) -> str:
+        quarter, rest = divmod(moment_ms, _QUARTER_MS)
+        if quarter not in quarters:
+            start = from_epoch_ms(quarter * _QUARTER_MS, zone)
+            quarters[quarter] = start[:10], int(start[10:12]) * 100_000
+        hour, minutes = quarters[quarter]
+        minute, millis = divmod(rest, 60_000)
+        return f"{hour}{minutes + minute * 100_000 + millis:07}"
+
+    return write

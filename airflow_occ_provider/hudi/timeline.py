@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.instant_time import from_epoch_ms
+from airflow_occ_provider.hudi.instant_time import epoch_ms_writer
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -185,8 +185,10 @@ def _time(name: str) -> str:
 
 
 def _written(modified: Modified | None, zone: tzinfo | None) -> _Written:
+    as_text = epoch_ms_writer(zone)
+
     def written(name: str) -> str | None:
         moment_ms = modified(name) if modified else None
-        return None if moment_ms is None else from_epoch_ms(moment_ms, zone)
+        return None if moment_ms is None else as_text(moment_ms)
 
     return written

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -52,11 +53,11 @@ def audit(
 ) -> Loss | None:
     """Look whether a completed commit still has its data; ``None`` where all is well.
 
-    Costs one listing per partition that it wrote. A file that a clean deleted, or plans to, is no
-    loss: its file group was replaced, compacted or clustered before. A rollback of a completed
-    commit is one: only a neighbour that took the writer for dead makes it. One that was completed
-    before the commit is none, if the files are there: it came while nothing was written yet, and
-    took the request alone (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
+    Costs one listing per partition that it wrote, several at once. A file that a clean deleted, or
+    plans to, is no loss: its file group was replaced, compacted or clustered before. A rollback of a
+    completed commit is one: only a neighbour that took the writer for dead makes it. One that was
+    completed before the commit is none, if the files are there: it came while nothing was written yet,
+    and took the request alone (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
 
     :param snapshot: one that shows the commit completed.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -86,9 +87,8 @@ def _losses(
     commits: Sequence[tuple[Instant, CommitMetadata]],
     unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
-    present: dict[str, frozenset[str]] = {}
-    for partition in {_partition(path) for _, metadata in commits for path in metadata.paths}:
-        present[partition] = snapshot.data_files(partition)
+    partitions = {_partition(path) for _, metadata in commits for path in metadata.paths}
+    present = side_by_side(snapshot.data_files, partitions)
     absent = [
         tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
         for _, metadata in commits

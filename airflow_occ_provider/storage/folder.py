@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import OccError, StorageStalledError, TableUnreadableError
@@ -11,7 +12,9 @@ from airflow_occ_provider.storage.address import fsspec_url
 from airflow_occ_provider.storage.listing import Listing, list_folder
 
 _REMEDY = "check that the worker reaches the storage and may read it"
+_AT_ONCE = 16
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 NOTHING = Listing((), lambda _: None)
 """The listing of a folder that is not there."""
@@ -48,8 +51,12 @@ class TableFolder:
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
             return NOTHING
-        modified = found.modified  # may look at the file itself
-        return Listing(found.names, lambda name: self.ask(f"{folder}/{name}", lambda _: modified(name)))
+        look = found.modified  # may look at the file itself
+
+        def modified(name: str) -> int | None:
+            return look(name) if _in_request() else self.ask(f"{folder}/{name}", lambda _: look(name))
+
+        return Listing(found.names, modified)
 
     def times(self, folder: str) -> dict[str, int]:
         """Return the epoch milliseconds at which each file of a folder was last written.
@@ -98,6 +105,8 @@ class TableFolder:
     def ask(self, name: str, call: Callable[[str], _T]) -> _T | None:
         """Make one request; ``None`` where there is no such file or folder.
 
+        A request that ``call`` makes in turn is part of this one and of its time-out.
+
         :param name: relative to the base path.
         :param call: makes the request, given the path on the file system.
         :raises StorageStalledError: if it takes longer than the time-out.
@@ -121,7 +130,50 @@ class TableFolder:
             ) from error
 
 
+class _Request(threading.Thread):
+    """One request; a daemon, since a stalled file system must not keep the process from ending."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__(target=run, daemon=True, name="hudi-storage")
+
+
+def _in_request() -> bool:
+    return isinstance(threading.current_thread(), _Request)
+
+
+def side_by_side(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _T]:
+    """Make a request per key, several at once; return the answers by key.
+
+    :param call: makes one request, which ends within its time-out.
+    :param keys: what to ask for.
+    :raises Exception: the first error; no request is begun after it.
+    """
+    waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()
+
+    def run() -> None:
+        while waiting and not failures:
+            try:
+                key = waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                answers[key] = call(key)
+            except BaseException as error:  # noqa: BLE001 - raised by the caller
+                failures.append(error)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(_AT_ONCE, len(waiting)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return answers
+
+
 def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
+    if _in_request():
+        return call()
     result: list[_T] = []
     failure: list[BaseException] = []
 
@@ -131,8 +183,7 @@ def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             failure.append(error)
 
-    # A daemon: a stalled file system must not keep the process from ending.
-    thread = threading.Thread(target=run, daemon=True, name="hudi-storage")
+    thread = _Request(run)
     thread.start()
     thread.join(timeout_s)
     if failure:

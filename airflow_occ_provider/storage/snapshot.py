@@ -72,10 +72,11 @@ class Snapshot:
         previous: Snapshot | None = None,
     ) -> None:
         self.properties = properties
+        read = previous.timeline.refreshed if previous else Timeline.from_file_names
+        # One request for all: layout 1 looks at each completed file for its completion time.
         self.timeline: Timeline = (
-            previous.timeline.refreshed(listing.names, listing.modified)
-            if previous
-            else Timeline.from_file_names(listing.names, listing.modified)
+            folder.ask(self.timeline_folder, lambda _: read(listing.names, listing.modified))
+            or Timeline()
         )
         self._folder = folder
         self._modified = listing.modified

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
@@ -61,6 +62,11 @@ _HISTORY = pa.schema(
 )
 
 
+_OF_LAYOUT_1 = _PROPERTIES.replace("table.version=8", "table.version=6").replace(
+    "layout.version=2", "layout.version=1"
+)
+
+
 def instants(number: int, start: int = 0) -> Iterator[tuple[str, str, str]]:
     """Yield requested time, completion time and action of as many instants, oldest first."""
     for place, action in enumerate(islice(cycle(_ACTIONS), start, start + number), start):
@@ -84,27 +90,33 @@ def commit_content(time: str) -> bytes:
     return out.getvalue()
 
 
-def add_instant(timeline: Path, time: str, completion: str, action: str) -> tuple[Path, ...]:
+def add_instant(
+    timeline: Path, time: str, completion: str, action: str, layout: int = 2
+) -> tuple[Path, ...]:
     """Write the three files of a completed instant."""
     inflight = "inflight" if action == "commit" else f"{action}.inflight"
     content = commit_content(time) if action.endswith("commit") else b""
+    done = timeline / (f"{time}.{action}" if layout == 1 else f"{time}_{completion}.{action}")
     files = {
         timeline / f"{time}.{action}.requested": b"",
         timeline / f"{time}.{inflight}": content,
-        timeline / f"{time}_{completion}.{action}": content,
+        done: content,
     }
     for path, held in files.items():
         path.write_bytes(held)
+    moment = datetime.strptime(completion[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    os.utime(done, (moment, moment))  # the completion time that layout 1 has
     return tuple(files)
 
 
-def make_table(root: Path, number: int) -> Path:
+def make_table(root: Path, number: int, layout: int = 2) -> Path:
     """Make a table with as many completed instants in its active timeline; return that folder."""
-    timeline = root / ".hoodie" / "timeline"
+    timeline = root / ".hoodie" / ("timeline" if layout == 2 else "")
     timeline.mkdir(parents=True)
-    (root / ".hoodie" / "hoodie.properties").write_text(_PROPERTIES)
+    properties = _PROPERTIES if layout == 2 else _OF_LAYOUT_1
+    (root / ".hoodie" / "hoodie.properties").write_text(properties)
     for time, completion, action in instants(number):
-        add_instant(timeline, time, completion, action)
+        add_instant(timeline, time, completion, action, layout)
     return timeline
 
 

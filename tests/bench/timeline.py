@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from pyarrow import parquet
 
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import INSTANT_COLUMNS, History
 from airflow_occ_provider.storage.listing import list_folder
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -49,6 +50,22 @@ def read_bare(folder: Path) -> list[tuple[str | None, ...]]:
 def read_and_forget(folder: Path) -> None:
     for match in map(_PARSE, os.listdir(folder)):  # noqa: PTH208
         _ = match and match.groups()
+
+
+def read_with_times(folder: Path) -> list[tuple[tuple[str | None, ...], int]]:
+    """Look besides at each completed file, whose time of change is the completion time in layout 1."""
+    found = []
+    for name in os.listdir(folder):  # noqa: PTH208
+        match = _PARSE(name)
+        if match:
+            done = match[4] is None and match[3] != ".inflight"
+            written = os.stat(f"{folder}/{name}").st_mtime_ns if done else 0  # noqa: PTH116
+            found.append((match.groups(), written))
+    return found
+
+
+def read_snapshot(folder: TableFolder, properties: Mapping[str, str]) -> None:
+    touch(Snapshot(folder, properties, folder.listing(".hoodie")).timeline)
 
 
 def read_ours(folder: Path) -> None:
@@ -127,6 +144,25 @@ def bench_cold(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
     ]
 
 
+def bench_layout_1(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
+    table = HudiTable(str(root))
+    ours = partial(read_snapshot, table.files, table.properties() or {})
+    times = race(
+        [
+            Competitor("os.listdir and regex, no completion time", partial(read_bare, folder)),
+            Competitor("the same, os.stat of each completed file", partial(read_with_times, folder)),
+            Competitor("ours: TableFolder.listing, Snapshot", ours),
+        ],
+        rounds,
+    )
+    show(f"Cold read of layout 1, {size:,} instants, {3 * size:,} files", times)
+    bare, timed, taken = medians(times).values()
+    return [
+        Goal(f"layout 1, {size:,} instants: ours / listing, regex, times", taken / timed, at_most=1.6),
+        Goal(f"layout 1, {size:,} instants: ours / listing, regex alone", taken / bare),
+    ]
+
+
 def bench_refresh(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
     table = Growing(root, folder, size)
     alone = race(
@@ -180,6 +216,8 @@ def main() -> int:
             folder = make_table(root, size)
             goals += bench_cold(root, folder, size, rounds)
             goals += bench_refresh(root, folder, size, rounds)
+            older = Path(scratch) / f"layout_1_{size}"
+            goals += bench_layout_1(older, make_table(older, size, layout=1), size, rounds)
         goals += bench_history(Path(scratch) / "history", rounds=25)
     return conclude(goals)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.errors import DataLossError
+from airflow_occ_provider.errors import DataLossError, TableUnreadableError
 from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.audit import audit_table
 from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from tests.golden.table_archive import unpack
@@ -247,6 +250,27 @@ def test_a_file_that_nothing_explains_is_a_loss_that_names_its_commit(cleaned):
     (loss,) = audit_table(cleaned, snapshot)
     assert (loss.instant, loss.missing, loss.culprit) == (commit.time, (first,), None)
     assert isinstance(loss.error(), DataLossError)
+
+
+def test_the_partitions_of_an_audit_are_listed_side_by_side(cleaned, monkeypatch):
+    both, listing = threading.Barrier(2, timeout=30), TableFolder.listing
+
+    def meeting(files, folder):
+        if not folder.startswith(".hoodie"):
+            both.wait()
+        return listing(files, folder)
+
+    monkeypatch.setattr(TableFolder, "listing", meeting)
+    assert audit_table(cleaned, cleaned.snapshot()) == ()
+
+
+def test_an_audit_ends_with_the_first_error(cleaned, monkeypatch):
+    def refused(*_):
+        raise TableUnreadableError("no", remedy="none")
+
+    monkeypatch.setattr(Snapshot, "data_files", refused)
+    with pytest.raises(TableUnreadableError):
+        audit_table(cleaned, cleaned.snapshot())
 
 
 def test_what_an_archived_clean_deleted_is_known_by_who_took_its_place(tmp_path):

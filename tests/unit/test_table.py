@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from airflow_occ_provider.errors import (
@@ -63,6 +65,20 @@ def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     (folder / f"{T1}.commit").write_text("{}")
     add(folder, f"{T2}_{C}.commit")
     assert [instant.time for instant in table.snapshot().timeline] == [T1]
+
+
+def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
+    layout_1 = "hoodie.table.name=t\nhoodie.timeline.layout.version=1\n"
+    (folder / "hoodie.properties").write_text(layout_1)
+    for number in range(50):
+        (folder / f"202611210925{number:02}000.commit").write_text("{}")
+    started = []
+    original = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t.name), original(t))[1])
+    timeline = table.snapshot().timeline
+    assert all(instant.completion_time for instant in timeline)
+    assert len(timeline.instants) == 50
+    assert len(started) < 10
 
 
 def test_a_storage_nobody_knows_is_refused():

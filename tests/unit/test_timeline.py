@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 import airflow_occ_provider.hudi as pure
 from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.instant_time import from_epoch_ms, to_datetime, to_epoch_ms
+from airflow_occ_provider.hudi.instant_time import (
+    epoch_ms_writer,
+    from_epoch_ms,
+    to_datetime,
+    to_epoch_ms,
+)
 from airflow_occ_provider.hudi.timeline import Timeline
 
 T1, T2, T3, C = "20261121092507982", "20261121092529777", "20261121092543328", "20261121092541810"
@@ -147,6 +152,17 @@ def test_instant_times_are_moments(time, moment):
 )
 def test_a_moment_survives_being_written(moment_ms, zone):
     assert to_epoch_ms(from_epoch_ms(moment_ms, zone), zone) == moment_ms
+
+
+@given(
+    st.lists(st.integers(min_value=1_325_376_000_000, max_value=2_500_000_000_000), max_size=9),
+    st.sampled_from(
+        [UTC, *map(ZoneInfo, ("Asia/Kathmandu", "America/St_Johns", "Australia/Lord_Howe"))]
+    ),
+)
+def test_many_moments_are_written_as_each_alone(moments_ms, zone):
+    near = [moment_ms + step for moment_ms in moments_ms for step in (0, 899_999, 3_600_000)]
+    assert list(map(epoch_ms_writer(zone), near)) == [from_epoch_ms(one, zone) for one in near]
 
 
 def test_without_a_zone_it_is_that_of_the_process():
