@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.handovers.rig import hand_over
+from airflow_occ_provider.leases.line import Line
+from tests.handovers import case
+from tests.handovers.mutants import MUTANTS
+from tests.handovers.rig import first_broken, hand_over
 
 CASES = 30
+CASES_TO_FIND_A_MUTANT = 600
 
 
 @pytest.mark.real
@@ -16,3 +20,13 @@ def test_nobody_is_granted_what_is_handed_over_and_the_dead_are_removed_in_time(
     assert counts["handed over"] + counts["taken over"] + counts["freed"] >= CASES
     assert min(counts["handed over"], counts["taken over"], counts["freed"]) > 0
     assert counts["looks of a rival"] > 20 * CASES
+
+
+def test_nothing_breaks_in_memory():
+    assert first_broken(Line, range(5 * CASES), 7) is None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_line_that_is_wrong_in_one_thing_breaks_a_case(mutant: type[Line], monkeypatch):
+    monkeypatch.setattr(case, "WAKE_S", 5)
+    assert first_broken(mutant, range(CASES_TO_FIND_A_MUTANT), 7)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -17,6 +19,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.triggers.earliest import EARLIEST_S
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
 
@@ -26,7 +29,9 @@ PERIOD_S = TTL_S / 3
 TICK_S = 1.0
 # Up to there an owner may trust his term; from there on a dead one has to be gone.
 GOOD = 0.97
-KILLS = ("nowhere", "asked", "deferred", "waiting", "fired", "holding")
+# Real seconds in which a deletion wakes the trigger that watches for it; virtual time stands still.
+WAKE_S = 60
+KILLS = ("nowhere", "asked", "deferred", "waiting", "fired", "adopted", "holding")
 KEEPER_KILLS = ("nowhere", "deferred", "keeping")
 
 
@@ -107,11 +112,13 @@ class Case:
             return await self._end(None, ticket, CLAIM_S)
         await self._late_start()
         self._start(HudiAdmissionTrigger, ticket)
-        await self._pass(self.random.uniform(0, 2.5 * TTL_S))
+        await self._pass(waited_s := self.random.uniform(0, 2.5 * TTL_S))
         if kill == "waiting":
             await self._stop_trigger()
             return await self._end(None, ticket, CLAIM_S)
         self._elder_leaves()
+        if waited_s > EARLIEST_S + TICK_S:
+            await self._woken()
         if await self._told() != {"status": "granted"}:
             raise BrokenError(f"the trigger told {await self._told()}")
         if kill == "fired":
@@ -120,6 +127,8 @@ class Case:
         worker, taken = self._ask()
         self._refuse(ticket, taken)
         self._check(worker.status(taken).held and (taken.name, taken.epoch) == (ticket.name, 2), taken)
+        if kill == "adopted":
+            return await self._end(worker, taken, TTL_S)
         await self._pass(self.random.uniform(0, 2.5 * TTL_S), lambda: worker.renew(taken))
         if kill == "holding":
             return await self._end(worker, taken, TTL_S)
@@ -180,7 +189,10 @@ class Case:
         """Nobody renews any more; the next try comes in time, late, or much too late."""
         if self.random.random() < 0.5:
             self._elder_leaves()
-        waited_s = await self._gap(term_s)
+        if zombie and self.elder is None and self.random.random() < 0.5:
+            waited_s = self._stall_in_a_look(zombie, ticket, term_s)
+        else:
+            waited_s = await self._gap(term_s)
         gone, rival_held = self._is_gone(ticket), self.rival_holds
         worker, taken = self._ask()
         if gone:
@@ -213,6 +225,22 @@ class Case:
         else:
             until_s = self.random.uniform(term_s * GOOD, 1.6 * gone_by(term_s))
         await self._pass(until_s - alive_s, good_s=term_s * GOOD)
+        return self.loop.time() - self.renewed
+
+    def _stall_in_a_look(self, holder: Line, ticket: Ticket, term_s: float) -> float:
+        """Have a process stop in the middle of a look, until its lease is the rival's."""
+        names = holder._names
+
+        def slow() -> frozenset[str]:
+            found = names()
+            for _ in range(round(2 * gone_by(term_s) / TICK_S)):
+                self.loop.clock.now += TICK_S
+                self._look(term_s * GOOD)
+            return found
+
+        with mock.patch.object(holder, "_names", slow), suppress(LeaseLostError):
+            self._check(not holder.status(ticket).held, "held in a look that outlasted the lease")
+        self.counts["stalled in a look"] += 1
         return self.loop.time() - self.renewed
 
     def _freed(self, term_s: float, waited_s: float) -> None:
@@ -280,6 +308,15 @@ class Case:
             claim_ttl_ms=CLAIM_S * 1000,
         )
         self.trigger = self.loop.create_task(_event_of(trigger))
+
+    async def _woken(self) -> None:
+        """Return once the trigger has fired, at this moment of virtual time: not at its next look."""
+        assert self.trigger
+        deadline_s = time.monotonic() + WAKE_S
+        while not self.trigger.done():
+            self._check(time.monotonic() < deadline_s, "the trigger is not woken")
+            await self.loop.settle()
+            time.sleep(0.001)  # noqa: ASYNC251 - real time, for the lock service
 
     async def _told(self) -> dict[str, Any]:
         assert self.trigger

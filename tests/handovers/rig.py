@@ -1,13 +1,16 @@
-"""Runs cases one after the other, on one real ZooKeeper."""
+"""Runs cases one after the other, on one real ZooKeeper or in memory."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from unittest import mock
 
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.handovers.case import BrokenError, Case, connection
@@ -17,9 +20,9 @@ _ROOT = "/handovers"
 
 
 def hand_over(
-    hosts: str, numbers: Sequence[int], seed: int, tell: Callable[[int], None] = lambda done: None
+    hosts: str, numbers: Iterable[int], seed: int, tell: Callable[[int], None] = lambda done: None
 ) -> tuple[Counter[str], list[BrokenError]]:
-    """Run cases, and return what was seen and what was broken.
+    """Run cases on ZooKeeper, and return what was seen and what was broken.
 
     :param hosts: of ZooKeeper.
     :param numbers: of the cases.
@@ -27,22 +30,56 @@ def hand_over(
     :param tell: called with the number of cases done.
     """
     counts: Counter[str] = Counter()
-    broken: list[BrokenError] = []
-    clock = Clock()
-    loop = VirtualLoop(clock)
+    broken = []
     nodes = ZookeeperNodes(Access(hosts), _ROOT)
-    others = Line(nodes, clock.monotonic)
+    try:
+        for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Line, Clock()), 1):
+            broken += [error] if error else []
+            tell(done)
+    finally:
+        nodes.close()
+    return counts, broken
+
+
+def first_broken(line: type[Line], numbers: Iterable[int], seed: int) -> BrokenError | None:
+    """Run cases on a store in memory until one breaks, and return that.
+
+    :param line: the queue's code; a mutant must break a case.
+    :param numbers: of the cases.
+    :param seed: decides what happens in each.
+    """
+    nodes, clock = MemoryNodes(), Clock()
+    in_memory = mock.patch.object(
+        HudiZookeeperLockHook, "leases", side_effect=lambda: line(nodes, clock.monotonic)
+    )
+    with in_memory:
+        cases = _run(nodes, "127.0.0.1:1", numbers, seed, Counter(), line, clock)
+        try:
+            return next(filter(None, cases), None)
+        finally:
+            cases.close()
+
+
+def _run(
+    nodes: Nodes,
+    hosts: str,
+    numbers: Iterable[int],
+    seed: int,
+    counts: Counter[str],
+    line: type[Line],
+    clock: Clock,
+) -> Generator[BrokenError | None]:
+    loop = VirtualLoop(clock)
     try:
         with clock.everywhere(), mock.patch.dict(os.environ, connection(hosts, _ROOT)):
-            for done, number in enumerate(numbers, 1):
-                case = Case(number, seed, loop, nodes, others, counts)
+            others = line(nodes, clock.monotonic)
+            for number in numbers:
                 try:
-                    loop.run_until_complete(case.run())
+                    loop.run_until_complete(Case(number, seed, loop, nodes, others, counts).run())
                 except BrokenError as error:
-                    broken.append(error)
-                tell(done)
+                    yield error
+                else:
+                    yield None
     finally:
-        others.close()
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
-    return counts, broken

@@ -1,0 +1,56 @@
+"""Lines that are wrong in how a lease passes between processes: what the cases must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.request_node import Content
+from tests.model import mutants
+
+
+class NeverWakes(Line):
+    """A waiter learns of its turn at its next regular look only."""
+
+    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+        return super().status(ticket, wake and (lambda: None))
+
+
+class KeepsTheClaimsTerm(Line):
+    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
+
+    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
+        own = self._load(ticket, any_epoch=True)
+        if content.epoch > own.content.epoch:
+            content = replace(content, term_ms=own.content.term_ms)
+        return super()._put(ticket, content, version)
+
+
+class IgnoresTerms(Line):
+    """A claim is no longer than the time to live: the next process comes too late."""
+
+    def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
+        super().renew(ticket)
+
+
+class TakesAnyTicket(Line):
+    """A process whose lease another one took over takes it back."""
+
+    def adopt(self, ticket: Ticket) -> Ticket:
+        return self._adopt(ticket, any_epoch=True)
+
+
+MUTANTS: tuple[type[Line], ...] = (
+    NeverWakes,
+    KeepsTheClaimsTerm,
+    IgnoresTerms,
+    TakesAnyTicket,
+    mutants.TrustsForever,
+    mutants.KeepsEpoch,
+    mutants.DeletesEarly,
+    mutants.NeverDeletes,
+    mutants.ReleasesAnyEpoch,
+)
