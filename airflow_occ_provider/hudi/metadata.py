@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from airflow_occ_provider.hudi.avro import AVRO_MAGIC, MAX_VALUES, TooLargeError, decode
+
 FileGroup: TypeAlias = tuple[str, str]
 """(partition path, file id); the partition path of an unpartitioned table is empty."""
 
-AVRO_MAGIC = b"Obj\x01"
 TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 
 
@@ -162,7 +163,7 @@ def _changed_records(stat: Mapping[str, Any]) -> int:
 
 
 def _read_record(content: bytes) -> Mapping[str, Any]:
-    record = _read_avro(content) if content[:4] == AVRO_MAGIC else _read_json(content)
+    record = decode(content) if content[:4] == AVRO_MAGIC else _read_json(content)
     if not isinstance(record, dict):
         raise ValueError("the metadata is not a record")
     return record
@@ -171,15 +172,7 @@ def _read_record(content: bytes) -> Mapping[str, Any]:
 def _read_json(content: bytes) -> Any:
     import json
 
+    values = sum(content.count(mark) for mark in (b"{", b"[", b","))
+    if values > MAX_VALUES:
+        raise TooLargeError(f"it holds more than {MAX_VALUES:,} values")
     return json.loads(content)
-
-
-def _read_avro(content: bytes) -> Any:
-    import io
-
-    import fastavro
-
-    try:
-        return next(fastavro.reader(io.BytesIO(content)))
-    except (EOFError, StopIteration, IndexError) as error:
-        raise ValueError("the metadata is cut off") from error

@@ -15,7 +15,7 @@ STANDARD = set(sys.stdlib_module_names)
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "retry": ({"errors"}, set()),
-    "hudi": ({"hudi"}, {"fastavro"}),
+    "hudi": ({"hudi"}, set()),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.metastore": (
         {"errors", "leases"},

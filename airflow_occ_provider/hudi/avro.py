@@ -1,0 +1,283 @@
+"""Avro as Hudi writes its metadata, decoded within a limit on the number of values.
+
+The length of a collection costs a few bytes, its items may cost none: without a limit a file of some
+kilobytes can take all memory of the worker. Hudi compresses none of its metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+AVRO_MAGIC = b"Obj\x01"
+MAX_VALUES = 10_000_000
+"""Fields and items in one file; a commit of 350,000 file groups has as many."""
+
+_MAX_SCHEMA_BYTES = 1 << 20
+_MAX_HEADER_ENTRIES = 100
+_MAX_LONG_BITS = 63
+_DICT_COST = 3  # how much more memory an empty record takes than one field
+# Hudi's fields and items take a byte at least, also those that are null.
+_VALUES_PER_BYTE = 2 + _DICT_COST
+_FEW_VALUES = 1000
+
+Schema: TypeAlias = Any
+
+
+class TooLargeError(ValueError):
+    """Content that decodes into more values than the limit allows."""
+
+
+class _Cursor:
+    """A place in encoded data, and how many values may still be read."""
+
+    __slots__ = ("data", "left", "limit", "pos")
+
+    def __init__(self, data: bytes, limit: int) -> None:
+        self.data, self.pos = data, 0
+        self.left = self.limit = min(limit, _VALUES_PER_BYTE * len(data) + _FEW_VALUES)
+
+    def spend(self, values: int) -> None:
+        self.left -= values
+        if self.left < 0:
+            raise TooLargeError(f"it holds more than {self.limit:,} values")
+
+    def long(self) -> int:
+        data, pos = self.data, self.pos
+        byte = data[pos]
+        if byte < 0x80:
+            self.pos = pos + 1
+            return (byte >> 1) ^ -(byte & 1)
+        number, shift = byte & 0x7F, 7
+        while byte & 0x80:
+            pos += 1
+            byte = data[pos]
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > _MAX_LONG_BITS + 7:
+                raise ValueError("a number has more than 64 bits")
+        self.pos = pos + 1
+        return (number >> 1) ^ -(number & 1)
+
+    def take(self, length: int) -> bytes:
+        start, end = self.pos, self.pos + length
+        if length < 0 or end > len(self.data):
+            raise IndexError(end)
+        self.pos = end
+        return self.data[start:end]
+
+    def count(self) -> int:
+        """Read the number of items in the next block of a collection; 0 is its end."""
+        count = self.long()
+        if count < 0:
+            self.long()  # the size of the block, for readers that skip it
+        return abs(count)
+
+
+_Decoder: TypeAlias = Callable[[_Cursor], Any]
+_Names: TypeAlias = dict[str, _Decoder]
+
+
+def decode(content: bytes, limit: int = MAX_VALUES) -> Any:
+    """Decode the first value of an Avro container file.
+
+    :param content: the whole file.
+    :param limit: how many values it may hold.
+    :raises TooLargeError: if it holds more.
+    :raises ValueError: if it is cut off, compressed, or no Avro container.
+    """
+    cursor = _Cursor(content, limit)
+    return _guarded(partial(_first_value, cursor))
+
+
+def decode_value(schema: str, data: bytes, limit: int = MAX_VALUES) -> Any:
+    """Decode one value without a container, such as a record in a block of Hudi's log format.
+
+    :param schema: the Avro schema that the value was written with, as JSON.
+    :param data: the encoded value.
+    :param limit: how many values it may hold.
+    :raises TooLargeError: if it holds more.
+    :raises ValueError: if it is cut off, or was written with another schema.
+    """
+    cursor = _Cursor(data, limit)
+    return _guarded(lambda: _decoder(schema)(cursor))
+
+
+def _guarded(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except (IndexError, struct.error) as error:
+        raise ValueError("the metadata is cut off") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the metadata has no valid Avro schema: {error!r}") from error
+    except RecursionError as error:
+        raise TooLargeError("it is nested too deeply") from error
+
+
+def _first_value(cursor: _Cursor) -> Any:
+    if cursor.take(len(AVRO_MAGIC)) != AVRO_MAGIC:
+        raise ValueError("the metadata is no Avro container")
+    header = _header(cursor)
+    codec = header.get("avro.codec", b"null").decode()
+    if codec != "null":
+        raise ValueError(f"it is compressed ({codec}), which Hudi never does with its metadata")
+    sync = cursor.take(16)
+    cursor.long()  # the number of values
+    end = cursor.long() + cursor.pos
+    if cursor.data[end : end + len(sync)] != sync:
+        raise IndexError(end)
+    return _decoder(header["avro.schema"].decode())(cursor)
+
+
+def _header(cursor: _Cursor) -> dict[str, bytes]:
+    header: dict[str, bytes] = {}
+    while count := cursor.count():
+        if count > _MAX_HEADER_ENTRIES - len(header):
+            raise TooLargeError(f"its header has more than {_MAX_HEADER_ENTRIES} entries")
+        for _ in range(count):
+            key = _string(cursor)
+            header[key] = _bytes(cursor)
+    return header
+
+
+@lru_cache(maxsize=64)
+def _decoder(schema: str) -> _Decoder:
+    if len(schema) > _MAX_SCHEMA_BYTES:
+        raise TooLargeError(f"its schema is longer than {_MAX_SCHEMA_BYTES:,} characters")
+    return _compile(json.loads(schema), "", {})
+
+
+def _compile(schema: Schema, space: str, names: _Names) -> _Decoder:
+    if isinstance(schema, list):
+        return _union([_compile(branch, space, names) for branch in schema], schema)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if not isinstance(kind, str):
+        return _compile(kind, space, names)
+    if kind in _PRIMITIVES:
+        return _PRIMITIVES[kind]
+    if isinstance(schema, str) or kind not in _COMPLEX:
+        return names[_full_name(kind, space)]
+    return _COMPLEX[kind](schema, space, names)
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _named(schema: Schema, space: str) -> tuple[str, str]:
+    """Return the full name of a type, and the namespace of the names inside it."""
+    name = _full_name(schema["name"], schema.get("namespace", space))
+    return name, name.rpartition(".")[0]
+
+
+def _union(branches: list[_Decoder], schema: list[Schema]) -> _Decoder:
+    if len(branches) == 2 and schema[0] == "null":
+        other = branches[1]
+
+        def optional(cursor: _Cursor) -> Any:
+            index = cursor.data[cursor.pos]
+            cursor.pos += 1
+            if index == 2:  # the branch's number is zigzag encoded
+                return other(cursor)
+            if index:
+                raise ValueError(f"a union of two has no branch {index >> 1}")
+            return None
+
+        return optional
+
+    def union(cursor: _Cursor) -> Any:
+        index = cursor.long()
+        if not 0 <= index < len(branches):
+            raise ValueError(f"a union of {len(branches)} has no branch {index}")
+        return branches[index](cursor)
+
+    return union
+
+
+def _record(schema: Schema, space: str, names: _Names) -> _Decoder:
+    fields: list[tuple[str, _Decoder]] = []
+    cost = len(schema["fields"]) + _DICT_COST
+
+    def record(cursor: _Cursor) -> dict[str, Any]:
+        cursor.spend(cost)
+        return {name: read(cursor) for name, read in fields}
+
+    name, inner = _named(schema, space)
+    names[name] = record
+    fields += [(field["name"], _compile(field["type"], inner, names)) for field in schema["fields"]]
+    return record
+
+
+def _array(schema: Schema, space: str, names: _Names) -> _Decoder:
+    item = _compile(schema["items"], space, names)
+
+    def array(cursor: _Cursor) -> list[Any]:
+        items: list[Any] = []
+        while count := cursor.count():
+            cursor.spend(count)
+            items += [item(cursor) for _ in range(count)]
+        return items
+
+    return array
+
+
+def _map(schema: Schema, space: str, names: _Names) -> _Decoder:
+    value = _compile(schema["values"], space, names)
+
+    def mapping(cursor: _Cursor) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        while count := cursor.count():
+            cursor.spend(count)
+            for _ in range(count):
+                key = _string(cursor)
+                entries[key] = value(cursor)
+        return entries
+
+    return mapping
+
+
+def _enum(schema: Schema, space: str, names: _Names) -> _Decoder:
+    symbols: list[str] = schema["symbols"]
+    decoder = names[_named(schema, space)[0]] = lambda cursor: symbols[cursor.long()]
+    return decoder
+
+
+def _fixed(schema: Schema, space: str, names: _Names) -> _Decoder:
+    size: int = schema["size"]
+    decoder = names[_named(schema, space)[0]] = lambda cursor: cursor.take(size)
+    return decoder
+
+
+def _bytes(cursor: _Cursor) -> bytes:
+    return cursor.take(cursor.long())
+
+
+def _string(cursor: _Cursor) -> str:
+    return cursor.take(cursor.long()).decode()
+
+
+def _unpacked(layout: str) -> _Decoder:
+    packed = struct.Struct(layout)
+    return lambda cursor: packed.unpack(cursor.take(packed.size))[0]
+
+
+_PRIMITIVES: dict[str, _Decoder] = {
+    "null": lambda _: None,
+    "boolean": lambda cursor: cursor.take(1) != b"\0",
+    "int": _Cursor.long,
+    "long": _Cursor.long,
+    "float": _unpacked("<f"),
+    "double": _unpacked("<d"),
+    "bytes": _bytes,
+    "string": _string,
+}
+_COMPLEX: dict[str, Callable[[Schema, str, _Names], _Decoder]] = {
+    "record": _record,
+    "array": _array,
+    "map": _map,
+    "enum": _enum,
+    "fixed": _fixed,
+}
