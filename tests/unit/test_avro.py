@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import resource
+import re
 import subprocess
 import sys
 import time
@@ -126,6 +126,11 @@ HOSTILE = {
 }
 
 
+def peak_mib():
+    # Not ru_maxrss: that is the peak of the process that started this one, if that is higher.
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+
+
 def refuse_all():
     """Decode each hostile input; print its error and the peak of this process so far, in MiB."""
     for name, make in HOSTILE.items():
@@ -135,8 +140,8 @@ def refuse_all():
             told = f"no error: {read_commit(content)}"
         except ValueError as error:
             told = f"{type(error).__name__}: {error}"
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(json.dumps([name, told, peak, round(time.process_time() - begun, 3)]))
+        spent_s = round(time.process_time() - begun, 3)
+        print(json.dumps([name, told, peak_mib(), spent_s]))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 PROVIDERS = "org.apache.hudi.client.transaction.lock"
-NOW_MS = round(time.time() * 1000)
 
 
 @pytest.fixture
@@ -65,11 +64,11 @@ def test_a_lock_file_may_lie_elsewhere_and_expire(run, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("expired", "until_ms", "held"),
-    [(False, NOW_MS + 600_000, True), (True, NOW_MS + 600_000, False), (False, NOW_MS - 600_000, False)],
+    ("expired", "left_ms", "held"),
+    [(False, 600_000, True), (True, 600_000, False), (False, -600_000, False)],
 )
-def test_the_storage_based_lock_tells_its_owner(run, folder, expired, until_ms, held):
-    storage = provider("StorageBasedLockProvider")
+def test_the_storage_based_lock_tells_its_owner(run, folder, expired, left_ms, held):
+    storage, until_ms = provider("StorageBasedLockProvider"), round(time.time() * 1000) + left_ms
     assert run(storage)["holder"] is None
     (folder / ".locks").mkdir()
     content = {"expired": expired, "validUntil": until_ms, "owner": "0f-17"}
