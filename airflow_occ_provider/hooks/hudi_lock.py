@@ -40,6 +40,7 @@ class HudiLockHook(BaseHook):
     """Serve what a lock connection says.
 
     :param lock_conn_id: id of the connection.
+    :param connection: the connection itself, if the caller has it already.
     """
 
     conn_name_attr = "lock_conn_id"
@@ -47,9 +48,12 @@ class HudiLockHook(BaseHook):
     conn_type: ClassVar[str]
     hook_name: ClassVar[str]
 
-    def __init__(self, lock_conn_id: str = default_conn_name) -> None:
+    def __init__(
+        self, lock_conn_id: str = default_conn_name, connection: Connection | None = None
+    ) -> None:
         super().__init__()
         self.lock_conn_id = lock_conn_id
+        self._given = connection
 
     def get_conn(self) -> Connection:
         """Return the Airflow connection; none to the lock service is kept open."""
@@ -115,7 +119,7 @@ class HudiLockHook(BaseHook):
 
     @cached_property
     def _connection(self) -> Connection:
-        return self.get_conn()
+        return self._given or self.get_conn()
 
     @cached_property
     def _fields(self) -> Fields:

@@ -135,6 +135,10 @@ class HudiTableHook(BaseHook):
         """Return the pending writes that live, read in a thread."""
         return await asyncio.to_thread(self.live_writers)
 
+    async def apending_writers(self) -> tuple[PendingInstant, ...]:
+        """Return all pending writes, read in a thread."""
+        return await asyncio.to_thread(self.pending_writers)
+
     async def apending_table_services(self) -> tuple[PendingInstant, ...]:
         """Return the pending table services, read in a thread."""
         return await asyncio.to_thread(self.pending_table_services)

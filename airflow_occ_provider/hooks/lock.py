@@ -22,17 +22,18 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
     :raises ConfigurationError: if there is none, or it is not a lock.
     """
     try:
-        conn_type = BaseHook.get_connection(lock_conn_id).conn_type
+        connection = BaseHook.get_connection(lock_conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
             "lock_conn_id",
             f"there is no connection {lock_conn_id!r}",
             remedy=f"create it in Airflow with the type {_NAMES}",
         ) from error
+    conn_type = connection.conn_type
     if conn_type not in _HOOKS:
         raise ConfigurationError(
             "lock_conn_id",
             f"connection {lock_conn_id!r} has the type {conn_type!r}, which is not a lock",
             remedy=f"use a connection of the type {' or '.join(map(repr, _HOOKS))}",
         )
-    return _HOOKS[conn_type](lock_conn_id)
+    return _HOOKS[conn_type](lock_conn_id, connection)

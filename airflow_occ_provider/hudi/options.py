@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -31,11 +30,6 @@ METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
 METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
-
-_SECRET = re.compile(
-    r"password|passwd|passphrase|secret|token|credential|(?:access|account|private|api)[._]?key|jaas|pwd|\bsas\b",
-    re.IGNORECASE,
-)
 
 
 class Contradiction(NamedTuple):
@@ -180,8 +174,3 @@ def excludes_nobody(lock_provider: str) -> bool:
     :param lock_provider: its class name.
     """
     return lock_provider.endswith(_ONE_PROCESS_LOCKS)
-
-
-def is_secret(key: str) -> bool:
-    """Whether an option's value must not be shown."""
-    return _SECRET.search(key) is not None

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import AdmissionTimeoutError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.jobs.record import Place
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -28,7 +28,7 @@ class Admission:
     :param run: the task run.
     :param service: the line.
     :param owner: who asks.
-    :param lock_conn_id: Airflow connection of the line.
+    :param lock: hook of the line's connection.
     :param timeout: how long to wait in line.
     :param log: the task's log.
     :raises ConfigurationError: if the connection is missing or wrong.
@@ -40,17 +40,17 @@ class Admission:
         service: LeaseService,
         owner: Owner,
         *,
-        lock_conn_id: str,
+        lock: HudiLockHook,
         timeout: timedelta,
         log: Any,
     ) -> None:
         self._run = run
-        self._lock_conn_id = lock_conn_id
+        self._lock_conn_id = lock.lock_conn_id
         self._service = service
         self._owner = owner
         self._timeout = timeout
         self._log = log
-        self.terms = lock_hook(lock_conn_id).terms()
+        self.terms = lock.terms()
 
     def ask(self, scopes: Iterable[Scope]) -> tuple[Ticket, Status]:
         """Stand in line, or take the place over that an earlier process of the task has.

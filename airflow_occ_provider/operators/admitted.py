@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError, OccError
@@ -115,6 +116,11 @@ class AdmittedOperator(SparkAttemptOperator):
         """
         return None if self.scope is None else named("scope", self.scope)
 
+    @cached_property
+    def _lock_hook(self) -> HudiLockHook:
+        """The hook of the rendered connection: one try asks Airflow for it once."""
+        return lock_hook(self.lock_conn_id)
+
     @property
     def _work(self) -> metrics.Work:
         return metrics.Work(self.dag_id, self.task_id, self.table)
@@ -144,14 +150,14 @@ class AdmittedOperator(SparkAttemptOperator):
                 )
             yield Admitted()
             return
-        service = lock_hook(self.lock_conn_id).leases()
+        service = self._lock_hook.leases()
         try:
             owner = task_owner(context)
             admission = Admission(
                 run,
                 service,
                 owner,
-                lock_conn_id=self.lock_conn_id,
+                lock=self._lock_hook,
                 timeout=self.admission_timeout,
                 log=self.log,
             )

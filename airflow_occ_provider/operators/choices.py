@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -108,6 +110,46 @@ def refuse_wrong_pairs(
             f"{resolution} reads the bucket from each file's name, and {_INDEX} is {index}",
             remedy="use 'simple', or leave it out",
         )
+
+
+def constant_options(given: object) -> dict[str, Any]:
+    """Return the Hudi options that are known when the DAG is parsed: templates and XComs are not.
+
+    :param given: ``hudi_options``, a dictionary, a template, an ``XComArg`` or ``None``.
+    """
+    options = given if isinstance(given, Mapping) else {}
+    constant = (str, int, float)
+    return {
+        str(key): value
+        for key, value in options.items()
+        if isinstance(value, constant) and "{{" not in f"{key}{value}" and "{%" not in f"{key}{value}"
+    }
+
+
+def rendered_options(given: object) -> dict[str, Any]:
+    """Return the Hudi options, also if a template rendered them to text.
+
+    :param given: ``hudi_options`` after rendering.
+    :raises ConfigurationError: if it is no dictionary.
+    """
+    options = _parsed(given) if isinstance(given, str) else given
+    if not isinstance(options, Mapping | None):
+        raise ConfigurationError(
+            "hudi_options",
+            f"was rendered to {type(options).__name__} {str(given)[:80]!r}, which is no dictionary",
+            remedy="give a dictionary, or a template or another task's result that is one, such as "
+            "'{{ var.json.hudi_options }}'",
+        )
+    return {str(key): value for key, value in (options or {}).items()}
+
+
+def _parsed(text: str) -> object:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return text
 
 
 def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:

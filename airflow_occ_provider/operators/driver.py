@@ -45,6 +45,24 @@ class Follower:
     on_line: Callable[[str], None] = lambda _: None
 
 
+class Flag:
+    """Whether something was asked for; unlike an event it takes no lock, so a signal handler may set it.
+
+    An operator that holds one can be copied and pickled.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask for it."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether it was asked for."""
+        return self._is_set
+
+
 class ClientDriver:
     """The driver that a ``SparkSubmitHook`` starts in client mode.
 
@@ -61,7 +79,7 @@ class ClientDriver:
         follower: Follower,
         environment: Mapping[str, str],
         identity: str,
-        killed: threading.Event,
+        killed: Flag,
     ) -> None:
         self._hook = hook
         self._follower = follower

@@ -82,6 +82,10 @@ class HudiCleanOperator(ProtectedOperator):
         super().__init__(
             application=clean_job.__file__,
             admission=AdmissionMode.OFF,
+            application_args=None,  # named, so that default_args for writers do not reach it
+            scope=None,
+            key_safe=False,
+            reads_table=False,
             retries=retries,
             retry_policy=retry_policy,
             **kwargs,
@@ -90,9 +94,11 @@ class HudiCleanOperator(ProtectedOperator):
         self.wait = wait
         self.wait_timeout = wait_timeout
         self.is_dry_run = dry_run
+        self._rule = HeartbeatRule()
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Wait where that was asked for, clean, and return what the table says of it."""
+        self._learn_rule(context)
         if self.is_dry_run:
             return self._tell_dry_run()
         since_ms, sight = now_ms(), self._look()
@@ -113,15 +119,16 @@ class HudiCleanOperator(ProtectedOperator):
         """
         if event["status"] == "error":
             raise OccError(event["message"])
+        self._learn_rule(context)
         return self._wait_or_clean(context, self._look(), chosen or self._named, since_ms)
 
     @property
     def _named(self) -> tuple[str, ...]:
         return named("instants", self.instants) if self.instants else ()
 
-    @property
-    def _rule(self) -> HeartbeatRule:
-        return HeartbeatRule.of(self.hudi_defaults)
+    def _learn_rule(self, context: Context) -> None:
+        """Judge heartbeats by the options that the clean's own driver reads, the site's among them."""
+        self._rule = HeartbeatRule.of(self._prepare(context, self._task_run(context)).options)
 
     def _look(self) -> Sight:
         return WriterWatch(self._table, self._rule).look()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,10 +52,10 @@ class HudiClusteringOperator(TableServiceOperator):
 
     service = Service.CLUSTERING
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        for key in self.hudi_options or ():
-            if str(key).startswith(_PARTITIONS):
+    def _refuse_options(self, options: Mapping[str, Any]) -> None:
+        super()._refuse_options(options)
+        for key in options:
+            if key.startswith(_PARTITIONS):
                 raise ConfigurationError(
                     "hudi_options", f"{key} has a parameter of its own", remedy="use scope"
                 )

@@ -13,8 +13,6 @@ from airflow.sdk import Asset, RetryPolicy
 
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.jobs import clean_job
@@ -146,12 +144,10 @@ class HudiWriteOperator(ProtectedOperator):
 
     def _settle_earlier(self, context: Context, run: TaskRun) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
-        if not self.hudi_defaults:
-            self._prepare(context, run)
-        rule = HeartbeatRule.of(self.hudi_defaults)
+        rule = HeartbeatRule.of(self._prepare(context, run).options)
         tries = EarlierTries(
             run,
-            lambda table: open_table(table, self.storage_conn_id),
+            self._open,
             rule,
             lambda table, instants: self._clean(context, run, table, instants),
             self.log,
@@ -197,7 +193,7 @@ class HudiWriteOperator(ProtectedOperator):
         """Have Hudi roll back a table's failed writes, and some instants."""
         preparation = self._prepare(context, run)
         if table != self.table:  # of an earlier try: under that table's own lock
-            lock = lock_hook(self.lock_conn_id).options(table)
+            lock = self._lock_hook.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
         exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table, *instants))
         if exit_code:
@@ -212,7 +208,7 @@ class HudiWriteOperator(ProtectedOperator):
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         run.begin(self._digest, preparation.signature.latest_instant)
         told = ToldAttempt(run, self.table, self.log)
-        lock = CommitLockAudit(self.lock_conn_id, preparation.options, self._table)
+        lock = CommitLockAudit(self._lock_hook, preparation.options, self._table)
         alarm, one_table = self._alarm(preparation, told), OneTable(self.table)
         follower = told.follower
         if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:

@@ -126,12 +126,13 @@ class HudiLeaseOperator(BaseOperator):
 
     def _execute(self, context: Context) -> dict[str, Any]:
         run = TaskRun(context)
-        with closing(lock_hook(self.lock_conn_id).leases()) as service:
+        lock = lock_hook(self.lock_conn_id)
+        with closing(lock.leases()) as service:
             admission = Admission(
                 run,
                 service,
                 run_owner(context),
-                lock_conn_id=self.lock_conn_id,
+                lock=lock,
                 timeout=self.admission_timeout,
                 log=self.log,
             )

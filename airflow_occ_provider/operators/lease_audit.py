@@ -12,7 +12,7 @@ from airflow_occ_provider.errors import (
     OccError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.jobs.commit import Commit
 from airflow_occ_provider.jobs.outcome import Outcome
@@ -92,13 +92,13 @@ def audit_lease(commit: Commit, admitted: Admitted) -> None:
 class CommitLockAudit:
     """Whether Hudi's own lock in ZooKeeper was taken by anybody while an attempt ran.
 
-    :param lock_conn_id: Airflow connection of the lock service.
+    :param lock: hook of the lock connection.
     :param options: the job's effective Hudi options.
     :param table: the table.
     """
 
-    def __init__(self, lock_conn_id: str, options: Mapping[str, str], table: HudiTable) -> None:
-        self._hook = lock_hook(lock_conn_id)
+    def __init__(self, lock: HudiLockHook, options: Mapping[str, str], table: HudiTable) -> None:
+        self._hook = lock
         self._options = options
         self._table = table
         self._before = self._taken()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi import early_detection
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.options import ZOOKEEPER_LOCK_PROVIDER, writer_options
+from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX, ZOOKEEPER_LOCK_PROVIDER, writer_options
+from airflow_occ_provider.hudi.secrets import shown
 from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options
 from airflow_occ_provider.jobs.identity import Signature
@@ -32,25 +33,27 @@ class Preparation:
     :param site: the settings that ``spark-submit`` finds on this machine.
     :param options: the lines of the job's ``hudi-defaults.conf``.
     :param early_detection: how early conflict detection is set, and why.
+    :param shown: the options that are not the site's own, without their secrets, for the UI.
     """
 
     signature: Signature
     site: Site
     options: Mapping[str, str]
     early_detection: str
+    shown: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
     """How the writer is protected, as the user chose it.
 
-    :param lock_conn_id: Airflow connection of the lock service.
+    :param lock: hook of the lock connection.
     :param early: early conflict detection.
     :param resolution: conflict resolution strategy, ``None`` to let Hudi infer it from the index.
     :param hudi_options: the user's own Hudi options.
     """
 
-    lock_conn_id: str
+    lock: HudiLockHook
     early: EarlyDetection
     resolution: Strategy | None
     hudi_options: Mapping[str, Any]
@@ -62,18 +65,25 @@ class Protection:
         """
         scheme, _ = parse_table_path(snapshot.path)
         choice = early_detection.choose(self.early, scheme, _known_paths(snapshot, scheme))
-        lock = lock_hook(self.lock_conn_id).options(snapshot.path)
+        lock = self.lock.options(snapshot.path)
         if (
             self.early is EarlyDetection.TRANSACTION_DIRECT
             and ZOOKEEPER_LOCK_PROVIDER not in lock.values()
         ):
             raise ConfigurationError(
                 "early_conflict_detection",
-                f"{self.early} locks each file in ZooKeeper, and {self.lock_conn_id!r} is none",
+                f"{self.early} locks each file in ZooKeeper, and {self.lock.lock_conn_id!r} is none",
                 remedy="use 'simple_direct', or a ZooKeeper connection",
             )
-        resolution = {STRATEGY_OPTION: self.resolution.class_name} if self.resolution else {}
-        return {**writer_options(lock, choice.options), **resolution}, choice.reason
+        return {
+            **writer_options(lock, choice.options),
+            **strategy_option(self.resolution),
+        }, choice.reason
+
+
+def strategy_option(resolution: Strategy | None) -> dict[str, str]:
+    """Return the option that names a conflict resolution strategy; none leaves it to Hudi."""
+    return {STRATEGY_OPTION: resolution.class_name} if resolution else {}
 
 
 def prepare(
@@ -86,7 +96,11 @@ def prepare(
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
     options = effective_options(ours, protection.hudi_options, job, site)
-    return Preparation(signature, site, options, reason)
+    ours.update(dict.fromkeys(protection.hudi_options, ""))
+    seen = shown({key: value for key, value in options.items() if key in ours})
+    # Airflow hides each value whose key holds "token", and with it the order of the lease.
+    seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
+    return Preparation(signature, site, options, reason, seen)
 
 
 def sign(context: Context, identity: str, snapshot: Snapshot, order_token: str) -> Signature:

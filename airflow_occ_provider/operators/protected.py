@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,20 +11,32 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.options import is_secret
+from airflow_occ_provider.hudi.options import writer_options
+from airflow_occ_provider.hudi.secrets import secrets_in, shown
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
 from airflow_occ_provider.jobs.outcome import DriverLog, Reading
-from airflow_occ_provider.jobs.site import read_site
+from airflow_occ_provider.jobs.site import Site, read_site
 from airflow_occ_provider.operators.admitted import AdmittedOperator
-from airflow_occ_provider.operators.choices import early_choice, refuse_wrong_pairs, resolution_choice
+from airflow_occ_provider.operators.choices import (
+    constant_options,
+    early_choice,
+    refuse_wrong_pairs,
+    rendered_options,
+    resolution_choice,
+)
 from airflow_occ_provider.operators.claim import known_options
 from airflow_occ_provider.operators.driver import Follower
-from airflow_occ_provider.operators.preparation import Preparation, Protection, prepare, sign
+from airflow_occ_provider.operators.preparation import (
+    Preparation,
+    Protection,
+    prepare,
+    sign,
+    strategy_option,
+)
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun, known_state
+from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -43,7 +55,8 @@ class ProtectedOperator(AdmittedOperator):
     :param conflict_resolution: Hudi's conflict resolution strategy: ``"simple"``,
         ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
         must share; by default the one that Hudi infers from the index.
-    :param hudi_options: further Hudi options for the job. (templated)
+    :param hudi_options: further Hudi options for the job: a dictionary, or what is rendered to one.
+        (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -68,28 +81,46 @@ class ProtectedOperator(AdmittedOperator):
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
-        hudi_options: Mapping[str, Any] | None = None,
+        hudi_options: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(table=table, **kwargs)
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = early_choice(early_conflict_detection)
         self.conflict_resolution = resolution_choice(conflict_resolution)
-        refuse_wrong_pairs(
-            table, self.early_conflict_detection, self.conflict_resolution, hudi_options or {}
-        )
         self.hudi_options = hudi_options
+        self._refuse_options(constant_options(hudi_options))
         self.hudi_defaults: dict[str, str] = {}
         self._run: TaskRun | None = None
 
-    def render_template_fields(
-        self, context: Context, jinja_env: jinja2.Environment | None = None
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
     ) -> None:
-        """Render the fields, then add what the job will be given, so that the UI shows it."""
-        super().render_template_fields(context, jinja_env)
-        run = self._task_run(context)
-        with known_state(run):
-            self._prepare(context, run)
+        """Render the fields, of a mapped task too, and show the options that are known by then.
+
+        Nothing is asked of the table, the lock service or Airflow: the attempt does, and
+        ``overwrite_rtif_after_execution`` has the UI show what it was given.
+        """
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        if parent is not self:
+            return
+        given = {key: str(value) for key, value in rendered_options(self.hudi_options).items()}
+        _hide({**given, **(self.conf or {})})
+        ours = {**writer_options({}, {}), **strategy_option(self.conflict_resolution)}
+        self.hudi_defaults = shown({**ours, **given})
+
+    def _refuse_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse Hudi options that do not go with the operator's parameters.
+
+        :param options: as far as they are known.
+        :raises ConfigurationError: with the one that is wrong, and the remedy.
+        """
+        refuse_wrong_pairs(self.table, self.early_conflict_detection, self.conflict_resolution, options)
 
     def _warn_of_few_retries(self) -> None:
         if isinstance(self.retry_policy, HudiConflictRetryPolicy):
@@ -104,35 +135,39 @@ class ProtectedOperator(AdmittedOperator):
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
+    def _open(self, table: str) -> HudiTable:
+        """Open a table of an earlier try, as a rule the same."""
+        return self._table if table == self.table else open_table(table, self.storage_conn_id)
+
     def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
         """Decide what the attempt is given, and have the UI show it."""
         snapshot = self._table.snapshot(missing_ok=True)
         self._claim.refuse_impossible(snapshot.properties)
+        given = rendered_options(self.hudi_options)
+        self._refuse_options(given)
         protection = Protection(
-            self.lock_conn_id,
-            self.early_conflict_detection,
-            self.conflict_resolution,
-            self.hudi_options or {},
+            self._lock_hook, self.early_conflict_detection, self.conflict_resolution, given
         )
-        site = read_site(
+        signature = sign(context, run.record.identity, snapshot, order_token)
+        preparation = prepare(protection, self._job, self._site, signature, snapshot)
+        _hide(preparation.options)
+        self.hudi_defaults = dict(preparation.shown)
+        return preparation
+
+    @cached_property
+    def _site(self) -> Site:
+        return read_site(
             self._spark_hook.spark_binary or "spark-submit",
             {**os.environ, **self._env_vars},
             properties_file=self.properties_file,
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
-        signature = sign(context, run.record.identity, snapshot, order_token)
-        preparation = prepare(protection, self._job, site, signature, snapshot)
-        self.hudi_defaults = dict(preparation.options)
-        for key, value in self.hudi_defaults.items():
-            if is_secret(key):
-                mask_secret(value)
-        return preparation
 
     def _known_options(self, context: Context, run: TaskRun) -> dict[str, str]:
         """Refuse what cannot run, before it stands in line; what is known of the job's options."""
         preparation = self._prepare(context, run)
         refuse_unproven(self._job, preparation.site)
-        self.log.info(lock_hook(self.lock_conn_id).check())
+        self.log.info(self._lock_hook.check())
         spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
         return known_options(preparation.options, spark, self._table.properties() or {})
 
@@ -146,3 +181,10 @@ class ProtectedOperator(AdmittedOperator):
         with prepared(job, preparation.options, preparation.site) as submission:
             exit_code = self._submit(context, submission, Follower(log))
         return exit_code, log.read(exit_code, committed=False)
+
+
+def _hide(options: Mapping[str, object]) -> None:
+    """Have Airflow hide the secrets among some options in the task's logs and rendered fields."""
+    for key, value in options.items():
+        for secret in secrets_in(key, str(value)):
+            mask_secret(secret)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,7 +16,7 @@ from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, F
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.choices import refuse_unfit
-from airflow_occ_provider.operators.driver import ClientDriver, Follower
+from airflow_occ_provider.operators.driver import ClientDriver, Flag, Follower
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -33,7 +32,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
         self.submission: dict[str, Any] = {}
         self._follower: Follower | None = None
         self._driver: ClientDriver | None = None
-        self._killed = threading.Event()
+        self._killed = Flag()
 
     def on_kill(self) -> None:
         """End the driver and everything that it started, within Airflow's five seconds."""

@@ -80,7 +80,13 @@ class TableServiceOperator(ProtectedOperator):
     ) -> None:
         refuse_foreign(kwargs, _FOREIGN, "a table service has none: it runs a job of ours")
         super().__init__(
-            application=service_job.__file__, retries=retries, retry_policy=retry_policy, **kwargs
+            application=service_job.__file__,
+            application_args=None,  # named, so that default_args for writers do not reach it
+            key_safe=False,
+            reads_table=False,
+            retries=retries,
+            retry_policy=retry_policy,
+            **kwargs,
         )
         self.op = service_op_choice(op)
         self.instants = instants

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from airflow_occ_provider.errors import MisconfigurationError
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.operators.lease_audit import CommitLockAudit
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import LOCK_BASE_PATH, Writer
@@ -23,7 +24,7 @@ def audit(hudi_stack, monkeypatch, tmp_path):
     table = HudiTable(str(tmp_path / "t"))
 
     def audit():
-        made = CommitLockAudit("lock", {}, table)
+        made = CommitLockAudit(lock_hook("lock"), {}, table)
         made._options = made._hook.options(table.path)
         made._before = made._taken()
         return made

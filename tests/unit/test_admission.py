@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, WriteConflictError
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.jobs.record import Place, TaskRecord
 from airflow_occ_provider.leases.line import Line
@@ -60,7 +61,7 @@ def admission(store, line, try_number=1, timeout=timedelta(hours=1)):
         run_of(store, try_number),
         line,
         Owner(("d", "r", "t")),
-        lock_conn_id="lock",
+        lock=lock_hook("lock"),
         timeout=timeout,
         log=logging.getLogger("test"),
     )

@@ -41,14 +41,14 @@ class Clean(HudiCleanOperator):
 
     def prepare(self, folder, *ends):
         self.folder, self.ends, self.runs = folder, list(ends), 0
-        self.hudi_defaults = {"hoodie.client.heartbeat.interval_in_ms": str(RULE.interval_ms)}
         return self
 
     def _known_options(self, context, run):
         return {}
 
     def _prepare(self, context, run, order_token=""):
-        return SimpleNamespace()
+        options = {"hoodie.client.heartbeat.interval_in_ms": str(RULE.interval_ms)}
+        return SimpleNamespace(options=options)
 
     def _run_ours(self, context, preparation, application, arguments):
         assert arguments == (self.table,)

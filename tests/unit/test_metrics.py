@@ -31,7 +31,7 @@ from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission, admitted, lease, task_run
+from airflow_occ_provider.operators import admitted, lease, task_run
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
@@ -242,8 +242,10 @@ class Store(dict):
 def line(monkeypatch):
     """A line in memory in the place of the connection's."""
     nodes = MemoryNodes()
-    hook = SimpleNamespace(terms=lambda: Terms(60_000, 60_000), leases=lambda: Line(nodes))
-    for module in (admission, admitted, lease):
+    hook = SimpleNamespace(
+        lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Line(nodes)
+    )
+    for module in (admitted, lease):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
     return Line(nodes)
 

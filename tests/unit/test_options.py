@@ -4,7 +4,8 @@ import pytest
 
 from airflow_occ_provider.hudi import early_detection
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.options import contradictions, is_secret, writer_options
+from airflow_occ_provider.hudi.options import contradictions, writer_options
+from airflow_occ_provider.hudi.secrets import secrets_in, shown
 
 MODE = "hoodie.write.concurrency.mode"
 
@@ -77,11 +78,80 @@ def test_early_detection_follows_the_storage(wanted, scheme, paths, strategy):
     assert choice.reason
 
 
-def test_secret_keys():
-    assert is_secret("fs.s3a.secret.key")
-    assert is_secret("hoodie.datasource.hive_sync.password")
-    assert is_secret("fs.s3a.access.key")
-    assert not is_secret("hoodie.write.lock.zookeeper.lock_key")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.bucket.lake.secret.key",
+        "fs.s3a.access.key",
+        "fs.s3a.session.token",
+        "fs.azure.account.key.lake.dfs.core.windows.net",
+        "fs.azure.account.oauth2.client.secret.lake.dfs.core.windows.net",
+        "fs.azure.sas.trips.lake.blob.core.windows.net",
+        "fs.azure.sas.fixed.token.lake.dfs.core.windows.net",
+        "fs.gs.auth.service.account.private.key",
+        "hoodie.datasource.hive_sync.password",
+        "hoodie.meta.sync.datahub.emitter.token",
+        "hoodie.metrics.datadog.api.key",
+        "hoodie.write.commit.callback.http.custom.headers",
+        "javax.jdo.option.ConnectionPassword",
+        "sasl.jaas.config",
+        "spark.ssl.keyPassword",
+    ],
+)
+def test_the_values_of_secret_keys_are_hidden(key):
+    assert secrets_in(key, "do-not-show") == ("do-not-show",)
+    assert shown({key: "do-not-show"}) == {key: "***"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("_airflow_order_token", "20261122.4001"),
+        ("_airflow_latest_instant", "20261122091720286"),
+        ("dfs.block.access.token.enable", "false"),
+        ("fs.azure.account.auth.type", "OAuth"),
+        ("fs.azure.account.keyprovider.lake.dfs.core.windows.net", "org.example.ShellKeyProvider"),
+        ("fs.azure.sas.token.provider.type", "org.example.SasProvider"),
+        ("fs.s3a.aws.credentials.provider", "org.example.CredentialsProvider"),
+        ("hadoop.security.credential.provider.path", "jceks://hdfs/lake.jceks"),
+        ("hoodie.datasource.hive_sync.jdbcurl", "jdbc:hive2://hive:10000/;ssl=true"),
+        ("hoodie.datasource.write.recordkey.field", "token"),
+        ("hoodie.metrics.datadog.api.key.supplier", "org.example.Keys"),
+        ("hoodie.write.lock.dynamodb.partition_key", "trips"),
+        ("hoodie.write.lock.zookeeper.lock_key", "trips"),
+        ("hoodie.write.lock.zookeeper.url", "zk1:2181,zk2:2181"),
+        ("fs.s3a.secret.key", ""),
+    ],
+)
+def test_what_is_no_secret_is_shown(key, value):
+    assert secrets_in(key, value) == ()
+    assert shown({key: value}) == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "seen"),
+    [
+        (
+            "hoodie.datasource.hive_sync.jdbcurl",
+            "jdbc:hive2://hive:10000/;user=etl;password=s3cr3t;ssl=true",
+            "jdbc:hive2://hive:10000/;user=etl;password=***;ssl=true",
+        ),
+        (
+            "hoodie.streamer.schemaprovider.registry.url",
+            "https://etl:s3cr3t@registry:8081/subjects",
+            "https://etl:***@registry:8081/subjects",
+        ),
+        (
+            "spark.driver.extraJavaOptions",
+            "-Xmx2g -Djavax.net.ssl.trustStorePassword=s3cr3t -Dx=y",
+            "-Xmx2g -Djavax.net.ssl.trustStorePassword=*** -Dx=y",
+        ),
+    ],
+)
+def test_of_a_url_and_of_jvm_options_only_the_password_is_hidden(key, value, seen):
+    assert secrets_in(key, value) == ("s3cr3t",)
+    assert shown({key: value}) == {key: seen}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""Which options hold a secret, and where in the value the secret is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+
+HIDDEN = "***"
+_NAMES = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|jaas(?:[._]config)?|auth[._]?params"
+    r"|(?:access|account|api|client|encryption|keystore|private|secret|shared|signing)[._-]?key)"
+)
+# Ends with: dfs.block.access.token.enable and fs.s3a.aws.credentials.provider hold no secret.
+_KEY = re.compile(
+    rf"{_NAMES}$|encryption\.key\.list$|\.basic\.auth\.user\.info$|\.custom\.headers$"
+    # Azure puts the account or the container behind the name.
+    rf"|^(?:spark\.hadoop\.)?fs\.azure\.(?:.*{_NAMES}\.|sas\.)(?!.*provider)",
+    re.IGNORECASE,
+)
+_IN_VALUE = re.compile(
+    rf"(?:{_NAMES}|\bsig)=(?P<named>[^\s;&?,]+)|://[^\s/@:]*:(?P<login>[^\s/@]+)@", re.IGNORECASE
+)
+
+
+def secrets_in(key: str, value: str) -> tuple[str, ...]:
+    """Return the parts of an option's value that must not be shown.
+
+    :param key: the option's name.
+    :param value: its value; in a URL or a JVM option only the password is secret.
+    """
+    if key.startswith(SIGNATURE_PREFIX) or not value:
+        return ()
+    if _KEY.search(key):
+        return (value,)
+    return tuple(found["named"] or found["login"] for found in _IN_VALUE.finditer(value))
+
+
+def shown(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options as they may be shown.
+
+    :param options: keys and values.
+    """
+    result = {}
+    for key, value in options.items():
+        for secret in sorted(secrets_in(key, value), key=len, reverse=True):
+            value = value.replace(secret, HIDDEN)  # noqa: PLW2901
+        result[key] = value
+    return result

@@ -1,0 +1,217 @@
+"""What an operator does before its ``execute``: parsed, copied, rendered and shown."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections import Counter
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import DAG, BaseHook, BaseOperator, Connection
+from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
+from airflow.sdk.log import _secrets_masker
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.site import Site, Source
+from airflow_occ_provider.operators import protected
+from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.task_run import TaskRun
+from tests.unit.test_record import Store
+
+JDBC = "hoodie.datasource.hive_sync.jdbcurl"
+URL = "jdbc:hive2://hive:10000/;user=etl;password=do-not-show-me"
+WRITE = {"task_id": "t", "application": "a.py", "table": "/t"}
+NO_JOB = {"task_id": "t", "table": "/t"}
+
+
+@pytest.fixture
+def dag():
+    with DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        yield dag
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often each connection was asked for."""
+    asked = Counter()
+    known = {
+        "lock": {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"},
+        "spark_default": {"conn_type": "spark", "host": "local[1]"},
+    }
+
+    def get_connection(cls, conn_id):
+        asked[conn_id] += 1
+        return Connection(conn_id=conn_id, **known[conn_id])
+
+    monkeypatch.setattr(BaseHook, "get_connection", classmethod(get_connection))
+    return asked
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """What the site's own ``hudi-defaults.conf`` says."""
+    lines = []
+    monkeypatch.setattr(
+        protected, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
+    )
+    monkeypatch.setattr(_secrets_masker(), "patterns", set())
+    return lines
+
+
+def ti(**given):
+    names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "max_tries": 1}
+    return SimpleNamespace(**names, try_number=1, **given)
+
+
+def context_of(task):
+    return {"ti": ti(task=task), "task": task, "task_state_store": Store()}
+
+
+def of_another_task():
+    return BaseOperator(task_id="other").output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{{ var.json.hudi_options }}",
+        {"hoodie.index.type": "{{ params.index }}"},
+        of_another_task,
+        lambda: {"hoodie.index.type": of_another_task()},
+    ],
+)
+@pytest.mark.parametrize("kind", [HudiWriteOperator, HudiClusteringOperator])
+def test_options_that_are_only_known_at_run_time_do_not_break_the_dag(dag, kind, options):
+    given = WRITE if kind is HudiWriteOperator else NO_JOB
+    options = options() if callable(options) else options
+    assert kind(**given, conflict_resolution="bucket_index", hudi_options=options)
+
+
+@pytest.mark.parametrize("text", ['{"hoodie.index.type": "SIMPLE"}', "{'hoodie.index.type': 'SIMPLE'}"])
+def test_options_that_a_template_renders_to_text_are_read(dag, text):
+    task = HudiWriteOperator(**WRITE, hudi_options="{{ options }}")
+    task.render_template_fields({"options": text})
+    assert task.hudi_defaults["hoodie.index.type"] == "SIMPLE"
+
+
+@pytest.mark.parametrize("text", ["", "SIMPLE", "[1]"])
+def test_options_that_are_rendered_to_something_else_are_refused(dag, text):
+    task = HudiWriteOperator(**WRITE, hudi_options="{{ options }}")
+    with pytest.raises(ConfigurationError) as caught:
+        task.render_template_fields({"options": text})
+    assert caught.value.field == "hudi_options"
+
+
+def test_options_that_were_rendered_are_checked_as_given_ones(dag, asked, site, folder):
+    rule = {"hoodie.clustering.plan.strategy.partition.selected": "dt=1"}
+    options = "{{ options }}"
+    task = HudiClusteringOperator(
+        task_id="t", table=str(folder.parent), lock_conn_id="lock", hudi_options=options
+    )
+    context = {**context_of(task), "options": rule}
+    task.render_template_fields(context)
+    with pytest.raises(ConfigurationError) as caught:
+        task._prepare(context, TaskRun(context))
+    assert caught.value.remedy == "use scope"
+
+
+@pytest.mark.parametrize("kind", [HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator])
+def test_default_args_for_writers_do_not_reach_operators_without_a_job(dag, kind):
+    args = {"key_safe": True, "reads_table": True, "application_args": ["x"]}
+    dag.default_args.update(args)
+    for task in (kind(**NO_JOB), kind(task_id="u", table="/t", default_args=args)):
+        assert not task.key_safe
+        assert not task.reads_table
+        assert not task.application_args
+    with pytest.raises(ConfigurationError):
+        kind(**NO_JOB, key_safe=True)
+
+
+def test_an_operator_can_be_copied_and_pickled(dag):
+    task = HudiWriteOperator(**WRITE, hudi_options={JDBC: URL})
+    for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):  # noqa: S301
+        assert other.hudi_options == {JDBC: URL}
+        other.on_kill()
+        assert not task._killed.is_set()
+    assert dag.partial_subset("t").get_task("t").table == "/t"
+
+
+def test_rendering_asks_nobody(dag, monkeypatch):
+    """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
+    monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
+    monkeypatch.setattr(protected, "open_table", lambda *_: pytest.fail("opened the table"))
+    task = HudiWriteOperator(**WRITE, conflict_resolution="simple", hudi_options={"a": "{{ x }}"})
+    task.render_template_fields({"x": "b"})
+    assert task.hudi_defaults["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
+    assert task.hudi_defaults["a"] == "b"
+
+
+def mapped(dag, kind, x, **given):
+    """One mapped task, rendered as ``MappedOperator.render_template_fields`` does it."""
+    task = kind.partial(task_id="t", lock_conn_id="lock", **given).expand(table=["/t"])
+    unmapped = task.unmap({"table": "/t"})
+    unmapped._do_render_template_fields(
+        unmapped, unmapped.template_fields, {"x": x}, unmapped.get_template_env(), set()
+    )
+    return unmapped
+
+
+def test_a_mapped_task_shows_its_options_too(dag, site):
+    options = {"a": "{{ x }}", JDBC: URL}
+    task = mapped(dag, HudiWriteOperator, application="a.py", hudi_options=options, x="b")
+    shown = _serialize_rendered_fields(task)
+    assert shown["hudi_defaults"]["a"] == "b"
+    assert shown["hudi_defaults"][JDBC] == shown["hudi_options"][JDBC]
+    assert "do-not-show-me" not in json.dumps(shown)
+
+
+def test_a_mapped_clean_judges_heartbeats_by_its_own_options(dag, asked, site, folder):
+    client = "hoodie.client.heartbeat"
+    options = {f"{client}.interval_in_ms": "5000", f"{client}.tolerable.misses": "{{ x }}"}
+    task = mapped(dag, HudiCleanOperator, hudi_options=options, x=5)
+    task.table = str(folder.parent)
+    task.is_dry_run = True
+    task.execute(context_of(task))
+    assert task._rule == HeartbeatRule(5000, 5)
+
+
+def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder):
+    site += [("fs.s3a.secret.key", "secret-of-the-site"), ("site.only", "internal"), ("a", "theirs")]
+    task = HudiWriteOperator(
+        **{**WRITE, "table": str(folder.parent)},
+        lock_conn_id="lock",
+        hudi_options={JDBC: URL, "a": "ours"},
+        conf={"spark.hadoop.fs.s3a.secret.key": "secret-of-the-conf"},
+    )
+    context = context_of(task)
+    task.render_template_fields(context)
+    preparation = task._prepare(context, TaskRun(context), "20261122.4001")
+    assert preparation.options["fs.s3a.secret.key"] == "secret-of-the-site"
+    shown = _serialize_rendered_fields(task)
+    text = json.dumps(shown)
+    for hidden in ("do-not-show-me", "secret-of-the-site", "secret-of-the-conf"):
+        assert hidden not in text
+    assert "internal" not in text
+    assert shown["hudi_defaults"]["a"] == "ours"
+    assert shown["hudi_defaults"]["_airflow_order"] == "20261122.4001"
+    assert redact("instant 20261122.4001, secret-of-the-site") == "instant 20261122.4001, ***"
+
+
+def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
+    task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
+    context = context_of(task)
+    task.render_template_fields(context)
+    run = TaskRun(context)
+    for _ in range(3):
+        task._prepare(context, run)
+    assert task._lock_hook.terms()
+    task._get_hook()
+    assert asked == {"lock": 1, "spark_default": 3}
