@@ -30,7 +30,8 @@ from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import DriverLog, Outcome, Reading
+from airflow_occ_provider.jobs.outcome import Outcome, Reading
+from airflow_occ_provider.jobs.saved_log import SavedLog
 from airflow_occ_provider.storage.table import HudiTable
 
 DAG_ID = "two_writers"
@@ -160,7 +161,7 @@ def _tries(airflow: EmbeddedAirflow, run_id: str) -> list[Try]:
 
 
 def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
-    log = DriverLog()
+    log = SavedLog()
     for line in lines:
         log.feed(line)
     reason = next((line for line in reversed(lines) if line.startswith("Retry in ")), None)

@@ -23,8 +23,8 @@ from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature, new_identity
-from airflow_occ_provider.jobs.outcome import DriverLog
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.site import read_site
 from airflow_occ_provider.operators.driver import end_session

@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TextIO
 
-from airflow_occ_provider.jobs.log_lines import unwrap
-from airflow_occ_provider.jobs.outcome import DriverLog, Reading
+from airflow_occ_provider.jobs.outcome import Reading
+from airflow_occ_provider.jobs.saved_log import SavedLog
 
 
 def outcome(args: argparse.Namespace) -> None:
     """Print the outcome that a saved log tells."""
-    log = DriverLog()
+    log = SavedLog()
     try:
         with _open(args.log) as lines:
-            for line in filter(None, map(unwrap, lines)):
+            for line in lines:
                 log.feed(line)
     except OSError as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error.strerror}") from error

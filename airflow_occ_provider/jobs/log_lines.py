@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import NamedTuple
 
 # 26/11/21 09:25:42 INFO X: ..., 2026-11-21 09:25:42,123 [main] INFO ..., 09:25:42.123 INFO ...
 _LOG4J = re.compile(
@@ -15,21 +16,33 @@ _OTHER_RECORD = re.compile(
     r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)\s*\]?[\s:]\s*\S+"
     r'|\{"(?:ts|timestamp|@timestamp)"|Exception ignored in: |sys:\d+: '
 )
+_HUDI_LOGGER = re.compile(r"\b[\w.]*(?:Timeline\w*|Transaction\w+)\]?\s*[:-]\s*$")
+_MESSAGE = re.compile(r": | - \w+: ")
+_JSON_RECORD = re.compile(r'\{.*"(?:logger|logger_name|level)":')
 _DRIVER_LOGGER = "SparkSubmit"
 _TASK_FAILED = "Task failed with exception"
-_SETTLED = "Outcome: "
 # Airflow's own prefix, as its UI and its files show a line of the driver.
 _AIRFLOW_TEXT = re.compile(
     r"\[\d{4}-\d\d-\d\d[T ][^\]]+\]\s+(?:\{[^}]*\}\s+)?(?:INFO|WARNING|ERROR)\s+-\s?(?P<line>.*)"
 )
 
 
-def unwrap(raw: str) -> str | None:
-    """Return a line of the driver as the driver wrote it, from a log that somebody saved.
+class Line(NamedTuple):
+    """A line of a saved log, freed from what saved it.
 
-    Airflow keeps task logs as JSON objects with the line under ``event``, and shows them with a
-    prefix of time and level; other lines come back as they are. ``None`` for what other loggers
-    of Airflow wrote in between.
+    :param text: the line as it was written.
+    :param of_driver: whether the driver wrote it; ``None`` where the log does not keep that.
+    """
+
+    text: str
+    of_driver: bool | None = None
+
+
+def attributed(raw: str) -> Line:
+    """Return a line of a saved log, and whether the driver wrote it.
+
+    Airflow keeps task logs as JSON objects with the line under ``event`` and its logger, and shows
+    them with a prefix of time and level; other lines come back as they are.
 
     :param raw: one line of a saved log.
     """
@@ -38,19 +51,62 @@ def unwrap(raw: str) -> str | None:
         try:
             return _from_json(json.loads(line), line)
         except (ValueError, RecursionError):
-            return line
+            return Line(line)
     match = _AIRFLOW_TEXT.fullmatch(line)
-    return match["line"] if match else line
+    return Line(match["line"] if match else line)
 
 
-def _from_json(record: dict[str, object], line: str) -> str | None:
-    event, logger = record.get("event"), str(record.get("logger", _DRIVER_LOGGER))
+def unwrap(raw: str) -> str | None:
+    """Return a line of the driver as the driver wrote it; ``None`` for one of Airflow's other loggers.
+
+    :param raw: one line of a saved log.
+    """
+    line = attributed(raw)
+    return None if line.of_driver is False else line.text
+
+
+def _from_json(record: dict[str, object], line: str) -> Line:
+    event = record.get("event")
     if not isinstance(event, str):
-        return line
+        return Line(line)
+    if "logger" not in record:
+        return Line(event)
+    if _DRIVER_LOGGER in str(record["logger"]):
+        return Line(event, of_driver=True)
     if event.startswith(_TASK_FAILED):
         code = re.search(r"Error code is: -?\d+", json.dumps(record.get("error_detail", "")))
-        return f"{event}: {code[0]}" if code else event
-    return event if _DRIVER_LOGGER in logger or event.startswith(_SETTLED) else None
+        event = f"{event}: {code[0]}" if code else event
+    return Line(event, of_driver=False)
+
+
+def is_jvm_record(line: str) -> bool:
+    """Whether a logger of the JVM wrote the line, in a layout that begins with the time."""
+    return _LOG4J.match(line) is not None
+
+
+def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
+    """Whether the line is a record of a logger, not one in which another quotes it.
+
+    :param logger: its name, as layouts of records show it.
+    """
+    if _JSON_RECORD.match(line):
+        return logger.search(line) is not None
+    named = logger.search(line) if _LOG4J.match(line) else None
+    return named is not None and not _MESSAGE.search(line[: named.start()])
+
+
+def follows_record_start(line: str, position: int) -> bool:
+    """Whether a logger wrote what stands at a position, by the words before it or the JSON around it.
+
+    What a program has printed without a line's end may stand before the record.
+    """
+    head = line[:position]
+    return bool(
+        _LOG4J.search(head)
+        or _HUDI_LOGGER.search(head)
+        or _OTHER_RECORD.match(head.lstrip())
+        or _JSON_RECORD.match(line.lstrip())
+    )
 
 
 def is_log_record(line: str) -> bool:

@@ -7,10 +7,12 @@ import re
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
+from airflow_occ_provider.jobs.log_lines import is_logged_by
 from airflow_occ_provider.jobs.outcome import Outcome, Stop
 from airflow_occ_provider.storage.address import canonical_table
 
 # Hudi 0.15.0 to 1.2.0: HoodieActiveTimeline and ActiveTimelineV2, before any data is written.
+_LOGGER = re.compile(r"\b(?:HoodieActiveTimeline|ActiveTimelineV[12])\b")
 _BEGUN = re.compile(
     r"Create new file for toInstant \?(?P<table>(?:(?!/\.hoodie/)\S)+)"
     r"/\.hoodie/(?!metadata/)\S+\.inflight"
@@ -38,7 +40,7 @@ class OneTable:
     def feed(self, line: str) -> bool:
         """Take the next line; whether it is the one at which the driver must be ended."""
         begun = None if self._other else _BEGUN.search(line)
-        if begun and self._is_other(begun["table"]):
+        if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
             self._other = begun["table"]
             return True
         return False

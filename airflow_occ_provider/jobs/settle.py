@@ -10,11 +10,11 @@ from airflow_occ_provider import errors
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import (
     REMEDIES,
     UNCHECKED,
-    DriverLog,
     Outcome,
     Reading,
     Stop,

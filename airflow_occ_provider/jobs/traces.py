@@ -23,10 +23,14 @@ _FRAME = re.compile(r'File ".*", line \d+, in (?P<function>.+)')
 _FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
 _JVM_FRAME = re.compile(r"at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common)")
 _CONTINUES = re.compile(
-    r'at |File "|Caused by: |Suppressed: |Driver stacktrace:|JVM stacktrace:|: |[\^~]+$'
+    r'at |File "|Caused by: |Suppressed: |Driver stacktrace:|JVM stacktrace:|: |[\^~)]+$'
 )
+# spark-sql logs the exception of a statement, prints it, and ends, unless told to go on.
+_SQL_FAILED = re.compile(r"\bSparkSQLDriver\b.{0,20}Failed in \[")
+_SQL_WENT_ON = re.compile(r"Time taken: [\d.]+ seconds")
+_JVM_ERROR = re.compile(r"(?P<type>[\w$]+(?:\.[\w$]+)+(?:Exception|Error))(?:: (?P<message>.*))?")
 _MAX_LINES = 40
-_MAX_FRAMES = 6
+_MAX_FRAMES = 12
 
 
 @dataclass(slots=True)
@@ -80,14 +84,20 @@ class TraceReader:
         self._in_record = False
         self._linked = False
         self._message_open = False
+        self._in_sql = False
 
     def feed(self, line: str) -> None:
         """Take the next line of the log."""
         if is_log_record(line):
             self._message_open = False
             self._in_record = True
+            if _SQL_FAILED.search(line):
+                self._in_sql, self._in_frames = True, False
+                self.last = Trace(at_top_level=True)
             return
         text = line.strip()
+        if self._in_sql and self._feed_sql(text):
+            return
         if self._in_record and not self._in_frames and _ERROR_LINE.match(text):
             return  # that record's own stack trace
         self._in_record = False
@@ -97,6 +107,25 @@ class TraceReader:
             self._frame_or_error(line, text)
         elif text:
             self._after(line, text)
+
+    def _feed_sql(self, text: str) -> bool:
+        """Take a line after a failed SQL statement; false where it begins something else."""
+        trace = self.last
+        if trace is None or _START.fullmatch(text):
+            self._in_sql = False
+            return False
+        error = _JVM_ERROR.fullmatch(text)
+        if _SQL_WENT_ON.match(text):
+            trace.output_follows = True
+        elif not trace.causes and error:  # what stands before is the statement
+            self._add_jvm(trace, error, text)
+        elif trace.causes:
+            cause = _JVM_CAUSE.match(text)
+            if cause:
+                self._add_jvm(trace, cause, text)
+            else:
+                self._add_frame(trace, text)
+        return True
 
     def _begin(self) -> None:
         if not self._linked or self.last is None:
@@ -147,8 +176,7 @@ class TraceReader:
             self._add_jvm(trace, cause, text)
         elif _JVM_FRAME.match(text):
             self._message_open = False
-            if _FRAME_CALL.match(text) and len(trace.causes[-1].frames) < _MAX_FRAMES:
-                trace.causes[-1].frames.append(text)
+            self._add_frame(trace, text)
         elif not (self._message_open or _CONTINUES.match(text)):
             trace.output_follows = True
 
@@ -159,6 +187,11 @@ class TraceReader:
         if lost:
             trace.add(Cause(lost["type"], lost["message"] or "", jvm=True), text)
         self._message_open = True
+
+    @staticmethod
+    def _add_frame(trace: Trace, text: str) -> None:
+        if _FRAME_CALL.match(text) and len(trace.causes[-1].frames) < _MAX_FRAMES:
+            trace.causes[-1].frames.append(text)
 
     @staticmethod
     def _from_jvm(trace: Trace) -> bool:

@@ -18,8 +18,8 @@ import psutil
 
 from airflow_occ_provider.jobs import gate
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.driver_process import DriverProcess
-from airflow_occ_provider.jobs.outcome import DriverLog
 
 _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0

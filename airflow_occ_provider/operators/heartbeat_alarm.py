@@ -10,7 +10,8 @@ from typing import Any, Self
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.alarm import Alarm, Sight
-from airflow_occ_provider.jobs.outcome import DriverLog, Stop
+from airflow_occ_provider.jobs.driver_log import DriverLog
+from airflow_occ_provider.jobs.outcome import Stop
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 

@@ -16,7 +16,8 @@ from airflow_occ_provider.hudi.options import writer_options
 from airflow_occ_provider.hudi.secrets import secrets_in, shown
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
-from airflow_occ_provider.jobs.outcome import DriverLog, Reading
+from airflow_occ_provider.jobs.driver_log import DriverLog
+from airflow_occ_provider.jobs.outcome import Reading
 from airflow_occ_provider.jobs.site import Site, read_site
 from airflow_occ_provider.operators.admitted import AdmittedOperator
 from airflow_occ_provider.operators.choices import (

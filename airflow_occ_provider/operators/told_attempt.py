@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.jobs.commit import count_commits
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.driver_process import DriverProcess
-from airflow_occ_provider.jobs.outcome import DriverLog
 from airflow_occ_provider.jobs.record import Attempt, TaskRecord
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.jobs.survivor import dangling

@@ -11,9 +11,10 @@ from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.log_strangers import STRANGERS, Stranger
 from tests.writers import JOB, Writer, commit_lock_held, wait_for
 
-Scenario = Callable[[EmbeddedStack, Path], Writer]
+Scenario = Callable[[EmbeddedStack, Path], Writer | Stranger]
 """Runs attempts on tables below the folder, and returns the one whose log is wanted."""
 _INTERVAL_MS, _MISSES = 2000, 2
 _SINGLE = ("--option", "hoodie.write.concurrency.mode=single_writer")
@@ -116,6 +117,19 @@ def _rolled_back_inflight(stack: EmbeddedStack, folder: Path, neighbour: tuple[s
     return victim
 
 
+def _own_file_gone(stack: EmbeddedStack, folder: Path) -> Writer:
+    """A neighbour with default settings rolls a writer back that is in the middle of its files."""
+    Writer(stack, folder / "t").run()
+    streamed = ("--rows", "400000", "--gate-from", "150000", "--partition", "0")
+    bulk = ("--option", "hoodie.datasource.write.operation=bulk_insert")
+    victim, go = _held(stack, folder, "victim", *streamed, *bulk)
+    wait_for("the victim's markers", partial(_any_markers, folder / "t"), victim)
+    _neighbour(stack, folder / "t", "--partition", "other")
+    go.touch()
+    victim.wait()
+    return victim
+
+
 def _clustering_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
     """A clustering is planned for the files that the next writer wants to update."""
     plan = {
@@ -165,6 +179,8 @@ _DEFAULT_RELEASE: dict[str, Scenario] = {
     "commit_conflict_caught_then_other_error": partial(_commit_conflict, more=("--catch", "raise")),
     "killed": _killed,
     "rolled_back_and_in_conflict": _rolled_back_inflight,
+    "own_file_gone": _own_file_gone,
+    **STRANGERS,
 }
 
 

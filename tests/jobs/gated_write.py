@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
     parser.add_argument("--also", help="another table, written first")
     parser.add_argument("--gate")
+    parser.add_argument("--gate-from", type=int, default=0, help="the first row that waits at it")
     parser.add_argument("--log-level")
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--catch", choices=("ignore", "raise", "exit", "print"))
@@ -63,9 +64,10 @@ def main() -> None:
 
 def write(spark: SparkSession, args: argparse.Namespace) -> None:
     gate, writer, partition, count = args.gate, args.writer, args.partition, args.partitions
+    first = args.gate_from
 
     def row(number: int) -> tuple[str, str, str, int]:
-        if gate:
+        if gate and number >= first:
             pass_gate(gate, writer)
         return str(number), writer, partition or str(number % count), 1
 

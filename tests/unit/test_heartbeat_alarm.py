@@ -11,8 +11,9 @@ import pytest
 
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import DriverLog, Outcome, Stop
+from airflow_occ_provider.jobs.outcome import Outcome, Stop
 from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
@@ -26,6 +27,7 @@ TIMER = (
     'Exception in thread "Timer-0" org.apache.hudi.exception.HoodieHeartbeatException: '
     f"Unable to generate heartbeat for instant {T1}"
 )
+FRAME = "\tat org.apache.hudi.client.heartbeat.HoodieHeartbeatClient.updateHeartbeat(H.java:220)"
 CONFLICT = (
     "Conflict: first operation = ConcurrentOperation(actionState=INFLIGHT, actionType=commit, "
     f"instantTime={T1}), second operation = ConcurrentOperation(actionState=COMPLETED, instantTime={T0})"
@@ -172,6 +174,7 @@ def test_once_the_write_is_completed_there_is_nothing_to_look_after(folder, tabl
     add(folder, f"{T1}_{DONE}.commit", identity="me")
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(TIMER)
+    log.feed(FRAME)
     alarm = watching(table, log, QUICK)
     alarm.look()
     time.sleep(0.2)
@@ -180,7 +183,8 @@ def test_once_the_write_is_completed_there_is_nothing_to_look_after(folder, tabl
 
 
 @pytest.mark.parametrize(
-    ("lines", "ends"), [([TIMER], True), ([TIMER.replace(T1, T0)], False), ([], False)]
+    ("lines", "ends"),
+    [([TIMER, FRAME], True), ([TIMER.replace(T1, T0), FRAME], False), ([TIMER], False), ([], False)],
 )
 def test_a_dead_timer_of_the_write_ends_its_driver_and_nothing_else_does(
     folder, table, log, lines, ends
@@ -211,6 +215,7 @@ def test_a_storage_that_does_not_answer_is_told_once_and_proves_nothing(folder, 
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(TIMER)
+    log.feed(FRAME)
     table, stalled = HudiTable(str(folder.parent), timeout_s=0.1), threading.Event()
     monkeypatch.setattr(os, "listdir", lambda path: stalled.wait(PATIENCE_S) or [])
     alarm = watching(table, log, QUICK)

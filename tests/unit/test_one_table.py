@@ -9,8 +9,7 @@ from airflow_occ_provider.jobs.one_table import OneTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BEGUN = "26/11/21 10:18:15 INFO ActiveTimelineV2: Create new file for toInstant ?{}/.hoodie/{}.inflight"
-
-
+SENTENCE = BEGUN.partition(": ")[2]
 TOLD = [log for log in sorted(LOGS.rglob("*.log")) if "Create new file for toInstant" in log.read_text()]
 
 
@@ -46,6 +45,21 @@ def test_a_link_is_no_second_table(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "t")
     assert not OneTable(str(tmp_path / "link")).feed(BEGUN.format(tmp_path / "t", "20261121101815232"))
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        (BEGUN, True),
+        (f'{{"level":"INFO","msg":"{SENTENCE}","logger":"o.a.h.ActiveTimelineV2"}}', True),
+        (SENTENCE, False),
+        (f"the neighbour's log: {BEGUN}", False),
+        (f"26/11/21 10:18:15 INFO my.Copier: {BEGUN}", False),
+        (f"INFO:root:{BEGUN}", False),
+    ],
+)
+def test_only_what_hudis_own_logger_says_ends_a_driver(line, ends):
+    assert OneTable("/lake/a").feed(line.replace("{}", "/lake/b", 1).replace("{}", "2026")) == ends
 
 
 @pytest.mark.parametrize(

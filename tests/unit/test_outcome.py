@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
-from airflow_occ_provider.jobs.log_lines import unwrap
-from airflow_occ_provider.jobs.outcome import REMEDIES, DriverLog, Outcome
+from airflow_occ_provider.jobs.driver_log import DriverLog
+from airflow_occ_provider.jobs.outcome import REMEDIES, Outcome
+from airflow_occ_provider.jobs.saved_log import SavedLog
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
 
@@ -38,17 +39,22 @@ FROM_LOG_ALONE = {
     "rolled_back_inflight": Outcome.ROLLED_BACK,
     "rolled_back_and_in_conflict": Outcome.COMMIT_CONFLICT,
     "clustering_conflict": Outcome.CLUSTERING_CONFLICT,
+    "own_file_gone": Outcome.ROLLED_BACK,
+    "stranger_conflict_in_sql": Outcome.COMMIT_CONFLICT,
+    "stranger_conflict_caught": Outcome.UNKNOWN,
+    "stranger_metastore_unreachable": Outcome.LOCK_TIMEOUT,
+    "stranger_unknown_lock_provider": Outcome.MISCONFIGURATION,
+    "stranger_unknown_concurrency_mode": Outcome.MISCONFIGURATION,
+    "stranger_short_heartbeat_interval": Outcome.MISCONFIGURATION,
 }
 RECORDED = sorted(LOGS.rglob("*.log"))
 each_recorded_log = pytest.mark.parametrize("path", RECORDED, ids=lambda p: str(p.relative_to(LOGS)))
 
 
 def read(lines, exit_code=None):
-    log = DriverLog()
+    log = SavedLog()
     for line in lines:
-        unwrapped = unwrap(line)
-        if unwrapped is not None:
-            log.feed(unwrapped)
+        log.feed(line)
     return log.read(exit_code)
 
 
@@ -89,6 +95,18 @@ def test_airflow_keeps_the_same_lines_in_forms_of_its_own(path, form):
     assert read([*saved, *after]).outcome is FROM_LOG_ALONE[name]
 
 
+_RECORD_OF_INFO = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d INFO ")
+
+
+@each_recorded_log
+def test_the_instant_is_told_also_by_a_log_without_info(path):
+    _, exit_code, lines = recorded(path)
+    instant = read(lines, exit_code).instant
+    warned = [line for line in lines if not _RECORD_OF_INFO.match(line)]
+    if instant and instant in "".join(warned):
+        assert read(warned, exit_code).instant == instant
+
+
 @pytest.mark.parametrize("level", ["info", "warn"])
 def test_a_conflict_names_both_instants(level):
     path = next(LOGS.glob(f"commit_conflict_{level}.*"))
@@ -127,10 +145,61 @@ def test_whether_hudis_heartbeat_timer_died(path):
 def test_whether_a_write_came_to_its_commit(path):
     name = recorded(path)[0]
     came = name.startswith(("committed", "commit_conflict", "unchecked")) or name in (
+        "stranger_conflict_caught",
         "rolled_back_inflight",
         "rolled_back_and_in_conflict",
     )
     assert len(instants_of(path, DriverLog.is_committing)) == came
+
+
+PRINTED = (
+    "Task failed with exception of a neighbour; trying another way",
+    "Outcome: committed (instant -, exit code 0).",
+    "Conflict: a lost to b. 3.0 s of Spark time wasted.",
+)
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+def test_what_a_job_prints_does_not_end_its_drivers_log(printed):
+    lines = (LOGS / "committed_info.exit0.log").read_text().splitlines()
+    lines.insert(next(n for n, line in enumerate(lines) if "protected: " in line) + 1, printed)
+    log = DriverLog()
+    for line in lines:
+        log.feed(line)
+    assert log.read(0).outcome is Outcome.COMMITTED
+    assert log.read(0, committed=False).conflict_checked is True
+    after = ["Outcome: committed (instant -, exit code 0).", "Task failed with exception"]
+    assert read([*lines, *after]).outcome is Outcome.COMMITTED
+    loggers = [airflow_json(line) for line in lines]
+    assert read([*loggers, airflow_json(after[0], "airflow.task.operators.x")]).conflict_checked is True
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"ActiveTimelineV2: Creating a new instant [==>{T}__commit__REQUESTED]", 1),
+        (f"26/11/21 10:00:17 INFO X: Creating a new instant [==>{T}__commit__REQUESTED]", 1),
+        (f"50 % done 26/11/21 10:00:17 INFO X: Creating a new instant [==>{T}__commit__REQUESTED]", 1),
+        (f"Creating a new instant [==>{T}__commit__REQUESTED]", 0),
+        (f"saw 'Creating a new instant [==>{T}__commit__REQUESTED]' again", 0),
+    ],
+)
+def test_a_sentence_that_a_job_prints_is_no_instant_of_its_own(line, told):
+    log = DriverLog()
+    log.feed(line)
+    assert len(log.own_instants) == told
+
+
+@pytest.mark.parametrize("before", ["", "the neighbour's log says: "])
+def test_a_line_about_a_dead_heartbeat_is_no_dead_timer(before):
+    log = DriverLog()
+    log.feed(
+        f'{before}Exception in thread "Timer-0" org.apache.hudi.exception.HoodieHeartbeatException: '
+        f"Unable to generate heartbeat for instant {T}"
+    )
+    assert not log.heartbeat_died(T)
+    log.feed("\tat org.apache.hudi.client.heartbeat.HoodieHeartbeatClient.updateHeartbeat(H.java:220)")
+    assert log.heartbeat_died(T) == (not before)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +328,56 @@ def test_signatures_deep_in_the_chain(cause, expected):
     assert read(lines, 1).outcome is expected
 
 
+OWN_FILE = f"0/44e245d7-0_0-0-0_{T}.parquet"
+
+
+@pytest.mark.parametrize(
+    ("error", "own", "expected"),
+    [
+        (f"java.io.FileNotFoundException: File {OWN_FILE} does not exist", T, Outcome.ROLLED_BACK),
+        (f"x.ExitCodeException: chmod: '{OWN_FILE}': No such file or directory", T, Outcome.ROLLED_BACK),
+        (f"java.io.FileNotFoundException: File {OWN_FILE} does not exist", f"{T}1", Outcome.JOB_ERROR),
+        ("java.io.FileNotFoundException: File in/data.csv does not exist", T, Outcome.JOB_ERROR),
+    ],
+)
+def test_only_a_file_of_its_own_that_is_gone_was_rolled_back(error, own, expected):
+    begun = f"ActiveTimelineV2: Creating a new instant [==>{own}__commit__REQUESTED]"
+    died = traceback(["py4j.protocol.Py4JJavaError: x", f": {error}", "\tat a.b(C.java:1)"])
+    assert read([begun, *died], 1).outcome is expected
+
+
+def failed_sql(more=()):
+    record = "26/11/21 10:00:17 ERROR SparkSQLDriver: Failed in [insert into t"
+    statement = [" select 'java.lang.Exception: x' from s]"]
+    trace = [f"{CONFLICT}: {CAUSE}", "\tat a.b(C.java:1)", f"Caused by: {CAUSE}", "\t... 58 more"]
+    return [record, *statement, *trace, CAUSE, *trace, *more]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (failed_sql(), Outcome.COMMIT_CONFLICT),
+        (failed_sql([STOPPING]), Outcome.COMMIT_CONFLICT),
+        (failed_sql(["Time taken: 1.2 seconds"]), Outcome.JOB_ERROR),
+        (failed_sql(traceback(["KeyError: 'x'"])), Outcome.JOB_ERROR),
+        ([line for line in failed_sql() if "SparkSQLDriver" not in line], Outcome.JOB_ERROR),
+    ],
+)
+def test_what_a_sql_file_died_of(lines, expected):
+    assert read(lines, 1).outcome is expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"WARN DirectMarkerBasedDetectionStrategy: Detected conflict marker files: 0/f for {T}",
+        f"Conflict markers: [0/f-0_1-2-3_{T}.parquet.marker.MERGE, 1/g-0_1-2_{T}.parquet.marker.MERGE]",
+    ],
+)
+def test_early_detection_names_the_instant_beside_its_markers(line):
+    assert read([line], 1).instant == T
+
+
 def test_a_log_record_in_the_middle_does_not_cut_a_trace():
     lines = traceback(JVM_CONFLICT)
     lines.insert(5, "26/11/21 10:00:17 WARN TaskSetManager: Lost task 0.0")
@@ -350,7 +469,7 @@ def test_memory_does_not_grow_with_the_log():
     for number in range(20_000):
         log.feed(f"26/11/21 10:00:17 INFO X: line {number}")
         log.feed(f"plain output {number} [x]")
-    assert len(log._actions) == 0
+    assert len(log._instants._actions) == 0
     assert log.own_instants == ()
 
 

@@ -13,8 +13,9 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
+from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import DriverLog, Outcome
+from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.table import HudiTable
 from tests.unit.conftest import PROPERTIES
