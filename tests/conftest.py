@@ -1,12 +1,41 @@
+"""Shared by all tests: a home for Airflow, the embedded services, markers for folders and tiers."""
+
 from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
+
+import pytest
 
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow_occ_tests_")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 pytest_plugins = ["airflow_occ_provider.embedded.pytest_plugin"]
+
+_QUICK = ("unit", "contract")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark each test with its folder and its tier: ``quick`` (`make test`) or ``rest``.
+
+    A test of a slower folder joins the quick tier with ``@pytest.mark.quick``.
+    """
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        item.add_marker(folder)
+        if folder != "unit" and _names_metastore(item):
+            item.add_marker("metastore")
+        if not item.get_closest_marker("quick"):
+            quick = folder in _QUICK and not item.get_closest_marker("metastore")
+            item.add_marker("quick" if quick else "rest")
+
+
+def _names_metastore(item):
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    fixtures = {"metastore", "embedded_metastore"}.intersection(item.fixturenames)
+    return bool(fixtures) or any(isinstance(one, str) and one == "metastore" for one in parameters)
 
 
 def pytest_unconfigure(config):

@@ -22,8 +22,8 @@ SHARED = (Scope.of(A, None, Mode.SHARED),)
 WHOLE = (Scope.of(A, None),)
 _ids = itertools.count()
 
-STORES = ("memory", pytest.param("zookeeper", marks=pytest.mark.real))
-METASTORE = pytest.param("metastore", marks=pytest.mark.real)
+STORES = ("memory", "zookeeper")
+METASTORE = "metastore"
 # A metastore removes the dead itself, by its own clock alone: tests.real.test_lease_metastore.
 where_waiters_remove_the_dead = pytest.mark.parametrize("backend", STORES, indirect=True)
 

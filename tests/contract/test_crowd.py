@@ -22,7 +22,6 @@ def test_no_promise_is_broken_in_memory():
     assert min(counts[what] for what in SEEN) >= 10, counts
 
 
-@pytest.mark.real
 def test_no_promise_is_broken_on_a_metastore(embedded_metastore):
     database, access = f"crowd_{uuid.uuid4().hex}", Access(embedded_metastore.uris)
     counts = run(

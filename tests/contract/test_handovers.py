@@ -13,7 +13,6 @@ CASES = 30
 CASES_TO_FIND_A_MUTANT = 600
 
 
-@pytest.mark.real
 def test_nobody_is_granted_what_is_handed_over_and_the_dead_are_removed_in_time(embedded_zookeeper):
     counts, broken = hand_over(embedded_zookeeper.hosts, range(CASES), seed=7)
     assert broken == []

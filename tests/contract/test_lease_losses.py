@@ -202,7 +202,6 @@ OF_LOCKS = {
 LOST = [
     pytest.param(
         *(store, name, operation, carried_out),
-        marks=[pytest.mark.real] if store != "memory" else [],
         id=f"{store}-{name}-{operation}-{'after' if carried_out else 'before'}",
     )
     for store, methods in (("memory", OF_NODES), ("zookeeper", OF_NODES), ("metastore", OF_LOCKS))

@@ -23,7 +23,6 @@ def test_no_promise_is_broken():
         assert counts[what] > 20, what
 
 
-@pytest.mark.real
 def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
     with ExitStack() as stack:
         stores = []

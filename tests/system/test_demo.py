@@ -17,7 +17,7 @@ CONFLICT = re.compile(
 )
 
 
-@pytest.mark.parametrize("lock", ["zookeeper", "metastore"])
+@pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
 def test_one_loses_is_retried_and_both_land(lock):
     done = subprocess.run(
         [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS), "--lock", lock],

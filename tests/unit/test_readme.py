@@ -60,8 +60,8 @@ def test_every_command_exists(command):
         assert command == "pip install airflow-occ-provider"
 
 
-def test_ci_calls_the_test_command():
-    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
+def test_ci_runs_both_tiers_the_quick_one_first():
+    assert (ROOT / ".ci" / "run").read_text().endswith("\nmake test\nexec make test-rest\n")
 
 
 def test_every_field_of_the_form_is_explained():
