@@ -1,7 +1,7 @@
 """Pure: whether a failed attempt is run again, and when.
 
-A conflict is nobody's error: the job is right and the data are there, it only came second. So
-each cause that time can heal has a budget of its own, apart from the user's ``retries``.
+A conflict is no bug in the job: another writer committed first. So each cause that time can heal
+has a budget of its own, apart from the user's ``retries``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,17 @@ from airflow_occ_provider.errors import (
 )
 
 DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
-    {"conflict": 5, "lock": 3, "heartbeat": 2, "killed": 2, "storage": 2}
+    {
+        "conflict": 5,
+        "lock": 3,
+        "heartbeat": 2,
+        "killed": 2,
+        "storage": 2,
+        "airflow": 3,
+        "worker": 2,
+    }
 )
+"""Retries per cause. ``worker`` counts what no policy sees: a worker that died with its driver."""
 _CAUSES: tuple[tuple[type[OccError], str], ...] = (
     (WriteConflictError, "conflict"),
     (LockTimeoutError, "lock"),
@@ -38,6 +47,7 @@ _CAUSES: tuple[tuple[type[OccError], str], ...] = (
     (DriverKilledError, "killed"),
     (TableUnreadableError, "storage"),
     (StateStoreError, "storage"),
+    (OccError, "airflow"),
 )
 
 
@@ -62,7 +72,7 @@ class Verdict:
 class ConflictRetry:
     """The rules: budgets per cause, and full jitter between bounds.
 
-    :param budgets: retries allowed per cause: conflict, lock, heartbeat, killed, storage.
+    :param budgets: retries allowed per cause, see ``DEFAULT_BUDGETS``.
     :param base_delay: upper bound of the first wait; it doubles with every retry of that cause.
     :param max_delay: upper bound of every wait.
     """
@@ -72,7 +82,13 @@ class ConflictRetry:
     max_delay: timedelta = timedelta(minutes=5)
 
     def judge(
-        self, error: BaseException, spent: Mapping[str, int], own_retries: int, jitter: float
+        self,
+        error: BaseException,
+        spent: Mapping[str, int],
+        own_retries: int,
+        jitter: float,
+        *,
+        infrastructure: bool = False,
     ) -> Verdict:
         """Decide on one failed try.
 
@@ -80,23 +96,24 @@ class ConflictRetry:
         :param spent: retries already granted, per cause.
         :param own_retries: how often the user lets his job's own errors be retried.
         :param jitter: a random number from 0 to 1.
+        :param infrastructure: whether Airflow itself failed, not the job.
         """
-        if not isinstance(error, OccError):
-            return self._own_error(str(error), spent.get("job", 0), own_retries)
-        cause = next((name for kind, name in _CAUSES if isinstance(error, kind)), None)
-        if cause is None:
-            if not isinstance(error, JobError):
-                return Verdict(False, f"[running again does not help] {error.message}")
-            return self._own_error(error.message, spent.get("job", 0), own_retries)
+        message = error.message if isinstance(error, OccError) else str(error)
+        if infrastructure:
+            return self._of_cause("airflow", message, spent, jitter)
+        if isinstance(error, JobError) or not isinstance(error, OccError):
+            return self._own_error(message, spent.get("job", 0), own_retries)
+        if not error.retry:
+            return Verdict(False, f"[running again does not help] {message}")
+        cause = next(name for kind, name in _CAUSES if isinstance(error, kind))
+        return self._of_cause(cause, message, spent, jitter)
+
+    def _of_cause(self, cause: str, message: str, spent: Mapping[str, int], jitter: float) -> Verdict:
         used, budget = spent.get(cause, 0), self.budgets.get(cause, 0)
         if used >= budget:
-            return Verdict(False, f"[{cause}, all {budget} retries are spent] {error.message}")
-        return Verdict(
-            True,
-            f"[{cause}, retry {used + 1} of {budget}] {error.message}",
-            self._delay(used, jitter),
-            cause,
-        )
+            return Verdict(False, f"[{cause}, all {budget} retries are spent] {message}")
+        reason = f"[{cause}, retry {used + 1} of {budget}] {message}"
+        return Verdict(True, reason, self._delay(used, jitter), cause)
 
     def _own_error(self, message: str, used: int, own_retries: int) -> Verdict:
         if used >= own_retries:

@@ -36,7 +36,11 @@ from airflow_occ_provider.operators.preparation import (
     sign,
     strategy_option,
 )
-from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+from airflow_occ_provider.operators.retry_policy import (
+    DEFAULT_RETRIES,
+    DefaultRetries,
+    HudiConflictRetryPolicy,
+)
 from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -83,9 +87,11 @@ class ProtectedOperator(AdmittedOperator):
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
         hudi_options: Mapping[str, Any] | str | None = None,
+        retries: int | None = DEFAULT_RETRIES,
         **kwargs: Any,
     ) -> None:
-        super().__init__(table=table, **kwargs)
+        super().__init__(table=table, retries=None if retries is None else int(retries), **kwargs)
+        self.has_default_retries = isinstance(retries, DefaultRetries)
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = early_choice(early_conflict_detection)
         self.conflict_resolution = resolution_choice(conflict_resolution)

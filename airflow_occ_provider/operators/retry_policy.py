@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import RetryDecision, RetryPolicy, conf
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferralError
 
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
@@ -22,15 +23,32 @@ _LEAVE_FOLDED_GROUP = "::endgroup::"
 _SPENT_KEY = "hudi_retries"
 
 
-DEFAULT_RETRIES = sum(DEFAULT_BUDGETS.values())
+_AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
+
+
+class DefaultRetries(int):
+    """The ``retries`` of an operator for which the user set none.
+
+    It is false: only so ``partial()`` hands it on as it is (Airflow 3.3.2 turns any true value into
+    a plain ``int``), and a mapped task can tell it from an equal number that the user gave.
+    """
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+DEFAULT_RETRIES = DefaultRetries(sum(DEFAULT_BUDGETS.values()))
 """Retries of an operator whose user set none: room for every budget, and for nothing else."""
 
 
 class HudiConflictRetryPolicy(RetryPolicy):
     """Retry what a rival or the infrastructure did to a Hudi write; leave the job's own errors alone.
 
-    :param budgets: retries allowed per cause, ``conflict``, ``lock``, ``heartbeat``, ``killed``
-        and ``storage``; a cause that is left out keeps its default.
+    :param budgets: retries allowed per cause, ``conflict``, ``lock``, ``heartbeat``, ``killed``,
+        ``storage``, ``airflow`` (its API server or triggerer failed) and ``worker`` (it died together
+        with its driver); a cause that is left out keeps its default.
     :param base_delay: upper bound of the random wait before the first retry; it doubles after.
     :param max_delay: upper bound of every wait.
     """
@@ -75,6 +93,7 @@ class HudiConflictRetryPolicy(RetryPolicy):
             spent.counts,
             _own_retries(context, max_tries),
             0.0 if _is_queued(exception, context) else random.random(),  # noqa: S311 - jitter
+            infrastructure=_is_infrastructure(exception),
         )
         if verdict.cause:
             spent.add(verdict.cause)
@@ -112,13 +131,20 @@ def _is_queued(exception: BaseException, context: Context | None) -> bool:
     return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
 
 
+def _is_infrastructure(exception: BaseException) -> bool:
+    """Whether Airflow itself failed: its API server was away, or a trigger failed."""
+    if isinstance(exception, AirflowRuntimeError):
+        return exception.error.error in _AWAY
+    return isinstance(exception, TaskDeferralError)
+
+
 def _own_retries(context: Context | None, max_tries: int) -> int:
     """Return how often the user lets the job's own errors be retried."""
     task = context["task"] if context else None
     given = getattr(task, "job_retries", None)
     if given is not None:
         return int(given)
-    retries = getattr(task, "retries", None)
-    if retries == DEFAULT_RETRIES:
+    if getattr(task, "has_default_retries", False):
         return conf.getint("core", "default_task_retries", fallback=0)
+    retries = getattr(task, "retries", None)
     return max_tries if retries is None else int(retries)

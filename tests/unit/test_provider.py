@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import airflow
 import jsonschema
@@ -9,9 +10,12 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import DAG, Asset
+from airflow.sdk.definitions.retry_policy import RetryAction
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferralError
+from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, JobError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
@@ -24,6 +28,7 @@ from airflow_occ_provider.provider_info import get_provider_info
 
 PROVIDERS = "org.apache.hudi.client.transaction.lock"
 CLOSED_PORT = "127.0.0.1:1"
+GIVEN = int(DEFAULT_RETRIES)
 
 
 def connection(monkeypatch, conn_type="hudi_zookeeper_lock", host="zk1:2181,zk2:2181/chroot", **extra):
@@ -265,10 +270,54 @@ def test_the_users_retries_win():
     assert make(default_args={"retries": 2})[1].retries == 2
 
 
+def own_retries(task):
+    """For how long the policy goes on retrying the job's own error."""
+    store, error = {}, JobError("x", outcome="job_error")
+    context = {"task": task, "task_state_store": SimpleNamespace(get=store.get, set=store.__setitem__)}
+    granted = 0
+    while task.retry_policy.evaluate(error, 1, 99, context).action is not RetryAction.FAIL:
+        granted += 1
+    return granted
+
+
+def test_given_retries_that_equal_the_default_count_as_given():
+    assert own_retries(make()[1]) == 0
+    assert own_retries(make(retries=GIVEN)[1]) == DEFAULT_RETRIES
+    assert own_retries(make(default_args={"retries": GIVEN})[1]) == DEFAULT_RETRIES
+    assert own_retries(make(retries=GIVEN, job_retries=1)[1]) == 1
+
+
+def test_given_retries_of_a_mapped_task_count_as_given():
+    def mapped(**given):
+        with DAG("d", schedule=None):
+            some = HudiWriteOperator.partial(task_id="m", application="job.py", **given)
+            mapped = some.expand(table=["/a", "/b"])
+        return mapped.unmap({"table": "/a"})
+
+    assert own_retries(mapped()) == 0
+    assert mapped().retries == DEFAULT_RETRIES
+    assert own_retries(mapped(retries=GIVEN)) == DEFAULT_RETRIES
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (TaskDeferralError("Trigger failure"), RetryAction.RETRY),
+        (AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR)), RetryAction.RETRY),
+        (AirflowRuntimeError(ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)), RetryAction.DEFAULT),
+        (ValueError("x"), RetryAction.DEFAULT),
+    ],
+)
+def test_a_failure_of_airflow_itself_is_retried(error, action):
+    assert HudiConflictRetryPolicy().evaluate(error, 1, 9).action is action
+
+
 def test_the_dag_survives_serialization():
     dag, _ = make(outlets=[Asset("trips")], hudi_options={"hoodie.a": 1})
     again = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert again.task_dict["t"].task_type == "HudiWriteOperator"
+    assert again.task_dict["t"].retries == DEFAULT_RETRIES
+    assert type(again.task_dict["t"].retries) is int
 
 
 def test_unknown_budgets_are_refused():

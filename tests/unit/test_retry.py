@@ -45,6 +45,30 @@ def test_what_a_retry_cannot_heal_fails_at_once(error):
     assert judge(error, own_retries=9).retry is False
 
 
+def made(kind):
+    """An error of a class, however it wants to be made."""
+    own = {errors.ConfigurationError: {"field": "x"}, errors.DataLossError: {"instant": "1"}}
+    attempt = {"outcome": "x"} if issubclass(kind, errors.AttemptError) else {}
+    return kind(message="x", remedy="y", **own.get(kind, attempt))
+
+
+def every(kind):
+    return [kind, *(one for sub in kind.__subclasses__() for one in every(sub))]
+
+
+@pytest.mark.parametrize("kind", [one for one in every(errors.OccError) if one is not errors.JobError])
+def test_every_error_is_retried_as_it_says_itself(kind):
+    assert judge(made(kind), own_retries=9).retry is kind.retry
+
+
+def test_a_failure_of_airflow_itself_has_a_budget():
+    away = ValueError("the API server is away")
+    verdict = RULES.judge(away, {}, 0, 1.0, infrastructure=True)
+    assert (verdict.retry, verdict.cause) == (True, "airflow")
+    spent = {"airflow": DEFAULT_BUDGETS["airflow"]}
+    assert RULES.judge(away, spent, 9, 1.0, infrastructure=True).retry is False
+
+
 def test_the_jobs_own_error_follows_the_users_own_retries():
     error = errors.JobError("x", outcome="job_error")
     assert judge(error, own_retries=0).retry is False
