@@ -10,6 +10,7 @@
     ├── AdmissionTimeoutError     retry no,  committed no       waited for a lease for too long
     ├── StateStoreError           retry yes, committed unknown  Airflow did not take the task's record
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
+    ├── WorkerLostError           retry no,  committed no       the worker died with its driver too often
     ├── WriterAliveError          retry no,  committed no       a writer that should be cleaned lives
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
     │   ├── NotHudiTableError         retry no    the path holds no Hudi table
@@ -98,6 +99,10 @@ class FenceError(OccError):
 
     retry = True
     committed = None
+
+
+class WorkerLostError(OccError):
+    """The worker died together with its driver once more than is retried; nothing was committed."""
 
 
 class WriterAliveError(OccError):

@@ -16,6 +16,7 @@ INSTANTS_KEY = "hudi_instants"
 """XCom of a writing task: the requested times of what its driver writes, as soon as it has told them."""
 _FORMAT = 1
 _ATTEMPTS_KEPT = 40
+_SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Attempt:
     log_read: bool = False
     outcome: str = ""
     settled: bool = False
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether its driver was started, and its own try did not live to say how it ended."""
+        return bool(self.driver) and not (self.outcome or self.end.startswith(_SEEN_BY_ITS_TRY))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -191,6 +197,16 @@ class TaskRecord:
     def unsettled(self) -> tuple[Attempt, ...]:
         """The attempts that may still reach the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
+
+    def unexplained(self, now: TryKey) -> tuple[int, ...]:
+        """Return the earlier tries that died without a word, since the user cleared the task last.
+
+        :param now: the try that asks.
+        """
+        since = (one for one in self.attempts if one.max_tries == now.max_tries)
+        return tuple(
+            one.try_number for one in since if one.is_unexplained and one.try_number < now.number
+        )
 
     @property
     def identities(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from airflow_occ_provider.jobs.record import digest
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.survivor import Wait
 from airflow_occ_provider.operators.admitted import Admitted
+from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.operators.lease_audit import (
@@ -127,6 +128,7 @@ class HudiWriteOperator(ProtectedOperator):
         with known_state(run):
             commit = self._settle_earlier(context, run)
         if commit is None:
+            self._refuse_deaths(run)
             with self._admitted(context, run, self._known_options(context, run)) as admitted:
                 commit = self._attempt(context, run, admitted)
         result = {
@@ -212,7 +214,7 @@ class HudiWriteOperator(ProtectedOperator):
         alarm, one_table = self._alarm(preparation, told), OneTable(self.table)
         follower = told.follower
         if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
-            follower = replace(follower, on_line=partial(self._end_at_second_table, one_table))
+            follower = replace(follower, on_line=partial(self._end_at_second_table, one_table, follower))
         self._forget_driver()
         admitted.refuse_if_lost()
         try:
@@ -232,7 +234,8 @@ class HudiWriteOperator(ProtectedOperator):
             audit_lease(commit, admitted)
         return commit
 
-    def _end_at_second_table(self, one_table: OneTable, line: str) -> None:
+    def _end_at_second_table(self, one_table: OneTable, follower: Follower, line: str) -> None:
+        follower.on_line(line)
         if one_table.feed(line):
             self._end_driver()
 

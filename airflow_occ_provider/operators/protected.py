@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.log import mask_secret
 
+from airflow_occ_provider.errors import WorkerLostError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.options import writer_options
@@ -42,6 +43,7 @@ from airflow_occ_provider.operators.retry_policy import (
     HudiConflictRetryPolicy,
 )
 from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -132,6 +134,23 @@ class ProtectedOperator(AdmittedOperator):
     def _warn_of_few_retries(self) -> None:
         if isinstance(self.retry_policy, HudiConflictRetryPolicy):
             self.retry_policy.warn_of_few(self.retries or 0, self.log)
+
+    def _refuse_deaths(self, run: TaskRun) -> None:
+        """Refuse one more driver where the worker has died with too many: no policy saw those tries.
+
+        :raises WorkerLostError: then.
+        """
+        policy = self.retry_policy
+        rules = policy.rules if isinstance(policy, HudiConflictRetryPolicy) else ConflictRetry()
+        budget = rules.budgets["worker"]
+        died = run.record.unexplained(run.now)
+        if len(died) > budget:
+            raise WorkerLostError(
+                f"the worker died together with its driver in tries {', '.join(map(str, died))}: the "
+                f"job is not run again ({budget} such retries are allowed)",
+                remedy="look what ended the worker (out of memory, an eviction, a lost node), give it "
+                "more memory than the driver takes, and clear the task",
+            )
 
     def _task_run(self, context: Context) -> TaskRun:
         if self._run is None:

@@ -107,6 +107,7 @@ class TableServiceOperator(ProtectedOperator):
         run = self._task_run(context)
         with known_state(run):
             self._end_earlier(run)
+        self._refuse_deaths(run)
         with self._admitted(context, run, self._known_options(context, run)) as admitted:
             facts = self._serve(context, run, admitted)
         run.succeed()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.jobs.commit import count_commits
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.driver_process import DriverProcess
@@ -16,9 +18,15 @@ from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.storage.snapshot import Snapshot
 
+_monotonic = time.monotonic
+_ASK_AGAIN_S = 30.0
+
 
 class ToldAttempt:
-    """An attempt that writes down who it is before it starts, and what it does at once.
+    """An attempt that records its driver before it starts, and each instant once it is requested.
+
+    A driver that cannot be recorded does not start. An instant that cannot be recorded ends no
+    driver: it is recorded later, at the latest when the driver has ended.
 
     :param run: the task run.
     :param table: base path of the table that it writes.
@@ -29,7 +37,8 @@ class ToldAttempt:
         self._run = run
         self._logger = logger
         self.log = DriverLog()
-        self.follower = Follower(self.log, self._started, self._requested)
+        self.follower = Follower(self.log, self._started, self._requested, self._read_line)
+        self._ask_again_at: float | None = None
         self._attempt = Attempt(
             try_number=run.now.number,
             max_tries=run.now.max_tries,
@@ -63,8 +72,24 @@ class ToldAttempt:
 
     def _requested(self, instant: str) -> None:
         self._logger.info("Hudi instant %s was requested by this driver.", instant)
-        self._keep(instants=(*self._attempt.instants, instant))
+        self._keep_or_warn(instants=(*self._attempt.instants, instant))
         self._run.tell_instants(self._attempt.instants)
+
+    def _read_line(self, _: str) -> None:
+        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
+            self._keep_or_warn()
+
+    def _keep_or_warn(self, **changes: Any) -> None:
+        try:
+            self._keep(**changes)
+            self._ask_again_at = None
+        except StateStoreError as error:
+            self._ask_again_at = _monotonic() + _ASK_AGAIN_S
+            self._logger.warning(
+                "Hudi instant %s is not recorded yet, the driver runs on: %s",
+                ", ".join(self._attempt.instants),
+                error.message,
+            )
 
     def _keep(self, **changes: Any) -> None:
         told = {"application_id": self.log.application_id, **changes}

@@ -166,6 +166,21 @@ def test_the_oldest_attempts_are_dropped_but_none_that_is_unsettled():
     assert kept == [3, *range(20, 60)]
 
 
+def test_tries_that_died_without_a_word_are_counted_since_the_last_clear():
+    died = replace(ATTEMPT, end="", outcome="", log_read=False)
+    tries = (
+        replace(died, try_number=1, max_tries=9),  # before the clear
+        replace(died, try_number=2),
+        replace(died, try_number=3, end="found ended", settled=True),
+        replace(died, try_number=4, end="ended by try 5"),
+        replace(died, try_number=5, end="signal 9"),  # seen by its own try
+        replace(died, try_number=6, outcome="killed"),
+        replace(died, try_number=7, driver=None),  # never started
+        replace(died, try_number=8),  # the try that asks
+    )
+    assert TaskRecord(attempts=tries).unexplained(TryKey(8, 14)) == (2, 3, 4)
+
+
 def test_the_digest_tells_work_apart():
     same = digest("a.py", ["1", 2], "/t")
     assert same == digest("a.py", ["1", "2"], "/t")

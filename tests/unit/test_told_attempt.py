@@ -1,0 +1,91 @@
+"""An attempt that is recorded as it goes, while Airflow's state store is away."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from airflow_occ_provider.errors import StateStoreError
+from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.operators import task_run, told_attempt
+from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from tests.unit.test_record import Instance, Store
+from tests.unit.test_table import T0, T1
+
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42)
+AWAY = 10**6
+
+
+class Telling(Instance):
+    """A task instance that tells others its instants."""
+
+    told = ()
+
+    def xcom_push(self, key, value):
+        self.told = value
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is moved."""
+    now = [0.0]
+    monkeypatch.setattr(told_attempt, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(task_run, "_PAUSE_S", 0)
+    return now
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def attempt(store, clock):
+    ti = Telling(1, 14)
+    attempt = ToldAttempt(TaskRun({"task_state_store": store, "ti": ti}), "/t", logging.getLogger("t"))
+    attempt.follower.on_start(DRIVER)
+    return attempt
+
+
+def kept(store):
+    (one,) = store["hudi_write"]["attempts"]
+    return one["instants"]
+
+
+def test_an_instant_that_cannot_be_recorded_is_recorded_later(attempt, store, clock, caplog):
+    store.refuses = AWAY
+    attempt.follower.on_instant(T0)
+    assert f"instant {T0} is not recorded yet" in caplog.text
+    assert kept(store) == []
+    store.refuses = 0
+    attempt.follower.on_line("any")
+    assert kept(store) == []
+    clock[0] += 60
+    attempt.follower.on_line("any")
+    assert kept(store) == [T0]
+    attempt.follower.on_instant(T1)
+    assert kept(store) == [T0, T1]
+
+
+def test_a_store_that_stays_away_is_not_asked_for_every_line(attempt, store, clock):
+    store.refuses = AWAY
+    attempt.follower.on_instant(T0)
+    asked = store.refuses
+    for _ in range(5):
+        attempt.follower.on_line("any")
+    assert store.refuses == asked
+    clock[0] += 60
+    attempt.follower.on_line("any")
+    assert store.refuses == asked - 3
+    store.refuses = 0
+    attempt.ended(0, log_read=True)
+    assert kept(store) == [T0]
+
+
+def test_a_driver_that_cannot_be_recorded_never_starts(store, clock):
+    run = TaskRun({"task_state_store": store, "ti": Telling(1, 14)})
+    store.refuses = AWAY
+    with pytest.raises(StateStoreError):
+        ToldAttempt(run, "/t", logging.getLogger("t")).follower.on_start(DRIVER)
