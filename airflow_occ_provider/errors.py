@@ -196,13 +196,15 @@ class RolledBackError(AttemptError):
 
 
 class DataLossError(AttemptError):
-    """The commit is in the table, but somebody deleted files of it.
+    """The commit is in the table, but files of it were deleted; no rollback is made without you.
 
     :param instant: requested time of the commit.
+    :param statement: the SQL that rolls the commit back.
     """
 
-    def __init__(self, message: str, *, instant: str, remedy: str) -> None:
+    def __init__(self, message: str, *, instant: str, remedy: str, statement: str = "") -> None:
         self.instant = instant
+        self.statement = statement
         super().__init__(message, outcome="rolled_back", remedy=remedy, committed=True)
 
 

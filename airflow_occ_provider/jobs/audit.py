@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+from airflow_occ_provider.hudi.procedure import procedure_call
 from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -26,26 +27,39 @@ class Loss:
     :param culprit: the rollback that names the commit or deleted its files, where one is found.
     :param missing: paths of its files that are gone without a reason, relative to the base path.
     :param files: how many files it had written.
+    :param statement: the SQL that rolls the commit back.
     """
 
     instant: str
     culprit: Instant | None
     missing: tuple[str, ...]
     files: int
+    statement: str = ""
 
     def error(self) -> DataLossError:
         """Return the error that it deserves: never a success."""
         return DataLossError(
             f"data loss: {self}",
             instant=self.instant,
-            remedy=f"{_OF_A_ROLLBACK if self.culprit else _OF_NOBODY}; then CALL rollback_to_instant "
-            f"for {self.instant}, and clear the task that wrote it",
+            remedy=f"{_OF_A_ROLLBACK if self.culprit else _OF_NOBODY}; then {run_again(self.statement)}",
+            statement=self.statement,
         )
 
     def __str__(self) -> str:
         gone = f"{len(self.missing)} of its {self.files} files are gone"
         by = f"rollback {self.culprit.time} ({self.culprit.state}) took it back" if self.culprit else ""
         return f"commit {self.instant} is in the table, but {'; '.join(filter(None, (gone, by)))}"
+
+
+def run_again(statement: str) -> str:
+    """Return how a commit that lost its files is replaced by a new one.
+
+    :param statement: the SQL that rolls it back.
+    """
+    return (
+        f"run {statement} in Spark SQL with the writers' lock, and clear the task that wrote it "
+        "(where there are younger commits, Hudi refuses that, or takes them back too: some releases do)"
+    )
 
 
 def audit(
@@ -98,27 +112,9 @@ def _losses(
     for (instant, metadata), gone in zip(commits, absent, strict=True):
         missing = unexplained(later, instant, gone) if gone else ()
         culprit = _taker(later, instant) or _deleter(later, missing)
-        losses.append(Loss(instant.time, culprit, missing, len(metadata.paths)))
+        statement = procedure_call("rollback_to_instant", later.properties, instant.time)
+        losses.append(Loss(instant.time, culprit, missing, len(metadata.paths), statement))
     return losses
-
-
-def built_upon(snapshot: Snapshot, time: str) -> Instant | None:
-    """Return a write, pending or done, that touches file groups of an older commit.
-
-    Where there is none, the commit can be rolled back without taking anybody else's rows along.
-
-    :param time: requested time of the commit.
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
-    commit = snapshot.timeline.find(time)
-    groups = _touched(snapshot, commit) if commit else frozenset()
-    others = (one for one in snapshot.timeline if one.is_write and one.time != time)
-    return next((one for one in others if one.time > time and groups & _touched(snapshot, one)), None)
-
-
-def _touched(snapshot: Snapshot, write: Instant) -> frozenset[FileGroup]:
-    told = snapshot.commit(write) if write.completed else snapshot.profile(write)
-    return told.file_groups | told.replaced if told else frozenset()
 
 
 def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,10 +1,8 @@
 """Has Hudi roll back the failed writes of one table: a PySpark job of our own.
 
-Run through ``write_job.py`` as ``clean_job.py TABLE [INSTANT ...]``. What it does is what Hudi's
-lazy cleaning does after any commit: pending writes whose heartbeats have expired are rolled back,
-those that were completed meanwhile are left alone. Then the instants are rolled back, completed
-or not: commits of our own that came through while a clean deleted their files. It imports the
-standard library and PySpark only.
+Run through ``write_job.py`` as ``clean_job.py TABLE``. What it does is what Hudi's lazy cleaning does
+after any commit: pending writes whose heartbeats have expired are rolled back, those that were
+completed meanwhile are left alone. It imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import sys
 
 
-def main(table, *instants):
-    """Clean a table with the protected writer's own options, and roll back some instants."""
+def main(table):
+    """Clean a table with the protected writer's own options."""
     from pyspark.sql import SparkSession
 
     context = SparkSession.builder.getOrCreate().sparkContext
@@ -24,8 +22,6 @@ def main(table, *instants):
     client = hudi.client.SparkRDDWriteClient(engine, builder.build())
     try:
         client.clean()
-        for instant in instants:
-            client.rollback(instant)
     finally:
         client.close()
 

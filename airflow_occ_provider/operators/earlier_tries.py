@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import remove_leftovers
-from airflow_occ_provider.jobs.audit import built_upon
+from airflow_occ_provider.jobs.audit import run_again
 from airflow_occ_provider.jobs.commit import Commit, earlier_commit
 from airflow_occ_provider.jobs.driver_process import ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
@@ -33,7 +33,7 @@ class EarlierTries:
     :param run: the task run.
     :param open_table: opens a table by its base path.
     :param rule: how the writers' heartbeats are judged.
-    :param clean: has Hudi roll back the failed writes of a table, and some instants.
+    :param clean: has Hudi roll back the failed writes of a table.
     :param log: the task's log.
     """
 
@@ -42,7 +42,7 @@ class EarlierTries:
         run: TaskRun,
         open_table: Callable[[str], HudiTable],
         rule: HeartbeatRule,
-        clean: Callable[[str, Sequence[str]], None],
+        clean: Callable[[str], None],
         log: Any,
     ) -> None:
         self._run = run
@@ -78,7 +78,7 @@ class EarlierTries:
         :param table: base path of the table.
         :param digest: of this try's work.
         :raises CommitStateUnknownError: if nobody can tell, or whether a commit is this try's work.
-        :raises DataLossError: if files of the commit are gone, and it was not our own fence.
+        :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         record = self._run.record
@@ -87,15 +87,15 @@ class EarlierTries:
         try:
             commit = self._find(table)
         except DataLossError as loss:
-            if not self._was_fenced(loss.instant) or built_upon(
-                self._open_table(table).snapshot(), loss.instant
-            ):
+            if not self._was_fenced(loss.instant):
                 raise
-            self._log.warning(
-                "%s. Our own fence did it, so it is rolled back and made anew.", loss.message
-            )
-            self._clean(table, (loss.instant,))
-            commit = self._find(table)
+            raise DataLossError(
+                f"{loss.message}. The lazy clean that fenced the driver of an earlier try did it, while "
+                "that driver committed",
+                instant=loss.instant,
+                remedy=run_again(loss.statement),
+                statement=loss.statement,
+            ) from loss
         if commit is None:
             return None
         own = (one for one in record.attempts if one.identity in record.identities)
@@ -175,7 +175,7 @@ class EarlierTries:
             attempt.driver,
             ", ".join(fence.instants),
         )
-        self._clean(attempt.table, ())
+        self._clean(attempt.table)
 
     def _retire(self, attempt: Attempt, table: HudiTable, ghosts: Sequence[str]) -> None:
         retired = retire_heartbeats(table, ghosts)

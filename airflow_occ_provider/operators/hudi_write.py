@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -151,7 +151,7 @@ class HudiWriteOperator(ProtectedOperator):
             run,
             self._open,
             rule,
-            lambda table, instants: self._clean(context, run, table, instants),
+            lambda table: self._clean(context, run, table),
             self.log,
         )
         tries.end_drivers()
@@ -191,13 +191,13 @@ class HudiWriteOperator(ProtectedOperator):
             method_name=self.execute_after_wait.__name__,
         )
 
-    def _clean(self, context: Context, run: TaskRun, table: str, instants: Sequence[str]) -> None:
-        """Have Hudi roll back a table's failed writes, and some instants."""
+    def _clean(self, context: Context, run: TaskRun, table: str) -> None:
+        """Have Hudi roll back a table's failed writes."""
         preparation = self._prepare(context, run)
         if table != self.table:  # of an earlier try: under that table's own lock
             lock = self._lock_hook.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
-        exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table, *instants))
+        exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table,))
         if exit_code:
             raise FenceError(
                 f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",

@@ -39,7 +39,6 @@ from airflow_occ_provider.operators.preparation import (
 )
 from airflow_occ_provider.operators.retry_policy import (
     DEFAULT_RETRIES,
-    DefaultRetries,
     HudiConflictRetryPolicy,
 )
 from airflow_occ_provider.operators.task_run import TaskRun
@@ -64,6 +63,7 @@ class ProtectedOperator(AdmittedOperator):
         must share; by default the one that Hudi infers from the index.
     :param hudi_options: further Hudi options for the job: a dictionary, or what is rendered to one.
         (templated)
+    :param retries: upper bound of all retries of the task, whatever their cause.
     """
 
     template_fields: Sequence[str] = (
@@ -93,7 +93,7 @@ class ProtectedOperator(AdmittedOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(table=table, retries=None if retries is None else int(retries), **kwargs)
-        self.has_default_retries = isinstance(retries, DefaultRetries)
+        self.has_default_retries = isinstance(retries, type(DEFAULT_RETRIES))
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = early_choice(early_conflict_detection)
         self.conflict_resolution = resolution_choice(conflict_resolution)

@@ -26,7 +26,7 @@ _SPENT_KEY = "hudi_retries"
 _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
-class DefaultRetries(int):
+class _DefaultRetries(int):
     """The ``retries`` of an operator for which the user set none.
 
     It is false: only so ``partial()`` hands it on as it is (Airflow 3.3.2 turns any true value into
@@ -39,7 +39,7 @@ class DefaultRetries(int):
         return False
 
 
-DEFAULT_RETRIES = DefaultRetries(sum(DEFAULT_BUDGETS.values()))
+DEFAULT_RETRIES = _DefaultRetries(sum(DEFAULT_BUDGETS.values()))
 """Retries of an operator whose user set none: room for every budget, and for nothing else."""
 
 

@@ -145,7 +145,7 @@ class TableServiceOperator(ProtectedOperator):
 
     def _end_earlier(self, run: TaskRun) -> None:
         """End the drivers that earlier tries left on this host; an end that was seen is settled."""
-        tries = EarlierTries(run, lambda _: self._table, HeartbeatRule(), lambda *_: None, self.log)
+        tries = EarlierTries(run, lambda _: self._table, HeartbeatRule(), lambda _: None, self.log)
         tries.end_drivers()
         for attempt in run.record.unsettled:
             if attempt.end:

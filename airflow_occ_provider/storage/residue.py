@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.hudi.procedure import procedure_call
 from airflow_occ_provider.hudi.residue import Kind, Residue, Traces
 from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
 from airflow_occ_provider.storage.table import HudiTable
@@ -113,19 +114,12 @@ def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_fi
     if snapshot.path.endswith(f"/{METADATA_TABLE}"):  # in no catalog, and the procedure takes a name
         call = f"hadoop fs -rm -r {snapshot.path}/{path}"
     else:
-        call = _delete_marker(snapshot, instant)
+        call = procedure_call("delete_marker", snapshot.properties, instant)
     if first_files:
         return f"only after its data files are removed, since nothing else names them: {call}"
     if snapshot.timeline.find(instant):
         return f"Hudi's archival removes it together with its instant; before: {call}"
     return call
-
-
-def _delete_marker(snapshot: Snapshot, instant: str) -> str:
-    properties = snapshot.properties
-    names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
-    table = ".".join(filter(None, names))
-    return f"CALL delete_marker(table => '{table}', instant_time => '{instant}')"
 
 
 def _in_metadata_table(one: Residue) -> Residue:

@@ -49,7 +49,7 @@ def inspect(stack, folder, reports):
         print(f"left after the clean, {len(names)} of {len(written)} tables: {what} ({names[0]}, ...)")
 
 
-def run_job(stack, table, job, *arguments):
+def run_job(stack, table, job, *arguments, conf=None):
     """Run one of the jobs that look after the tables, protected as any other writer."""
     writer = Writer(
         stack,
@@ -57,6 +57,7 @@ def run_job(stack, table, job, *arguments):
         application=JOBS / job,
         arguments=arguments,
         hudi_options=HEARTBEATS,
+        conf=conf or {},
         identity="first",
     )
     writer.run()

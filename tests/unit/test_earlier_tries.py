@@ -14,7 +14,6 @@ import pytest
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.audit import built_upon
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
@@ -23,7 +22,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
 from tests.unit.test_record import Instance, Store
-from tests.unit.test_table import T0, T1, T2, add, begin
+from tests.unit.test_table import T0, T1, add, begin
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 LOST = DriverProcess(ProcessTable("far", "b", "n"), 42)
@@ -45,11 +44,11 @@ class Tries:
     def _tries(self, clean):
         return EarlierTries(self.run, HudiTable, RULE, clean, logging.getLogger(__name__))
 
-    def clean(self, table, instants):
+    def clean(self, table):
         """Do to the hand-made timeline what Hudi's rollback does."""
-        self.cleaned.append((table, tuple(instants)))
+        self.cleaned.append(table)
         pending = [path.name[:17] for path in (self.folder / "timeline").glob("*.requested")]
-        for time in instants or [time for time in pending if "rollback" not in time]:
+        for time in [time for time in pending if "rollback" not in time]:
             for path in (self.folder / "timeline").glob(f"{time}*"):
                 path.unlink()
             roll_back(self.folder, time, f"{ROLLBACK}_{LATE}.rollback")
@@ -72,7 +71,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     """Also not one whose archive nobody can read."""
     table = unpack(GOLDEN / "version_6_archive.zip", tmp_path / "t")
     run = TaskRun({"ti": Instance(1, 14)})
-    tries = EarlierTries(run, HudiTable, RULE, lambda *_: None, logging.getLogger(__name__))
+    tries = EarlierTries(run, HudiTable, RULE, lambda _: None, logging.getLogger(__name__))
     assert tries.commit(str(table), "d") is None
     run.begin("d", "")
     with pytest.raises(CommitStateUnknownError):
@@ -90,30 +89,17 @@ def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(
         cleared.commit("other")
 
 
-@pytest.mark.parametrize(("end", "healed"), [("", True), ("exit code 1", False)])
-def test_only_what_our_own_fence_took_is_rolled_back_and_made_anew(folder, end, healed):
+@pytest.mark.parametrize(("end", "fenced"), [("", True), ("exit code 1", False)])
+def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_told(folder, end, fenced):
     tries = Tries(folder, instants=(T1,), driver=LOST, end=end)
     committed(folder, tries)
     roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
-    if not healed:
-        with pytest.raises(DataLossError):
-            tries.commit()
-        return
-    assert tries.commit() is None
-    assert tries.cleaned == [(tries.path, (T1,))]
-
-
-def test_and_not_where_others_have_written_on_it(folder):
-    tries = Tries(folder, instants=(T1,), driver=LOST)
-    committed(folder, tries)
-    roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
-    add(folder, f"{T2}_{LATE}.commit")
-    snapshot = HudiTable(tries.path).snapshot()
-    assert built_upon(snapshot, T1).time == T2
-    assert built_upon(snapshot, T2) is None
-    with pytest.raises(DataLossError):
+    with pytest.raises(DataLossError) as told:
         tries.commit()
     assert tries.cleaned == []
+    assert ("fenced the driver of an earlier try" in told.value.message) == fenced
+    statement = f"CALL rollback_to_instant(table => 't', instant_time => '{T1}')"
+    assert f"run {statement} in Spark SQL" in told.value.remedy
 
 
 def test_an_observed_end_retires_the_ghost_and_settles(folder):
@@ -139,7 +125,7 @@ def test_and_fenced_when_it_has_stopped_beating(folder):
     (folder / ".heartbeat" / T1).unlink()
     tries = Tries(folder, instants=(T1,), driver=LOST)
     assert tries.tries.settle() is None
-    assert tries.cleaned == [(tries.path, ())]
+    assert tries.cleaned == [tries.path]
     assert tries.run.record.unsettled == ()
 
 
@@ -148,7 +134,7 @@ def test_a_clean_that_does_nothing_is_no_fence(folder):
     (folder / ".heartbeat" / T1).unlink()
     tries = Tries(folder, instants=(T1,), driver=LOST)
     with pytest.raises(FenceError, match="lazy clean"):
-        tries._tries(lambda *_: None).settle()
+        tries._tries(lambda _: None).settle()
 
 
 def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):

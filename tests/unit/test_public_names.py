@@ -20,6 +20,7 @@ PUBLIC = {
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
         *("StateStoreError", "FenceError", "DanglingFilesError"),
         *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),
+        "WorkerLostError",
         *("DataLossError", "MetadataCorruptError", "StorageStalledError", "HistoryUnreadableError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
@@ -89,7 +90,7 @@ def test_the_operators_own_arguments():
     ]
     assert own_parameters(ProtectedOperator) == [
         *("table", "storage_conn_id", "early_conflict_detection"),
-        *("conflict_resolution", "hudi_options"),
+        *("conflict_resolution", "hudi_options", "retries"),
     ]
     assert own_parameters(HudiWriteOperator) == [
         *("require_commit", "survivor_timeout", "job_retries", "retries", "retry_policy"),

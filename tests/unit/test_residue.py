@@ -12,6 +12,7 @@ import pytest
 from airflow_occ_provider.errors import DataLossError, TableUnreadableError
 from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.procedure import procedure_call
 from airflow_occ_provider.jobs.audit import audit_table
 from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.storage.folder import TableFolder
@@ -287,3 +288,9 @@ def test_what_an_archived_clean_deleted_is_known_by_who_took_its_place(tmp_path)
     history.mkdir(exist_ok=True)
     (history / "1_2_0.parquet").touch()
     assert audit_table(table, table.snapshot()) == ()
+
+
+def test_a_statement_for_people_quotes_the_tables_name():
+    properties = {"hoodie.database.name": "d", "hoodie.table.name": "o'\\t"}
+    statement = procedure_call("delete_marker", properties, "1")
+    assert statement == r"CALL delete_marker(table => 'd.o\'\\t', instant_time => '1')"

@@ -12,7 +12,7 @@ from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.operators import admission, admitted
+from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
@@ -49,9 +49,11 @@ class Write(HudiWriteOperator):
 def queue(monkeypatch):
     """The queue's nodes, as every connection tells of them."""
     nodes = MemoryNodes()
-    hook = SimpleNamespace(leases=lambda: Line(nodes), terms=lambda: Terms(60_000, 600_000))
-    for module in (admission, admitted):
-        monkeypatch.setattr(module, "lock_hook", lambda _: hook)
+    terms = Terms(60_000, 600_000)
+    hook = SimpleNamespace(
+        lock_conn_id="lock", leases=lambda: Line(nodes), terms=lambda: terms, options=lambda _: {}
+    )
+    monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
     return nodes
 
 

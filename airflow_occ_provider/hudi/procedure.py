@@ -1,0 +1,18 @@
+"""Pure: the Spark SQL that calls one of Hudi's procedures, for people to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def procedure_call(procedure: str, properties: Mapping[str, str], instant: str) -> str:
+    """Return the statement that calls a procedure on a table and one of its instants.
+
+    :param procedure: name of the procedure.
+    :param properties: of the table, which name it as its catalog does.
+    :param instant: requested time of the instant.
+    """
+    names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
+    table = ".".join(filter(None, names))
+    quoted = table.replace("\\", "\\\\").replace("'", "\\'")
+    return f"CALL {procedure}(table => '{quoted}', instant_time => '{instant}')"
