@@ -14,6 +14,7 @@ from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.options import LOCK_PROVIDER, excludes_nobody
 from airflow_occ_provider.leases.keeper import Consequence, Keeper
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
@@ -140,9 +141,8 @@ class AdmittedOperator(SparkAttemptOperator):
         :raises LeaseRefusedError: if the run's own lease does not cover the scope.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
-        is_fenced = self._claim.is_fenced(options)
         if self.admission is AdmissionMode.OFF:
-            if not is_fenced:
+            if not self._claim.is_fenced(options):
                 raise ConfigurationError(
                     "admission",
                     "off, and a lock that excludes nobody outside its own process: nothing is left",
@@ -150,6 +150,32 @@ class AdmittedOperator(SparkAttemptOperator):
                 )
             yield Admitted()
             return
+        with self._queued(context, run, options, self._claim) as admitted:
+            yield admitted
+
+    @contextmanager
+    def _alone_where_nothing_locks(
+        self, context: Context, run: TaskRun, options: Mapping[str, str], table: str
+    ) -> Iterator[Admitted]:
+        """Hold a whole table for a clean if Hudi's lock excludes no other process; else run beside all.
+
+        :param options: the clean's Hudi options.
+        :param table: base path of the table.
+        :raises OccError: as ``_admitted`` does.
+        """
+        if not excludes_nobody(options.get(LOCK_PROVIDER, "")):
+            yield Admitted()
+            return
+        claim = Claim(canonical_table(table), None, key_safe=False, reads_table=False)
+        with self._queued(context, run, options, claim) as admitted:
+            yield admitted
+
+    @contextmanager
+    def _queued(
+        self, context: Context, run: TaskRun, options: Mapping[str, str], claim: Claim
+    ) -> Iterator[Admitted]:
+        """Hold the lease that a claim asks for, or defer until it is granted."""
+        is_fenced = claim.is_fenced(options)
         service = self._lock_hook.leases()
         try:
             owner = task_owner(context)
@@ -161,11 +187,11 @@ class AdmittedOperator(SparkAttemptOperator):
                 timeout=self.admission_timeout,
                 log=self.log,
             )
-            asked = self._claim.scope(options, run.record.escalation)
+            asked = claim.scope(options, run.record.escalation)
             line = service.line(asked.table)
             if is_fenced:
-                asked = inherited(asked, self._claim.declared(options), owner, line)
-            beside = () if is_under_lease(owner, line) else self._claim.beside(asked)
+                asked = inherited(asked, claim.declared(options), owner, line)
+            beside = () if is_under_lease(owner, line) else claim.beside(asked)
             ticket, status = admission.ask([asked, *beside])
             if not status.held:
                 self.defer(

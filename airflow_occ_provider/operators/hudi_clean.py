@@ -15,6 +15,7 @@ from airflow_occ_provider.jobs.attempt import remove_leftovers
 from airflow_occ_provider.jobs.cleaning import Cleaning, describe_writer, foresee, has_collided, verify
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import Settlement
+from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.choices import AdmissionMode, refuse_foreign
 from airflow_occ_provider.operators.driver import end_survivors
 from airflow_occ_provider.operators.protected import ProtectedOperator
@@ -37,10 +38,11 @@ class HudiCleanOperator(ProtectedOperator):
     """Have Hudi remove what dead writers left in a table: lazy rollback of failed writes, then a clean.
 
     It is a ``SparkSubmitOperator`` with a table and without a job of yours. Hudi decides who is
-    dead, by the heartbeats; a live writer is left alone. It runs beside all writers, in no line. The
-    table is read afterwards: what was rolled back, that no completed write has lost a file, and what
-    is left that no procedure of Hudi's removes, each with its proof and its remedy. Nothing of that
-    is deleted here.
+    dead, by the heartbeats; a live writer is left alone. It runs beside all writers, outside the queue.
+    Only where the lock connection names a lock of one process (``InProcessLockProvider``) it is queued,
+    and holds the table alone. The table is read afterwards: what was rolled back, that no completed
+    write has lost a file, and what is left that no procedure of Hudi's removes, each with its proof and
+    its remedy. Nothing of that is deleted here.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -54,6 +56,7 @@ class HudiCleanOperator(ProtectedOperator):
     :param wait: whether to wait for them, without a worker slot.
     :param wait_timeout: how long to wait. Then the task fails if a named writer still lives; else
         it cleans what is dead.
+    :param admission_timeout: how long to wait for the table where it has to be held alone.
     :param dry_run: whether only to tell what a clean would find now; no Spark is started.
     :param retries: upper bound of all retries of the task, whatever their cause.
     :param retry_policy: what is retried, how often and when.
@@ -106,6 +109,9 @@ class HudiCleanOperator(ProtectedOperator):
         chosen = list(self._named) or overdue
         return self._wait_or_clean(context, sight, chosen, since_ms)
 
+    def _execute(self, context: Context) -> dict[str, Any]:
+        return self._clean(context, self._task_run(context))
+
     def execute_after_wait(
         self,
         context: Context,
@@ -150,7 +156,7 @@ class HudiCleanOperator(ProtectedOperator):
                 f"after {self.wait_timeout} still beating: {', '.join(awaited)}; nothing was cleaned",
                 remedy="end that writer's driver, or name no instants: then what is dead is cleaned",
             )
-        return self._clean(context, self._task_run(context))
+        return self._execute(context)
 
     def _wait(
         self, chosen: Sequence[str], until: Sequence[Fate], since_ms: int, deadline_ms: int
@@ -172,12 +178,13 @@ class HudiCleanOperator(ProtectedOperator):
 
     def _clean(self, context: Context, run: TaskRun) -> dict[str, Any]:
         self._end_earlier_drivers(run)
-        before = self._look()
-        self._known_options(context, run)
-        for left in reversed(range(_TRIES)):
-            if self._has_run(context, run, last=not left):
-                break
-            time.sleep(_PAUSE_S)
+        options = self._known_options(context, run)
+        with self._alone_where_nothing_locks(context, run, options, self.table) as admitted:
+            before = self._look()
+            for left in reversed(range(_TRIES)):
+                if self._has_run(context, run, admitted, last=not left):
+                    break
+                time.sleep(_PAUSE_S)
         cleaning = verify(self._table, self._rule, before)
         self._tell(cleaning)
         if cleaning.losses:
@@ -185,13 +192,14 @@ class HudiCleanOperator(ProtectedOperator):
         run.succeed()
         return cleaning.to_json(dry_run=False)
 
-    def _has_run(self, context: Context, run: TaskRun, *, last: bool) -> bool:
+    def _has_run(self, context: Context, run: TaskRun, admitted: Admitted, *, last: bool) -> bool:
         """Run Hudi's clean; ``False`` where another one got in its way.
 
         :raises OccError: if it failed otherwise, or for the last time.
         """
         preparation = self._prepare(context, run)
         exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (self.table,))
+        admitted.refuse_if_lost()
         if not exit_code:
             return True
         if has_collided(reading.lines) and not last:

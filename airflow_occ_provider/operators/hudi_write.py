@@ -192,12 +192,14 @@ class HudiWriteOperator(ProtectedOperator):
         )
 
     def _clean(self, context: Context, run: TaskRun, table: str) -> None:
-        """Have Hudi roll back a table's failed writes."""
+        """Have Hudi roll back a table's failed writes, alone where Hudi's lock excludes nobody."""
         preparation = self._prepare(context, run)
         if table != self.table:  # of an earlier try: under that table's own lock
             lock = self._lock_hook.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
-        exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table,))
+        with self._alone_where_nothing_locks(context, run, preparation.options, table) as admitted:
+            exit_code, reading = self._run_ours(context, preparation, clean_job.__file__, (table,))
+            admitted.refuse_if_lost()
         if exit_code:
             raise FenceError(
                 f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",

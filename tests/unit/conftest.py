@@ -1,9 +1,15 @@
-"""A table made by hand, of timeline layout 2."""
+"""A table made by hand, of timeline layout 2, and a queue in memory."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from airflow_occ_provider.hooks.hudi_lock import Terms
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.storage.table import HudiTable
 
 PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
@@ -21,3 +27,15 @@ def folder(tmp_path):
 @pytest.fixture
 def table(folder):
     return HudiTable(str(folder.parent))
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """The queue's nodes, as every connection tells of them."""
+    nodes = MemoryNodes()
+    terms = Terms(60_000, 600_000)
+    hook = SimpleNamespace(
+        lock_conn_id="lock", leases=lambda: Line(nodes), terms=lambda: terms, options=lambda _: {}
+    )
+    monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
+    return nodes

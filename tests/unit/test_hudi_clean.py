@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from datetime import timedelta
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from airflow.cli.cli_parser import get_parser
@@ -22,12 +23,15 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
 from airflow_occ_provider.jobs.outcome import Outcome, Reading
+from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.task_run import TaskRun
 from tests.golden.table_archive import unpack
+from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import mark
-from tests.unit.test_record import Instance, Store
+from tests.unit.test_record import Store, Task
 from tests.unit.test_residue import GOLDEN, LONG_AGO_S, RULE, beat, clean, complete
 from tests.unit.test_table import T1, T2, begin
 
@@ -43,8 +47,13 @@ class Clean(HudiCleanOperator):
         self.folder, self.ends, self.runs = folder, list(ends), 0
         return self
 
+    known: Mapping[str, str] = MappingProxyType({})
+
     def _known_options(self, context, run):
-        return {}
+        return self.known
+
+    def on_run(self):
+        """What happens while a driver runs."""
 
     def _prepare(self, context, run, order_token=""):
         options = {"hoodie.client.heartbeat.interval_in_ms": str(RULE.interval_ms)}
@@ -53,6 +62,7 @@ class Clean(HudiCleanOperator):
     def _run_ours(self, context, preparation, application, arguments):
         assert arguments == (self.table,)
         self.runs += 1
+        self.on_run()
         if self.ends:
             return self.ends.pop(0)
         for instant in self._look().pending.values():
@@ -74,7 +84,7 @@ def task(folder, monkeypatch):
 
 @pytest.fixture
 def context():
-    return {"ti": Instance(1, 14), "task_state_store": Store()}
+    return {"ti": Task(1, 14), "task_state_store": Store()}
 
 
 def dead(folder, instant, seconds=LONG_AGO_S):
@@ -211,6 +221,25 @@ def test_a_completed_write_without_its_files_fails_the_task(tmp_path, context):
     task = Clean(task_id="t", table=str(table)).prepare(table / ".hoodie")
     with pytest.raises(DataLossError, match=r"1 of its 2 files are gone.*Remedy: find what removes"):
         task.execute(context)
+
+
+def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(folder, task, context, queue):
+    """Queued behind a living writer, and none is granted while it runs."""
+    dead(folder, T1)
+    line, one = Line(queue), task()
+    one.known = IN_PROCESS
+    whole = Scope.of(str(folder.parent), None)
+    theirs = line.request(Request("rival", Owner(("d", "r", "writer")), (whole,), 60_000))
+    with pytest.raises(TaskDeferred) as deferred:
+        one.execute(context)
+    assert one.runs == 0
+    line.release(theirs)
+    seen = []
+    one.on_run = lambda: seen.extend(one.request.scopes for one in line.line())
+    resumed = getattr(one, deferred.value.method_name)(context, {"status": "granted"})
+    assert resumed["rolled_back"] == [T1]
+    assert seen == [(whole,)]
+    assert not line.line()
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,12 @@ class Instance:
         self.try_number, self.max_tries = number, max_tries
 
 
+class Task(Instance):
+    """A task instance with a name."""
+
+    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
+
+
 @pytest.fixture
 def store():
     return Store()

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.errors import WorkerLostError
-from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.leases.line import Line
-from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.operators import admitted
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
-from tests.unit.test_record import Instance, Store
+from tests.unit.test_claim import IN_PROCESS
+from tests.unit.test_fence import LATE, ROLLBACK, roll_back
+from tests.unit.test_record import Store, Task
+from tests.unit.test_table import T1, begin
 
 HERE = DriverProcess(ProcessTable.here(), 2**22 + 1)  # no process has that id
+FAR = DriverProcess(ProcessTable("far", "b", "n"), 42)
 INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 
-class Task(Instance):
-    """A task instance."""
-
-    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
+def whole(folder):
+    return Scope.of(str(folder.parent), None)
 
 
 class Write(HudiWriteOperator):
@@ -33,6 +35,7 @@ class Write(HudiWriteOperator):
 
     options = INTERVAL
     ran = 0
+    cleaned: tuple[str, ...] = ()
 
     def _prepare(self, context, run, order_token=""):
         self.hudi_defaults = dict(self.options)
@@ -44,17 +47,13 @@ class Write(HudiWriteOperator):
     def _attempt(self, context, run, admitted):
         self.ran += 1
 
-
-@pytest.fixture
-def queue(monkeypatch):
-    """The queue's nodes, as every connection tells of them."""
-    nodes = MemoryNodes()
-    terms = Terms(60_000, 600_000)
-    hook = SimpleNamespace(
-        lock_conn_id="lock", leases=lambda: Line(nodes), terms=lambda: terms, options=lambda _: {}
-    )
-    monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
-    return nodes
+    def _run_ours(self, context, preparation, application, arguments):
+        """In the place of the lazy clean: what its rollback does to the files."""
+        self.cleaned += arguments
+        for path in Path(self.table, ".hoodie", "timeline").glob(f"{T1}*"):
+            path.unlink()
+        roll_back(Path(self.table, ".hoodie"), T1, f"{ROLLBACK}_{LATE}.rollback")
+        return 0, None
 
 
 @pytest.fixture
@@ -74,12 +73,12 @@ def start(folder, queue, store):
     return start
 
 
-def dies(context, table, **more):
+def dies(context, table, driver=HERE, **more):
     """Leave what a worker leaves that dies together with its driver."""
     run = TaskRun(context)
     run.begin("d", "")
     identity = run.record.identity
-    run.keep(Attempt(run.now.number, run.now.max_tries, identity, table, 0, HERE, **more))
+    run.keep(Attempt(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
 
 
 def test_a_third_death_of_worker_and_driver_is_refused(start, folder):
@@ -102,3 +101,22 @@ def test_the_budget_for_deaths_is_the_policys(start, folder):
     write, context = start(2, retry_policy=HudiConflictRetryPolicy(budgets={"worker": 0}))
     with pytest.raises(WorkerLostError):
         write.execute(context)
+
+
+@pytest.mark.parametrize("lock", [{}, IN_PROCESS], ids=["a real lock", "a lock of one process"])
+def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, folder, queue, lock):
+    begin(folder, T1)
+    (folder / ".heartbeat" / T1).unlink()
+    dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))
+    line = Line(queue)
+    theirs = line.request(Request("rival", Owner(("d", "r", "writer")), (whole(folder),), 60_000))
+    write, context = start(2)
+    write.options = {**INTERVAL, **lock}
+    with pytest.raises(TaskDeferred) as deferred:
+        write.execute(context)
+    assert write.cleaned == (() if lock else (str(folder.parent),))
+    line.release(theirs)
+    getattr(write, deferred.value.method_name)(context, {"status": "granted"})
+    assert write.cleaned == (str(folder.parent),)
+    assert write.ran == 1
+    assert not line.line()
