@@ -96,6 +96,10 @@ class Rule:
             return True
         return not plan.heartbeat.live and plan.idle_ms > self.plan_timeout_ms
 
+    def left_ms(self, plan: Plan) -> int:
+        """Return the milliseconds after which a plan counts as dead, if nothing shows its driver."""
+        return max(self.plan_timeout_ms - plan.idle_ms, plan.heartbeat.margin_ms or 0, 0)
+
     def step(self, plan: Plan) -> tuple[DeadPlan, str]:
         """Return what to do with a plan, and why."""
         if self.named is not None and plan.time not in self.named:

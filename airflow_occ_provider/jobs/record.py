@@ -137,6 +137,8 @@ class TaskRecord:
     :param place: where it stands in line.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
         for the whole table; ``None`` while none has lost.
+    :param rivals: requested times of the pending instants of others that it lost to; they are waited
+        for before the next attempt.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -149,6 +151,7 @@ class TaskRecord:
     waiting: Waiting | None = None
     place: Place | None = None
     escalation: tuple[str, ...] | None = None
+    rivals: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -166,6 +169,7 @@ class TaskRecord:
             "waiting": self.waiting.to_json() if self.waiting else None,
             "place": asdict(self.place) if self.place else None,
             "escalation": None if self.escalation is None else list(self.escalation),
+            "rivals": list(self.rivals),
         }
 
     @classmethod
@@ -187,6 +191,7 @@ class TaskRecord:
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
             place=Place(**place) if (place := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
+            rivals=tuple(kept.get("rivals", ())),
         )
 
     def wants_again(self, now: TryKey) -> bool:

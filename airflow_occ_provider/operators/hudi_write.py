@@ -36,6 +36,7 @@ from airflow_occ_provider.operators.lease_audit import (
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.rivals import pending_rivals
 from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
 from airflow_occ_provider.operators.told_attempt import ToldAttempt, tell_oddities
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
@@ -69,7 +70,7 @@ class HudiWriteOperator(ProtectedOperator):
         rival's commit in between would be lost. What follows is as for ``key_safe``.
     :param admission: ``"queue"`` to stand in line for the table before the job runs, without a worker
         slot, or ``"off"`` to run at once.
-    :param admission_timeout: how long to wait in line before the task fails.
+    :param admission_timeout: how long to wait in line, and for rivals outside it, before the task fails.
     :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
         default the credentials that the worker itself has. (templated)
     :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
@@ -129,7 +130,9 @@ class HudiWriteOperator(ProtectedOperator):
             commit = self._settle_earlier(context, run)
         if commit is None:
             self._refuse_deaths(run)
-            with self._admitted(context, run, self._known_options(context, run)) as admitted:
+            options = self._known_options(context, run)
+            with self._admitted(context, run, options) as admitted:
+                self._wait_for_rivals(run, HeartbeatRule.of(options))
                 commit = self._attempt(context, run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
@@ -229,7 +232,7 @@ class HudiWriteOperator(ProtectedOperator):
         settlement = self._settle(preparation, told, one_table.stop or alarm.stop)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
-        commit = self._judge(run, settlement, admitted)
+        commit = self._judge(run, settlement, admitted, HeartbeatRule.of(preparation.options))
         if commit:
             lock.refuse_unlocked(commit)
             audit_scope(commit, admitted, self.log)
@@ -251,13 +254,17 @@ class HudiWriteOperator(ProtectedOperator):
             on_margin=lambda seconds: metrics.own_heartbeat_margin(self._work, seconds),
         )
 
-    def _judge(self, run: TaskRun, settlement: Settlement, admitted: Admitted) -> Commit | None:
+    def _judge(
+        self, run: TaskRun, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule
+    ) -> Commit | None:
         """Return the attempt's commit, if there is one and nothing is wrong with it."""
         if settlement.outcome is Outcome.KILLED:
             admitted.refuse_if_lost()
         error = settlement.error()
         if isinstance(error, WriteConflictError):
-            run.escalate(planned_partitions(self._table, settlement.instant))
+            planned = planned_partitions(self._table, settlement.instant)
+            touched, own = planned or self._partitions or (), run.record.instants_in(self.table)
+            run.escalate(planned, pending_rivals(self._table, settlement, touched, own, rule))
         if error:
             raise error
         if self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:

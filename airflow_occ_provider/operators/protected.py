@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk.log import mask_secret
 
-from airflow_occ_provider.errors import WorkerLostError
+from airflow_occ_provider.errors import AdmissionTimeoutError, OccError, WorkerLostError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.fate import ENDED, Fate
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.options import writer_options
 from airflow_occ_provider.hudi.secrets import secrets_in, shown
 from airflow_occ_provider.hudi.strategy import Strategy
@@ -41,9 +43,11 @@ from airflow_occ_provider.operators.retry_policy import (
     DEFAULT_RETRIES,
     HudiConflictRetryPolicy,
 )
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.rivals import still_pending
+from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 
 if TYPE_CHECKING:
     import jinja2
@@ -134,6 +138,63 @@ class ProtectedOperator(AdmittedOperator):
     def _warn_of_few_retries(self) -> None:
         if isinstance(self.retry_policy, HudiConflictRetryPolicy):
             self.retry_policy.warn_of_few(self.retries or 0, self.log)
+
+    def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Go on after the wait for instants of others: the table decides.
+
+        :raises OccError: if the triggerer cannot watch the table.
+        """
+        if event["status"] == "error":
+            raise OccError(event["message"])
+        return self._execute(context)
+
+    def _wait_for_rivals(self, run: TaskRun, rule: HeartbeatRule) -> None:
+        """Defer while the rivals of a lost attempt are pending, which the queue could not keep away."""
+        if not run.record.rivals:
+            return
+        left = still_pending(self._table, run.record.rivals, rule)
+        if left:
+            self._wait_for(run, left, f"{', '.join(left)}, to which the last attempt lost", rule)
+        run.forget_rivals()
+
+    def _wait_for(
+        self,
+        run: TaskRun,
+        instants: Sequence[str],
+        reason: str,
+        rule: HeartbeatRule,
+        *,
+        until: Sequence[Fate] = ENDED,
+        until_ms: int = 0,
+    ) -> NoReturn:
+        """Defer until pending instants of others have come to a fate.
+
+        :param until_ms: epoch milliseconds at which the table is looked at again in any case.
+        :raises AdmissionTimeoutError: if that has taken longer than ``admission_timeout``.
+        """
+        waiting = run.wait(f"waiting for {reason}", tuple(instants), now_ms())
+        deadline_ms = waiting.since_ms + round(self.admission_timeout.total_seconds() * 1000)
+        if now_ms() >= deadline_ms:
+            run.stop_waiting()
+            raise AdmissionTimeoutError(
+                f"after {self.admission_timeout} still {waiting.reason}",
+                remedy="look with `airflow hudi writers` what keeps them; a clustering that no driver "
+                "runs is for HudiClusteringOperator(op='run'); or raise admission_timeout",
+            )
+        self.log.info("Without a worker slot: %s.", waiting.reason)
+        self.defer(
+            trigger=HudiHeartbeatTrigger(
+                table=self.table,
+                storage_conn_id=self.storage_conn_id,
+                instants=list(instants),
+                until=[fate.value for fate in until],
+                interval_ms=rule.interval_ms,
+                tolerable_misses=rule.tolerable_misses,
+                deadline_ms=min(deadline_ms, until_ms or deadline_ms),
+            ),
+            method_name=self.execute_after_rivals.__name__,
+        )
+        raise AssertionError("not reached")
 
     def _refuse_deaths(self, run: TaskRun) -> None:
         """Refuse one more driver where the worker has died with too many: no policy saw those tries.

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.table_service import (
     Choice,
@@ -33,8 +34,9 @@ from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.rivals import pending_rivals
 from airflow_occ_provider.operators.service_claim import ServiceClaim
-from airflow_occ_provider.operators.task_run import TaskRun, known_state
+from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
 from airflow_occ_provider.operators.told_attempt import ToldAttempt
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
 _FOREIGN = ("application", "application_args", "key_safe", "reads_table")
+_A_SECOND_MS = 1000
 _INSTANT = re.compile(r"\d{14,20}")
 _AROUND = re.compile(r"[\s\[\]()'\",]*")
 
@@ -56,7 +59,7 @@ class TableServiceOperator(ProtectedOperator):
     :param dead_plan: what becomes of a plan that nobody runs: ``"run"``, ``"roll_back"`` or
         ``"leave"``.
     :param plan_timeout: how long a plan stays in one state, without a live heartbeat, until nobody runs
-        it.
+        it. A task that has to run such a plan waits for that, without a worker slot.
     """
 
     service: ClassVar[Service]
@@ -92,6 +95,7 @@ class TableServiceOperator(ProtectedOperator):
         self.instants = instants
         self.dead_plan = dead_plan_choice(dead_plan)
         self.plan_timeout = plan_timeout
+        self._beats = HeartbeatRule()
         if instants is not None and self.op is not ServiceOp.RUN:
             raise ConfigurationError(
                 "instants", f"op={str(self.op)!r} makes a plan of its own", remedy="use op='run'"
@@ -108,7 +112,10 @@ class TableServiceOperator(ProtectedOperator):
         with known_state(run):
             self._end_earlier(run)
         self._refuse_deaths(run)
-        with self._admitted(context, run, self._known_options(context, run)) as admitted:
+        options = self._known_options(context, run)
+        self._beats = HeartbeatRule.of(options)
+        with self._admitted(context, run, options) as admitted:
+            self._wait_for_rivals(run, self._beats)
             facts = self._serve(context, run, admitted)
         run.succeed()
         result = {**facts, "seconds": round(time.monotonic() - started, 1)}
@@ -153,11 +160,10 @@ class TableServiceOperator(ProtectedOperator):
 
     def _serve(self, context: Context, run: TaskRun, admitted: Admitted) -> dict[str, Any]:
         preparation = self._prepare(context, run, admitted.order_token)
-        beats = HeartbeatRule.of(preparation.options)
         before = self._table.snapshot()
         self._refuse_table(before, preparation)
         own = self._own(run, before)
-        plans = pending_plans(before, self.service, beats, frozenset(own))
+        plans = pending_plans(before, self.service, self._beats, frozenset(own))
         choice = self._choose(run, admitted, before, plans, own)
         run.begin(
             digest(self.application, (self.service, self.op), self.table),
@@ -223,11 +229,33 @@ class TableServiceOperator(ProtectedOperator):
         stuck = {instant: why for instant, why in choice.left.items() if instant in must}
         if stuck:
             told = "; ".join(f"{instant}: {why}" for instant, why in stuck.items())
+            self._wait_for_plans(
+                run, [plan for plan in plans if plan.time in stuck], rule, outside, told
+            )
+        run.forget_rivals()
+        return choice
+
+    def _wait_for_plans(
+        self, run: TaskRun, plans: Sequence[Plan], rule: Rule, outside: Collection[str], told: str
+    ) -> NoReturn:
+        """Defer until plans that another driver may be running are over, or that driver counts as dead.
+
+        :raises FenceError: for plans that no wait helps.
+        """
+        if any(plan.time in outside or rule.is_dead(plan) for plan in plans):
             raise FenceError(
                 f"{self.service} plans that this task has to run cannot be run now ({told})",
-                remedy="end the driver that runs them, or wait until plan_timeout has passed",
+                remedy="name plans within the scope, or widen it",
             )
-        return choice
+        left_ms = max(rule.left_ms(plan) for plan in plans)
+        self._wait_for(
+            run,
+            [plan.time for plan in plans],
+            f"{self.service} plans that another driver may be running ({told})",
+            self._beats,
+            until=[fate for fate in Fate if fate.over],
+            until_ms=now_ms() + left_ms + _A_SECOND_MS,
+        )
 
     def _drive(
         self, context: Context, run: TaskRun, preparation: Preparation, steps: Sequence[str]
@@ -248,11 +276,20 @@ class TableServiceOperator(ProtectedOperator):
                 code = exit_code if exit_code is not None else self._exit_code or 0
                 read = bool(self._driver and self._driver.log_read)
                 told.ended(code, log_read=read)
-        error = self._settle(told, exit_code, steps).error()
+        settlement = self._settle(told, exit_code, steps)
+        error = settlement.error()
         if isinstance(error, WriteConflictError):
-            run.escalate(())  # so that the next try does not lose again
+            self._note_loss(run, settlement)
         if error:
             raise error
+
+    def _note_loss(self, run: TaskRun, settlement: Settlement) -> None:
+        """Record that the next try runs alone, after the writers that it lost to."""
+        own = run.record.instants_in(self.table)
+        rivals = pending_rivals(
+            self._table, settlement, self._partitions or (), own, self._beats, clusterings=False
+        )
+        run.escalate((), rivals)
 
     def _settle(self, told: ToldAttempt, exit_code: int, steps: Sequence[str]) -> Settlement:
         """Say what a driver came to that has ended; what it did, the table says."""

@@ -94,9 +94,18 @@ class TaskRun:
         if place != self.record.place:
             self._save(replace(self.record, place=place))
 
-    def escalate(self, partitions: tuple[str, ...]) -> None:
-        """Write down what the next attempt has to write alone; empty for the whole table."""
-        self._save(replace(self.record, escalation=partitions))
+    def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
+        """Record what the next attempt has to write alone, and which instants it waits for first.
+
+        :param partitions: empty for the whole table.
+        :param rivals: requested times of pending instants of others.
+        """
+        self._save(replace(self.record, escalation=partitions, rivals=rivals))
+
+    def forget_rivals(self) -> None:
+        """Record that the rivals have ended."""
+        if self.record.rivals or self.record.waiting:
+            self._save(replace(self.record, rivals=(), waiting=None))
 
     def stop_waiting(self) -> None:
         """Write down that nothing is waited for; a later wait begins anew."""

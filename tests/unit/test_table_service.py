@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError
+from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, Liveness
 from airflow_occ_provider.hudi.instant import Instant, State
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
@@ -22,7 +23,7 @@ from airflow_occ_provider.hudi.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.jobs.record import Attempt, TaskRecord
+from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
@@ -31,9 +32,11 @@ from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperato
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.service_claim import ServiceClaim, service_mode
+from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.unit.test_record import Instance
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 TABLE = "s3://lake/trips"
@@ -366,8 +369,10 @@ def served(golden):
     def served(name, make=clustering, attempts=(), **given):
         operator = make(**given)
         operator._table = golden(name)
-        record = TaskRecord(attempts=attempts)
-        return operator, SimpleNamespace(record=record), operator._table.snapshot()
+        run = TaskRun({"ti": Instance(1, 14)})
+        for attempt in attempts:
+            run.keep(attempt)
+        return operator, run, operator._table.snapshot()
 
     return served
 
@@ -383,20 +388,52 @@ def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
     choice = chosen(operator, run, snapshot)
     assert ([*choice.run], [*choice.left]) == ([waiting], [stuck])
     operator.instants = [stuck]
-    with pytest.raises(FenceError, match=f"{stuck}: somebody may run it"):
-        chosen(operator, run, snapshot)
+    trigger = deferred(operator, run, snapshot)
+    assert (trigger.instants, trigger.until) == ([stuck], ["committed", "rolled_back", "gone"])
+    assert f"{stuck}: somebody may run it" in run.record.waiting.reason
 
 
-def test_an_own_plan_whose_driver_nobody_saw_end_is_told(served):
-    unseen = Attempt(1, 3, "identity", TABLE, 1)
-    operator, run, snapshot = served(
-        "1.2.0/clustering", attempts=(unseen,), plan_timeout=timedelta(days=9999)
-    )
-    own = {pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0].time: False}
-    with pytest.raises(FenceError, match="end the driver that runs them"):
+def deferred(operator, run, snapshot, own=None):
+    with pytest.raises(TaskDeferred) as deferred:
         chosen(operator, run, snapshot, own)
-    run.record = TaskRecord()
+    assert deferred.value.method_name == "execute_after_rivals"
+    return deferred.value.trigger
+
+
+def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(served):
+    """Its driver's end was not seen: neither retries nor a second executor help before that."""
+    unseen = Attempt(1, 3, "identity", TABLE, 1)
+    operator, run, snapshot = served("1.2.0/clustering", attempts=(unseen,))
+    pending = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0]
+    own = {pending.time: False}
+    left_s = 1000
+    operator.plan_timeout = timedelta(milliseconds=pending.idle_ms, seconds=left_s)
+    begun_ms = now_ms()
+    trigger = deferred(operator, run, snapshot, own)
+    assert trigger.instants == [pending.time]
+    assert 0 <= trigger.deadline_ms - begun_ms <= (left_s + 1) * 1000
+    since = run.record.waiting
+    assert deferred(operator, run, snapshot, own).instants == [pending.time]
+    assert run.record.waiting == replace(run.record.waiting, since_ms=since.since_ms)
+    operator.admission_timeout = timedelta(0)
+    with pytest.raises(AdmissionTimeoutError, match="another driver may be running"):
+        chosen(operator, run, snapshot, own)
+    operator.plan_timeout = timedelta(0)
+    assert pending.time in chosen(operator, run, snapshot, own).run
+    assert run.record.waiting is None
+
+
+def test_an_own_plan_whose_driver_was_seen_to_end_is_run_at_once(served):
+    operator, run, snapshot = served("1.2.0/clustering", plan_timeout=timedelta(days=9999))
+    own = {pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0].time: False}
     assert [*chosen(operator, run, snapshot, own).run] == [*own]
+
+
+def test_a_plan_that_no_wait_helps_is_told(served):
+    operator, run, snapshot = served("1.2.0/clustering", op="run", scope="elsewhere")
+    operator.instants = [pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0].time]
+    with pytest.raises(FenceError, match="name plans within the scope"):
+        chosen(operator, run, snapshot)
 
 
 def test_an_instant_that_is_not_there_is_refused(served):

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.errors import WorkerLostError
+from airflow_occ_provider.errors import AdmissionTimeoutError, WorkerLostError, WriteConflictError
+from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
-from tests.unit.test_table import T1, begin
+from tests.unit.test_table import T1, T2, C, add, begin
 
 HERE = DriverProcess(ProcessTable.here(), 2**22 + 1)  # no process has that id
 FAR = DriverProcess(ProcessTable("far", "b", "n"), 42)
@@ -120,3 +125,35 @@ def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, fol
     assert write.cleaned == (str(folder.parent),)
     assert write.ran == 1
     assert not line.line()
+
+
+def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, folder, queue, store):
+    begin(folder, T2)
+    write, context = start(1)
+    lost = Settlement(Outcome.EARLY_CONFLICT)
+    with pytest.raises(WriteConflictError):
+        write._judge(write._task_run(context), lost, Admitted(), HeartbeatRule(60_000, 2))
+    write, context = start(2)
+    with pytest.raises(TaskDeferred) as deferred:
+        write.execute(context)
+    trigger = deferred.value.trigger
+    assert (trigger.instants, trigger.until) == ([T2], ["dead", "committed", "rolled_back", "gone"])
+    assert write.ran == 0
+    assert not Line(queue).line()  # others go on meanwhile
+    resume = getattr(write, deferred.value.method_name)
+    with pytest.raises(TaskDeferred):
+        resume(context, {"status": "reached"})  # it beat once more after the event
+    begin(folder, T1)  # another one, that came later
+    add(folder, f"{T2}_{C}.commit")
+    resume(context, {"status": "reached"})
+    assert write.ran == 1
+    assert (store["hudi_write"]["rivals"], store["hudi_write"]["waiting"]) == ([], None)
+
+
+def test_the_wait_for_a_rival_has_an_end(start, folder):
+    begin(folder, T2)
+    write, context = start(2, admission_timeout=timedelta(0))
+    write._task_run(context).escalate((), (T2,))
+    with pytest.raises(AdmissionTimeoutError, match=rf"still waiting for {T2}.*Remedy: look with"):
+        write.execute(context)
+    assert write.ran == 0
