@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from datetime import timedelta
@@ -119,7 +120,7 @@ def test_a_dry_run_tells_the_same_and_runs_nothing(folder, task, context, capsys
     ]
     assert one.runs == 0
     log = capsys.readouterr().out
-    assert f"commit {T1} is dead: its heartbeat expired 180.0 s ago; it would be rolled back" in log
+    assert re.search(rf"commit {T1} is dead: its heartbeat expired [\d.]+ s ago; it would", log)
     assert f"commit {T2} is alive" in log
     assert "Remedy: nobody waits for it; hadoop fs -rm" in log
     assert json.loads(json.dumps(told)) == told
