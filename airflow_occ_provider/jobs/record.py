@@ -101,12 +101,26 @@ class Place:
     :param asked: digest of what it asked for; who asks for something else takes a new place.
     :param since_ms: epoch milliseconds at which its wait began.
     :param try_number: the try that waits, or that has waited.
+    :param earlier: ids of the run's requests before, which this one replaces.
     """
 
     request_id: str
     asked: str
     since_ms: int
     try_number: int
+    earlier: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        kept = asdict(self)
+        earlier = kept.pop("earlier")
+        # Without one it is as earlier releases know it.
+        return {**kept, "earlier": list(earlier)} if earlier else kept
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Place:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ class TaskRecord:
             "succeeded": self.succeeded,
             "attempts": [attempt.to_json() for attempt in attempts],
             "waiting": self.waiting.to_json() if self.waiting else None,
-            "place": asdict(self.place) if self.place else None,
+            "place": self.place.to_json() if self.place else None,
             "escalation": None if self.escalation is None else list(self.escalation),
             "rivals": list(self.rivals),
         }
@@ -189,7 +203,7 @@ class TaskRecord:
             succeeded=kept["succeeded"],
             attempts=tuple(map(Attempt.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
-            place=Place(**place) if (place := kept.get("place")) else None,
+            place=Place.from_json(place) if (place := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
         )
@@ -230,8 +244,11 @@ class TaskRecord:
         return [one for one in self.attempts if one.identity in self.identities and one.table == table]
 
     def again(self) -> TaskRecord:
-        """Return it for work that is wanted anew; the attempts stay, to be settled and shown."""
-        return TaskRecord(attempts=self.attempts, last_try=self.last_try)
+        """Return it for work that is wanted anew; the attempts stay, to be settled and shown.
+
+        So does the place: the request may stand in line still.
+        """
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=self.place)
 
     def abandon(self, digest: str) -> TaskRecord:
         """Return it with a fresh identity for other arguments; a commit of the old one still counts.

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.attentive_nodes import AttentiveNodes
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.nodes import NodeGoneError, NodeMovedError, Nodes, NodeTakenError
 from airflow_occ_provider.leases.observer import TRUSTED, Observer
+from airflow_occ_provider.leases.own_run import came_beside, refuse_older, umbrella
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Blocker, Request, Standing, blockers, umbrella
+from airflow_occ_provider.leases.rules import Blocker, Request, Standing, blockers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class Line:
     """
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
-        self._nodes = nodes
+        self._nodes: Nodes = AttentiveNodes(nodes, clock, self._disturbed)
         self._clock = clock
-        self._observer = Observer(nodes, clock)
+        self._observer = Observer(self._nodes, clock)
         self._mark = uuid.uuid4().hex
         self._known: dict[str, Standing] = {}
         self._elders: dict[str, set[str]] = {}
@@ -52,15 +54,24 @@ class Line:
         return "Who dies is removed by those who wait for him, a time to live after his last renewal."
 
     def request(self, asked: Request) -> Ticket:
-        """Stand in line; asked again with the same id, take the first request over."""
+        """Stand in line; asked again with the same id, take the first request over.
+
+        What is created is looked at again before it counts: two requests that are made at once do not
+        see each other before both stand in line.
+        """
         while True:
-            line = self._look(request_node.concern(asked, self._nodes.names()))
+            line = self._look(request_node.akin(asked, self._nodes.names()))
+            refuse_older(asked, line)
+            same = sorted((one for one in line if one.request.id == asked.id), key=lambda one: one.order)
             with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
-                again = (one for one in line if one.request.id == asked.id)
-                first = min(again, key=lambda one: one.order, default=None)
-                if first:
-                    return self._adopt(Ticket(asked.id, first.name, first.token, 0), any_epoch=True)
-                return self._create(asked, self._without_earlier(line, asked))
+                if not same:
+                    self._create(asked, self._without_earlier(line, asked))
+                elif came_beside(first := same[0], line):
+                    self._give_up(first, asked)
+                else:
+                    for twin in same[1:]:
+                        self._give_up(twin, asked)
+                    return self._adopt(Ticket(asked.id, first.name, first.token, 0), asked)
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         """Tell where the request stands, and remove who is dead before it."""
@@ -85,8 +96,8 @@ class Line:
     def sweep(self, ticket: Ticket) -> None:
         """Remove who is dead right before the request, though it does not wait for him."""
         mine = self._standing(ticket, self._mine(ticket).content.request)
-        concerned = self._look(request_node.concern(mine.request, self._names()))
-        elders = [one for one in concerned if one.order < mine.order]
+        concerned = self._look(request_node.about(mine.request.tables, self._names()))
+        elders = [one for one in concerned if one.order < mine.order and not one.unknown]
         if elders:
             last = max(elders, key=lambda one: one.order)
             self._observer.remove_dead([last], mine.request.ttl_ms)
@@ -120,18 +131,12 @@ class Line:
 
         Its owner learns it with his next renewal, not before: he may be writing.
         """
-        while node := self._nodes.read([standing.name]).get(standing.name):
-            if node.token != standing.token:
-                break
-            with suppress(NodeMovedError, NodeGoneError):
-                self._nodes.delete(standing.name, node.version)
-                return True
-        return False
+        return self._remove(standing, lambda _: None)
 
     def line(self, table: str | None = None) -> tuple[Standing, ...]:
         """Return who stands in line, eldest first."""
         names = self._names()
-        line = self._look(request_node.about(table, names) if table else names)
+        line = self._look(request_node.about([table], names) if table else names)
         return tuple(sorted(line, key=lambda one: one.order))
 
     def living(self, table: str) -> tuple[Standing, ...]:
@@ -144,32 +149,65 @@ class Line:
         """End the connection; what was requested stays until its time to live is over."""
         self._nodes.close()
 
-    def _create(self, asked: Request, others: Iterable[Standing]) -> Ticket:
+    def _create(self, asked: Request, others: Iterable[Standing]) -> None:
         over = umbrella(asked, others)
         name = request_node.name_of(asked, uuid.uuid4().hex[:8], over.order if over else ())
         content = Content(asked, 1, asked.ttl_ms, self._mark)
         written_s = self._clock()
         node = self._nodes.create(name, content.encode(), over.name if over else None)
         self._own[name] = _Own(content, node.version, written_s)
-        return Ticket(asked.id, name, node.token, 1)
 
     def _without_earlier(self, line: list[Standing], asked: Request) -> list[Standing]:
-        """Remove earlier requests of the same owner, and return the others."""
+        """Give up the requests that are superseded, and return those of other owners."""
         for one in line:
-            if one.request.owner == asked.owner:
-                self.evict(one)
+            if one.request.id in asked.supersedes:
+                self._give_up(one, asked)
         return [one for one in line if one.request.owner != asked.owner]
 
-    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+    def _give_up(self, standing: Standing, asked: Request) -> None:
+        """Remove a request of the task's own, unless a younger try took it over."""
+        self._remove(
+            standing,
+            lambda data: refuse_older(
+                asked, [replace(standing, request=Content.decode(data, standing.name).request)]
+            ),
+        )
+
+    def _remove(self, standing: Standing, allow: Callable[[bytes], None]) -> bool:
+        """Remove a request as it stands; whether it was there.
+
+        :param allow: raises for a content whose node shall stay.
+        """
+        while node := self._nodes.latest([standing.name]).get(standing.name):
+            if node.token != standing.token and not standing.unknown:
+                break
+            allow(node.data)
+            with suppress(NodeMovedError, NodeGoneError):
+                self._nodes.delete(standing.name, node.version)
+                return True
+        return False
+
+    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+        """Take a request over.
+
+        :param ticket: of the request.
+        :param asked: by which its owner asked again, whatever the ticket's epoch; ``None`` for the
+            ticket's own right.
+        """
         own = self._load(ticket, any_epoch=True)
         while True:
-            epoch = own.content.epoch
-            if own.content.mark == self._mark and (any_epoch or epoch == ticket.epoch + 1):
+            held, epoch = own.content.request, own.content.epoch
+            if asked:
+                refuse_older(asked, [self._standing(ticket, held)])
+                held = replace(held, incarnation=asked.incarnation)
+            is_next = held == own.content.request if asked else epoch == ticket.epoch + 1
+            if own.content.mark == self._mark and is_next:
                 return replace(ticket, epoch=epoch)  # our own write, whose answer was lost
-            if epoch != ticket.epoch and not any_epoch:
+            if epoch != ticket.epoch and not asked:
                 raise self._lost(ticket, "another process took it over")
-            term_ms = own.content.request.ttl_ms
-            taken = replace(own.content, epoch=epoch + 1, term_ms=term_ms, mark=self._mark)
+            taken = replace(
+                own.content, request=held, epoch=epoch + 1, term_ms=held.ttl_ms, mark=self._mark
+            )
             with suppress(NodeMovedError):
                 self._put(ticket, taken, own.version)
                 return replace(ticket, epoch=epoch + 1)
@@ -197,7 +235,8 @@ class Line:
         return own if own and own.content.epoch == ticket.epoch else self._load(ticket)
 
     def _load(self, ticket: Ticket, *, any_epoch: bool = False) -> _Own:
-        node = self._nodes.read([ticket.name]).get(ticket.name)
+        # Not by a read that may lag behind: what is told lost may be released and worked under.
+        node = self._nodes.latest([ticket.name]).get(ticket.name)
         if node is None or node.token != ticket.token:
             raise self._lost(ticket, "it was removed")
         content = Content.decode(node.data, ticket.name)
@@ -219,11 +258,11 @@ class Line:
         mine = self._standing(ticket, request)
         elders = self._elders.get(ticket.name)
         if elders is None:
-            concerned = self._look(request_node.concern(request, names))
+            concerned = self._look(request_node.about(request.tables, names))
             elders = {one.name for one in concerned if one.order < mine.order}
         else:
             # Nobody else can come in before us any more.
-            late = [name for name in names - elders if () < request_node.under(name) < mine.order]
+            late = [name for name in names - elders if _comes_late(name, mine)]
             elders = (elders & names).union(late)
         self._elders[ticket.name] = elders
         return blockers(mine, self._look(elders))
@@ -233,7 +272,7 @@ class Line:
 
     def _watch(self, ticket: Ticket, name: str, wake: Callable[[], None]) -> bool:
         """Have a waiter woken by the end of another; whether that one is there. One watch at a time."""
-        if self._watched.get(ticket.name) == (name, wake):
+        if self._watched.get(ticket.name) == (name, wake) or request_node.parse(name) is None:
             return True
 
         def fired() -> None:
@@ -241,19 +280,28 @@ class Line:
             wake()
 
         self._watched[ticket.name] = (name, wake)
-        if self._nodes.watch(name, fired):
-            return True
-        self._watched.pop(ticket.name, None)
-        return False
+        is_there = False
+        try:
+            is_there = self._nodes.watch(name, fired)
+        finally:
+            if not is_there:
+                self._watched.pop(ticket.name, None)
+        return is_there
 
     def _look(self, names: Iterable[str]) -> list[Standing]:
         """Return the requests of some nodes; only those not read before are read."""
         wanted = set(names)
         found = {name: known for name in wanted if (known := self._known.get(name))}
-        unread = wanted - found.keys()
-        for name, node in self._nodes.read(unread).items() if unread else ():
-            self._known[name] = found[name] = request_node.standing(name, node)
+        unread = {name for name in wanted - found.keys() if request_node.parse(name)}
+        nodes = self._nodes.read(unread) if unread else {}
+        if missing := unread - nodes.keys():  # gone since, or not yet seen by a server that lags behind
+            nodes |= self._nodes.latest(missing)
+        for name in nodes.keys() | (wanted - found.keys() - unread):
+            self._known[name] = found[name] = request_node.standing(name, nodes.get(name))
         return list(found.values())
+
+    def _disturbed(self, seconds: float) -> None:
+        self._observer.disturbed(seconds)
 
     def _names(self) -> frozenset[str]:
         names = self._nodes.names()
@@ -276,3 +324,9 @@ class Line:
             remedy="nothing, if the task is retried; if it happens again, look whether its processes "
             "are stopped for longer than the lease's time to live",
         )
+
+
+def _comes_late(name: str, mine: Standing) -> bool:
+    """Whether a request that came after another one stands before it, or may."""
+    known = request_node.parse(name)
+    return known is None or () < known.under < mine.order

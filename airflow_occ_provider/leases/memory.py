@@ -43,6 +43,10 @@ class MemoryNodes:
         with self._lock:
             return {name: self._nodes[name] for name in names if name in self._nodes}
 
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+        """Return those nodes that are there."""
+        return self.read(names)
+
     def write(self, name: str, data: bytes, version: int) -> int:
         """Replace a node's content, and return its new version."""
         with self._lock:

@@ -52,6 +52,12 @@ class Nodes(Protocol):
     def read(self, names: Iterable[str]) -> dict[str, Node]:
         """Return those nodes that are there."""
 
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+        """Return those nodes that are there; every change that was answered before the call is seen.
+
+        ``read`` may be answered by a server that lags behind.
+        """
+
     def write(self, name: str, data: bytes, version: int) -> int:
         """Replace a node's content, and return its new version.
 

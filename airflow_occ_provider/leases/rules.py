@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.errors import LeaseRefusedError
+from airflow_occ_provider.leases.digest import digest
 
 _NAMED = 10
+UNKNOWN = "?"
+"""Begin of a table's name that this release cannot read; alone it stands for every table."""
 
 
 class Mode(StrEnum):
@@ -62,7 +64,7 @@ class Scope:
 
     def conflicts_with(self, other: Scope) -> bool:
         """Whether both may not write at once."""
-        if self.table != other.table or self.mode is other.mode is Mode.SHARED:
+        if not _may_be_one(self.table, other.table) or self.mode is other.mode is Mode.SHARED:
             return False
         if self.partitions is None or other.partitions is None:
             return True
@@ -97,17 +99,21 @@ class Owner:
     :param path: from the DAG down, such as ``(dag, run)`` or ``(dag, run, task, map index)``. A
         request passes under one whose path is the begin of its own.
     :param label: tells requests of one path apart: the task that asked for its run.
+    :param site: the Airflow deployment: two of them may run the same DAG and run id. Empty in requests
+        of earlier releases of this provider.
     """
 
     path: tuple[str, ...]
     label: str = ""
+    site: str = ""
 
     def is_within(self, other: Owner) -> bool:
         """Whether it is the other, or below it."""
-        return self.path[: len(other.path)] == other.path
+        return self.site == other.site and self.path[: len(other.path)] == other.path
 
     def __str__(self) -> str:
-        return " / ".join((*self.path, f"by {self.label}") if self.label else self.path)
+        named = " / ".join((*self.path, f"by {self.label}") if self.label else self.path)
+        return f"{named} (site {self.site})" if self.site else named
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +124,16 @@ class Request:
     :param owner: who asks.
     :param scopes: what he wants to write.
     :param ttl_ms: milliseconds without a renewal after which others take him for dead.
+    :param incarnation: rises with every try of the owner; an older try is refused.
+    :param supersedes: ids of the owner's earlier requests, which are given up.
     """
 
     id: str
     owner: Owner
     scopes: tuple[Scope, ...]
     ttl_ms: int
+    incarnation: int = 0
+    supersedes: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -139,17 +149,34 @@ class Standing:
     :param name: what the lock service calls it.
     :param order: its place among all: the order token, after those of the leases it passes under.
     :param since_ms: epoch milliseconds by the lock service's clock at which it came; for people.
+    :param unknown: whether this release cannot read it. It blocks, and is never removed as dead.
     """
 
     request: Request
     name: str
     order: tuple[int, ...]
     since_ms: int = 0
+    unknown: bool = False
 
     @property
     def token(self) -> int:
         """The order token: greater than that of everybody who came before."""
         return self.order[-1]
+
+    @classmethod
+    def of_unknown(
+        cls, name: str, order: tuple[int, ...], tables: Iterable[str] = (), since_ms: int = 0
+    ) -> Standing:
+        """Return a request that this release cannot read: it waits for nothing and excludes all.
+
+        :param name: what the lock service calls it.
+        :param order: its place, ``(0,)`` if that is unknown too: before all others.
+        :param tables: digests of the tables that it is about, none for every table.
+        :param since_ms: epoch milliseconds by the lock service's clock at which it came.
+        """
+        scopes = tuple(Scope(f"{UNKNOWN}{one}") for one in sorted(tables) or [""])
+        owner = Owner((f"unknown request {name}",))
+        return cls(Request(name, owner, scopes, 0), name, order, since_ms, unknown=True)
 
 
 class Blocker(NamedTuple):
@@ -191,31 +218,6 @@ def conflicting(scope: Scope, line: Iterable[Standing]) -> tuple[Blocker, ...]:
     return tuple(sorted(found, key=lambda one: one.standing.order))
 
 
-def umbrella(asked: Request, line: Iterable[Standing]) -> Standing | None:
-    """Return the lease of its own run under which a request passes, if there is one.
-
-    :param asked: the request.
-    :param line: everybody who stands in line.
-    :raises LeaseRefusedError: if its run has leases, but none that covers it: who waits while
-        holding can be waited for in a circle.
-    """
-    over = [one for one in line if asked.owner.is_within(one.request.owner)]
-    for one in sorted(over, key=lambda standing: standing.order, reverse=True):
-        if all(any(has.covers(scope) for has in one.request.scopes) for scope in asked.scopes):
-            return one
-        if any(has.conflicts_with(scope) for has in one.request.scopes for scope in asked.scopes):
-            break
-    if not over:
-        return None
-    held = "; ".join(str(scope) for one in over for scope in one.request.scopes)
-    raise LeaseRefusedError(
-        f"{asked.owner} asks for {'; '.join(map(str, asked.scopes))}, but {over[0].request.owner} "
-        f"has a lease already, on {held}",
-        remedy="name every table and partition in that one lease; a second one beside it could wait "
-        "for somebody who waits for the first",
-    )
-
-
 def _passes(mine: Standing, elder: Standing) -> bool:
     # By its place, not by its owner: who came in beside a lease of its run, and not under it, would
     # hold beside the next one who comes in under it.
@@ -228,6 +230,15 @@ def _conflict(mine: Standing, elder: Standing) -> Blocker | None:
             if ours.conflicts_with(theirs):
                 return Blocker(elder, theirs, ours)
     return None
+
+
+def _may_be_one(table: str, other: str) -> bool:
+    if table == other:
+        return True
+    return any(
+        unknown.startswith(UNKNOWN) and unknown[len(UNKNOWN) :] in ("", digest(known))
+        for unknown, known in ((table, other), (other, table))
+    )
 
 
 def _parents(path: str) -> Iterator[str]:

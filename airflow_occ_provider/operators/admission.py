@@ -15,11 +15,14 @@ from airflow_occ_provider.jobs.record import Place
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.told import told
+from airflow_occ_provider.operators.deployment import site
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_EARLIER_KEPT = 8
 
 
 class Admission:
@@ -63,7 +66,16 @@ class Admission:
         place = self._place(hashlib.sha256(repr(wanted).encode()).hexdigest())
         # Written down before it is asked for: a process that dies in between finds it again.
         self._run.stand(place)
-        ticket = self._service.request(Request(place.request_id, self._owner, wanted, self.terms.ttl_ms))
+        ticket = self._service.request(
+            Request(
+                place.request_id,
+                self._owner,
+                wanted,
+                self.terms.ttl_ms,
+                incarnation=self._run.now.number,
+                supersedes=place.earlier,
+            )
+        )
         status = self._service.status(ticket)
         does = "Holds" if status.held else "Stands in line for"
         self._log.info("%s %s; order token %s.", does, asked, ticket.order_token)
@@ -107,7 +119,8 @@ class Admission:
     def _place(self, asked: str) -> Place:
         known, this_try = self._run.record.place, self._run.now.number
         if known is None or known.asked != asked:
-            return Place(uuid.uuid4().hex, asked, now_ms(), this_try)
+            earlier = (*known.earlier, known.request_id)[-_EARLIER_KEPT:] if known else ()
+            return Place(uuid.uuid4().hex, asked, now_ms(), this_try, earlier)
         if known.try_number == this_try:
             return known
         return replace(known, since_ms=now_ms(), try_number=this_try)
@@ -132,14 +145,14 @@ def task_owner(context: Context) -> Owner:
     """Return a task as an owner of leases."""
     ti = context["ti"]
     path = (ti.dag_id, ti.run_id, ti.task_id)
-    return Owner((*path, str(ti.map_index)) if _is_mapped(ti) else path)
+    return Owner((*path, str(ti.map_index)) if _is_mapped(ti) else path, site=site())
 
 
 def run_owner(context: Context) -> Owner:
     """Return a run, for which a task asks, as an owner of leases."""
     ti = context["ti"]
     task = f"{ti.task_id}[{ti.map_index}]" if _is_mapped(ti) else ti.task_id
-    return Owner((ti.dag_id, ti.run_id), task)
+    return Owner((ti.dag_id, ti.run_id), task, site())
 
 
 def _is_mapped(ti: Any) -> bool:

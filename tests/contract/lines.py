@@ -21,6 +21,7 @@ A, B = "s3://lake/a", "s3://lake/b"
 SHARED = (Scope.of(A, None, Mode.SHARED),)
 WHOLE = (Scope.of(A, None),)
 _ids = itertools.count()
+POLL_S = 0.2
 
 STORES = ("memory", "zookeeper")
 METASTORE = "metastore"
@@ -89,7 +90,7 @@ class MetastoreProcess(MetastoreLeases):
     def __init__(self, locks: Locks, timeout_s: int) -> None:
         called = {"create": "lock", "write": "lock", "watch": "check"}
         self.way, self.clock = Lossy(locks, called), Clock()
-        super().__init__(self.way, timeout_s * 1000, poll_s=0.2, clock=self.clock)
+        super().__init__(self.way, timeout_s * 1000, poll_s=POLL_S, clock=self.clock)
 
     def forget(self) -> None:
         """Nothing is known but what the metastore says."""
@@ -111,8 +112,13 @@ def ask(
     name: str = "",
     label: str = "",
     ttl_ms: int = 3000,
+    site: str = "",
+    attempt: int = 0,
+    instead_of: Iterable[str] = (),
 ) -> Request:
-    return Request(name or f"q{next(_ids)}", Owner(("dag", run, *below), label), tuple(scopes), ttl_ms)
+    owner = Owner(("dag", run, *below), label, site)
+    request_id = name or f"q{next(_ids)}"
+    return Request(request_id, owner, tuple(scopes), ttl_ms, attempt, tuple(instead_of))
 
 
 def holds(line: Line, ticket: Ticket) -> bool:

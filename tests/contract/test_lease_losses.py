@@ -83,10 +83,8 @@ def test_a_renewal_saves(line, other):
 @where_waiters_remove_the_dead
 def test_a_renewal_saves_in_the_last_moment(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    assert not holds(other, rival)
-    other.clock.s += 100.0
     other.way.before("delete", lambda: line.renew(ticket))
-    assert not holds(other, rival)
+    assert not look_until_held(other, rival, 5.0)
     assert "delete" in other.way.calls
     line.ensure_held(ticket)
 
@@ -98,6 +96,54 @@ def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
     other.clock.s += 100.0
     line.renew(ticket)
     assert not holds(other, rival)
+
+
+def _a_renewal_fails(other, rival):
+    other.way.lose("write", carried_out=False)
+    with pytest.raises(LockUnreachableError):
+        other.renew(rival)
+
+
+def _a_look_fails(other, rival):
+    other.way.lose("names", carried_out=False)
+    with pytest.raises(LockUnreachableError):
+        holds(other, rival)
+
+
+def _a_look_waits(other, rival):
+    other.way.before("names", lambda: setattr(other.clock, "s", other.clock.s + 70.0))
+    assert not holds(other, rival)
+
+
+@where_waiters_remove_the_dead
+@pytest.mark.parametrize("away", [_a_renewal_fails, _a_look_fails, _a_look_waits])
+def test_while_the_lock_service_is_away_no_term_runs(line, other, away):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    assert not look_until_held(other, rival, 3.0)
+    away(other, rival)
+    other.clock.s += 70.0
+    assert not look_until_held(other, rival, 3.0), "its owner has a whole term to come back"
+    line.renew(ticket)
+    line.ensure_held(ticket)
+
+
+@where_waiters_remove_the_dead
+def test_an_outage_that_an_observer_slept_through_counts_as_one_renewal(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    assert not look_until_held(other, rival, 1.0)
+    other.clock.s += 70.0
+    assert not look_until_held(other, rival, 0.0)
+    assert not look_until_held(other, rival, 1.0)
+    line.renew(ticket)
+    line.ensure_held(ticket)
+
+
+@where_waiters_remove_the_dead
+def test_after_an_outage_the_dead_are_removed_all_the_same(line, other):
+    line.request(ask("r1"))
+    rival = other.request(ask("r2"))
+    _a_look_fails(other, rival)
+    assert look_until_held(other, rival, 5.0)
 
 
 @where_waiters_remove_the_dead
@@ -176,15 +222,15 @@ def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
 
 
 OF_NODES = {
-    "request": ["names", "read", "create"],
-    "request again": ["names", "read", "write"],
-    "request anew": ["delete", "create"],
+    "request": ["names", "latest", "read", "create"],
+    "request again": ["names", "read", "latest", "write"],
+    "request anew": ["latest", "delete", "create"],
     "request under": ["create"],
-    "status": ["names", "read", "watch", "write"],
-    "renew": ["read", "write"],
-    "ensure_held": ["read", "write", "names"],
-    "adopt": ["read", "write"],
-    "release": ["read", "delete"],
+    "status": ["names", "read", "watch", "latest", "write"],
+    "renew": ["latest", "write"],
+    "ensure_held": ["latest", "write", "names"],
+    "adopt": ["latest", "write"],
+    "release": ["latest", "delete"],
     "line": ["names", "read"],
 }
 OF_LOCKS = {
@@ -212,7 +258,7 @@ LOST = [
 
 @pytest.mark.parametrize(("backend", "name", "operation", "carried_out"), LOST, indirect=["backend"])
 def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, operation, carried_out):
-    asked = ask("r1", "t", name="asked")
+    asked = ask("r1", "t", name="asked", instead_of=["before"])
     ticket = None
     if name == "request under":
         other.request(ask("r1", label="setup"))

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError
+from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.rules import Mode, Scope
-from tests.contract.lines import SHARED, WHOLE, A, B, ask, holds, part, waits_for
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from tests.contract.lines import (
+    SHARED,
+    WHOLE,
+    A,
+    B,
+    ask,
+    holds,
+    look_until_held,
+    part,
+    waits_for,
+    where_waiters_remove_the_dead,
+)
+from tests.golden.request_nodes import FIRST, NAMES, TRIPS
 
 
 def test_first_come_first_served(line, other):
@@ -103,11 +117,23 @@ def test_two_leases_of_one_run_do_not_let_two_tasks_in(line, other):
 
 def test_a_lease_that_comes_while_its_task_asks_lets_nobody_in_beside_it(line, other):
     line.way.before("create", lambda: other.request(ask("r1", label="setup", name="lease")))
-    beside = line.request(ask("r1", "t"))
-    assert waits_for(line, beside) == ["lease"]
-    under = other.request(ask("r1", "u"))
-    assert holds(other, under)
-    assert waits_for(line, beside) == ["lease", under.id]
+    task = line.request(ask("r1", "t"))
+    assert holds(line, task), "it left, and came back under the lease"
+    after = other.request(ask("r1", "u"))
+    assert waits_for(other, after) == [task.id]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_of_two_leases_that_one_run_asks_for_at_once_the_younger_is_refused(line, other, answered):
+    asked = ask("r1", label="lease[1]", scopes=part("p", table=B))
+    line.way.before("create", lambda: other.request(ask("r1", label="lease[0]", name="first")))
+    if not answered:
+        line.way.lose("create", carried_out=True)
+        with pytest.raises(LockUnreachableError):
+            line.request(asked)
+    with pytest.raises(LeaseRefusedError, match="has a lease already"):
+        line.request(asked)
+    assert [one.request.id for one in other.line()] == ["first"]
 
 
 def test_of_two_requests_of_one_owner_at_once_one_waits(line, other):
@@ -125,11 +151,49 @@ def test_a_second_lease_is_refused_and_leaves_nothing(line):
 
 def test_the_same_owner_asking_anew_gives_the_first_up(line, other):
     first, rival = line.request(ask("r1", "t")), line.request(ask("r2"))
-    anew = other.request(ask("r1", "t", scopes=SHARED))
+    anew = other.request(ask("r1", "t", scopes=SHARED, instead_of=[first.id]))
     assert [one.request.id for one in line.line()] == [rival.id, anew.id]
     with pytest.raises(LeaseLostError):
         line.status(first)
     assert holds(line, rival)
+
+
+def test_a_request_that_is_not_known_is_waited_for_even_if_its_owner_is_the_same(line, other):
+    first, second = line.request(ask("r1", "t")), other.request(ask("r1", "t"))
+    assert waits_for(other, second) == [first.id]
+    line.ensure_held(first)
+
+
+def test_the_same_run_of_another_site_is_a_rival(line, other):
+    lease = line.request(ask("r1", label="setup", site="blue"))
+    task = line.request(ask("r1", "t", site="blue"))
+    rivals = [
+        other.request(ask("r1", *below, site="green", label=label, name=f"green {label}"))
+        for below, label in (((), "setup"), (("t",), ""))
+    ]
+    line.ensure_held(lease)
+    line.ensure_held(task)
+    assert waits_for(other, rivals[0]) == waits_for(other, rivals[1]) == [lease.id, task.id]
+
+
+def test_an_older_try_neither_takes_over_nor_gives_up_what_a_younger_one_asked_for(line, other):
+    asked = ask("r1", "t", name="q", attempt=1)
+    line.request(asked)
+    younger = other.request(replace(asked, incarnation=2))
+    for late in (asked, ask("r1", "t", attempt=1, instead_of=["q"])):
+        with pytest.raises(LeaseRefusedError, match=r"try 1 asks .*try 2 stands"):
+            line.request(late)
+    other.ensure_held(younger)
+    assert len(other.line()) == 1
+
+
+def test_an_older_try_that_wakes_while_it_takes_over_is_refused(line, other, backend):
+    asked, taken = ask("r1", "t", attempt=1), []
+    backend.process().request(asked)
+    line.way.before("write", lambda: taken.append(other.request(replace(asked, incarnation=2))))
+    with pytest.raises(LeaseRefusedError):
+        line.request(asked)
+    other.ensure_held(taken[0])
 
 
 @pytest.mark.parametrize("process", ["same", "other"])
@@ -145,9 +209,9 @@ def test_the_same_request_again_keeps_its_place(line, other, process):
 def test_of_one_request_that_came_twice_the_elder_is_taken_over(line, other, backend):
     asked, elder = ask("r1"), []
     line.way.before("create", lambda: elder.append(other.request(asked)))
-    younger = line.request(asked)
-    for _ in range(4):
-        assert backend.process().request(asked).token == elder[0].token < younger.token
+    assert line.request(asked).token == elder[0].token
+    assert backend.process().request(asked).token == elder[0].token
+    assert len(line.line()) == 1
 
 
 def test_a_ticket_goes_from_process_to_process(backend, line):
@@ -241,3 +305,35 @@ def test_a_closed_line_leaves_its_requests(backend, other):
     ticket = leaving.request(ask("r1"))
     leaving.close()
     assert [one.request.id for one in other.line()] == [ticket.id]
+
+
+@where_waiters_remove_the_dead
+def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
+    nodes, run = other.way.nodes, ("trips", "scheduled__2026-11-21")
+    nodes.create(NAMES[1], FIRST[1])
+    rival, task = (
+        line.request(Request(name, Owner((*run, *below), site="green"), TRIPS, 3000))
+        for name, below in (("rival", ()), ("6f2d", ("write",)))
+    )
+    assert waits_for(line, rival) == ["5d1c"], "it may be of another site"
+    assert waits_for(line, task) == ["5d1c"]
+    adopted = line.request(Request("5d1c", Owner(run, "lease", "green"), TRIPS, 3000, 2))
+    line.ensure_held(adopted)
+    assert line.release(adopted)
+    assert holds(line, rival)
+
+
+@where_waiters_remove_the_dead
+@pytest.mark.parametrize("name", ["stray", NAMES[1]])
+def test_an_unknown_node_blocks_and_stays(line, other, name):
+    other.way.nodes.create(name, b"of another release")
+    trips = line.request(Request("trips", Owner(("d", "r")), TRIPS, 3000))
+    elsewhere = line.request(ask("r2", scopes=part("p", table=B)))
+    assert not look_until_held(line, trips, 30.0)
+    assert holds(line, elsewhere) is (name != "stray")
+    line.sweep(trips)
+    (unknown,) = (one for one in line.line() if one.unknown)
+    assert name in str(unknown.request.owner)
+    assert line.evict(unknown)
+    assert holds(line, trips)
+    assert holds(line, elsewhere)

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import Part
-from tests.contract.lines import METASTORE, A, ask, holds, waits_for
+from tests.contract.lines import METASTORE, POLL_S, A, ask, holds, waits_for
 
 pytestmark = pytest.mark.parametrize("backend", [METASTORE], indirect=True)
 
@@ -178,13 +178,16 @@ def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
     ticket = line.request(ask("r1"))
     (blocker,) = line.status(ticket, woken.set).blockers
     assert str(blocker.standing.request.owner) == "somebody@airflow / beeline"
+    assert not woken.wait(3 * POLL_S), "it is still there"
     drop(line, by_hand)
     assert woken.wait(10)
     assert holds(line, ticket)
 
 
-def test_a_request_of_another_release_is_refused(line, other):
-    line.request(ask("r1"))
-    other.way.nodes.lock([Part("request", "p000=aaaa", alone=False)], "newer", "newer")
-    with pytest.raises(LeaseRefusedError, match=r"Remedy: .* its own lease database"):
-        other.request(ask("r2"))
+def test_a_request_of_an_unknown_release_is_waited_for(line, other):
+    lock_id, _ = other.way.nodes.lock([Part("request", "p000=aaaa", alone=False)], "newer", "newer")
+    ticket = line.request(ask("r1"))
+    assert waits_for(line, ticket) == [f"lock {lock_id}"]
+    (unknown, _) = other.line()
+    assert other.evict(unknown)
+    assert holds(line, ticket)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+from airflow_occ_provider.leases.rules import Request
 
 
 class BelievesTheMetastoreAlone(MetastoreLeases):
@@ -28,8 +30,8 @@ class MarksNothing(MetastoreLeases):
 class TakesAnyEpoch(MetastoreLeases):
     """It does not look who else took the same epoch."""
 
-    def _begin_epoch(self, ticket: Ticket, before: Seat) -> bool:
-        super()._begin_epoch(ticket, before)
+    def _begin_epoch(self, ticket: Ticket, before: Seat, asked: Request) -> bool:
+        super()._begin_epoch(ticket, before, asked)
         return True
 
 
@@ -43,10 +45,12 @@ class BeatsForItsRequestOnly(MetastoreLeases):
 class AsksAgainAnew(MetastoreLeases):
     """A request that is asked again stands in line twice."""
 
-    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
-        if any_epoch:
-            return self._stand(self._look().seats[ticket.token].standing.request, None)
-        return super()._adopt(ticket)
+    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+        if asked is None or self._look().seats[ticket.token].mark == self._mark:
+            return super()._adopt(ticket, asked)
+        parts, who = request_lock.parts(asked, 0), request_lock.who(asked.owner)
+        lock_id, _ = self._locks.lock(parts, who, request_lock.agent(self._mark, asked.incarnation))
+        return Ticket(asked.id, request_lock.name(lock_id, ()), lock_id, 1)
 
 
 MUTANTS = [

@@ -40,7 +40,7 @@ class TakesAnyTicket(Line):
     """A process whose lease another one took over takes it back."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        return self._adopt(ticket, any_epoch=True)
+        return self._adopt(ticket, self._load(ticket, any_epoch=True).content.request)
 
 
 MUTANTS: tuple[type[Line], ...] = (

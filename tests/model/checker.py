@@ -39,6 +39,7 @@ class Entry:
     writer: object
     written_s: float
     raised_s: float
+    ttl_s: float
     trusted_s: float  # the term that the last owner but this one may still trust in
 
 
@@ -88,6 +89,7 @@ class Checker:
             client,
             self.now(),
             self.now(),
+            says["ttl_ms"] / 1000,
             0.0,
         )
 

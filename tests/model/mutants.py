@@ -33,7 +33,7 @@ class SeesHoldersOnly(Line):
         return found if any(self._holds(one.standing) for one in found) else ()
 
     def _holds(self, one: Standing) -> bool:
-        elders = self._look(request_node.concern(one.request, self._nodes.names()))
+        elders = self._look(request_node.about(one.request.tables, self._nodes.names()))
         return not any(
             elder.order < one.order and theirs.conflicts_with(ours)
             for elder in elders
@@ -82,9 +82,9 @@ class TrustsForever(Line):
 class KeepsEpoch(Line):
     """An adoption leaves the epoch as it was."""
 
-    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
         while True:
-            own = self._load(ticket, any_epoch=any_epoch)
+            own = self._load(ticket, any_epoch=asked is not None)
             try:
                 self._put(ticket, replace(own.content, mark=self._mark), own.version)
             except NodeMovedError:
@@ -104,8 +104,7 @@ class _Unversioned(Observer):
 class _Hasty(Observer):
     def _remove(self, name: str, node: Node) -> bool:
         sighting = self._see(name, node)
-        since_s = sighting.since_s - sighting.term_s / 2
-        self._sightings[name] = replace(sighting, since_s=min(since_s, sighting.since_s))
+        self._sightings[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
         return super()._remove(name, node)
 
 

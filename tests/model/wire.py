@@ -67,6 +67,9 @@ class Wire:
     def read(self, names: Iterable[str]) -> dict[str, Node]:
         return self._deliver(partial(self._nodes.read, list(names)))
 
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+        return self._deliver(partial(self._nodes.latest, list(names)))
+
     def write(self, name: str, data: bytes, version: int) -> int:
         def do() -> int:
             written = self._nodes.write(name, data, version)

@@ -241,7 +241,10 @@ class World:
             waited_s = self.now - max(elder.written_s, claim.looking_since)
             # An extra look puts the regular one off by half a renewal, once at each end.
             periods = 3 if claim.extra_looks else 2
-            if waited_s > elder.term_s * SLACK + periods * claim.period_s:
+            # Between two looks no more counts than a renewal's period of the elder.
+            counted_s = min(claim.period_s * min(RATES), elder.ttl_s / 3)
+            looking_s = (elder.term_s * 1.02 // counted_s + 1) * claim.period_s
+            if waited_s > max(elder.term_s * SLACK, looking_s) + periods * claim.period_s:
                 raise ViolationError(f"{claim.ticket} waits {waited_s} s for a dead {elder}")
 
     def _strangers(self) -> bool:
@@ -250,13 +253,14 @@ class World:
 
     def _call(self, client: Client, kind: str, by: object, do: Callable[[], Any]) -> Any:
         client.wire.begin((kind, by))
-        client.busy = True
+        client.busy, began = True, self.now
         try:
             return do()
         except LeaseLostError:
             return _LOST
         except LockUnreachableError:
             self.counts["no answer"] += 1
+            self._looks_anew(client)
             return _UNREACHABLE
         except LeaseRefusedError:
             return _REFUSED
@@ -265,6 +269,14 @@ class World:
             return _DEAD
         finally:
             client.busy = False
+            if self.now != began:
+                self._looks_anew(client)
+
+    def _looks_anew(self, client: Client) -> None:
+        """A client whose call failed or took long has seen nothing of the others for that time."""
+        for claim in self.claims:
+            if claim.keeper is client:
+                claim.looking_since = None
 
     def _drop(self, claim: Claim) -> None:
         self.claims = [one for one in self.claims if one is not claim]

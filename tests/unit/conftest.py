@@ -1,4 +1,4 @@
-"""A table made by hand, of timeline layout 2, and a queue in memory."""
+"""A table made by hand, of timeline layout 2, a queue in memory, a site that needs no Airflow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.storage.table import HudiTable
 
 PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
+
+
+@pytest.fixture(autouse=True)
+def site(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_VAR_AIRFLOW_OCC_SITE", "here")
 
 
 @pytest.fixture

@@ -7,7 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, WriteConflictError
+from airflow_occ_provider.errors import (
+    AdmissionTimeoutError,
+    ConfigurationError,
+    LeaseRefusedError,
+    StateStoreError,
+    WriteConflictError,
+)
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.jobs.record import Place, TaskRecord
@@ -15,6 +21,7 @@ from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission as module
+from airflow_occ_provider.operators import deployment
 from airflow_occ_provider.operators.admission import Admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
@@ -22,6 +29,7 @@ from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
+OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")
 
 
 class Store(dict):
@@ -56,15 +64,89 @@ def run_of(store, try_number=1, max_tries=5):
     return TaskRun({"ti": ti, "task_state_store": store})
 
 
-def admission(store, line, try_number=1, timeout=timedelta(hours=1)):
-    return Admission(
-        run_of(store, try_number),
-        line,
-        Owner(("d", "r", "t")),
-        lock=lock_hook("lock"),
-        timeout=timeout,
-        log=logging.getLogger("test"),
+def admission(store, line, try_number=1, timeout=HOUR):
+    run = run_of(store, try_number)
+    return Admission(run, line, OWNER, lock=lock_hook("lock"), timeout=timeout, log=LOG)
+
+
+class Variables:
+    """Airflow's Variables, as the task SDK reads and writes them."""
+
+    def __init__(self, **kept):
+        self.kept, self.is_away = kept, False
+
+    def get(self, key, default=None):
+        return default if self.is_away else self.kept.get(key, default)
+
+    def keys(self, prefix):
+        return [key for key in self.kept if key.startswith(prefix)]
+
+    def set(self, key, value, description):
+        self.kept[key] = value
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    variables = Variables()
+    monkeypatch.setattr(deployment, "Variable", variables)
+    monkeypatch.setattr(deployment, "_SETTLE_S", 0)
+    deployment.site.cache_clear()
+    yield variables
+    deployment.site.cache_clear()
+
+
+def test_a_site_is_made_once_and_known_again(variables):
+    first = deployment.site()
+    deployment.site.cache_clear()
+    assert deployment.site() == first == variables.kept[deployment.SITE_KEY] != ""
+
+
+def test_a_site_may_be_given(variables):
+    variables.kept[deployment.SITE_KEY] = "green"
+    assert deployment.site() == "green"
+
+
+def test_of_two_tasks_that_make_a_site_at_once_both_have_the_last_one(variables, monkeypatch):
+    monkeypatch.setattr(
+        deployment.time, "sleep", lambda _: variables.set(deployment.SITE_KEY, "theirs", "")
     )
+    assert deployment.site() == "theirs"
+
+
+def test_a_site_that_is_not_read_is_not_made_anew(variables):
+    variables.kept[deployment.SITE_KEY], variables.is_away = "green", True
+    with pytest.raises(StateStoreError, match=r"airflow_occ_site.*Remedy"):
+        deployment.site()
+    assert variables.kept == {deployment.SITE_KEY: "green"}
+
+
+def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
+    variables.kept[deployment.SITE_KEY] = "green"
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+    assert module.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert module.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    admission(store, line, try_number=3).ask([SCOPE])
+    assert [one.request.incarnation for one in line.line()] == [3]
+
+
+def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes, line):
+    admission(store, line).ask([SCOPE])
+    old = admission(store, Line(nodes), 1)
+    ours, _ = admission(store, line, 2).ask([SCOPE])
+    with pytest.raises(LeaseRefusedError, match="try 1 asks for a lease, but try 2 stands in line"):
+        old.ask([SCOPE])
+    line.ensure_held(ours)
+
+
+def test_a_task_that_is_cleared_gives_up_what_it_asked_for_before(store, line):
+    first, _ = admission(store, line).ask([SCOPE])
+    run_of(store).succeed()
+    again = Admission(
+        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    )
+    second, status = again.ask([Scope.of(SCOPE.table, None)])
+    assert status.held
+    assert [one.token for one in line.line()] == [second.token] != [first.token]
 
 
 def rival(line):

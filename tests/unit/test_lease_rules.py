@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,8 +9,10 @@ from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.nodes import Node
+from airflow_occ_provider.leases.own_run import umbrella
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing, blockers, umbrella
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing, blockers
+from tests.golden.request_nodes import FIRST, NAMES, SECOND, TRIPS, WRITES
 
 A, B = "s3://lake/a", "s3://lake/b"
 RUN, TASK, OTHER = ("d", "r"), ("d", "r", "t"), ("d", "s", "t")
@@ -250,12 +253,11 @@ def test_a_name_tells_whom_it_may_concern():
     assert request_node.under(request_node.name_of(REQUEST, "n")) == ()
     same_run = request_node.name_of(asked(RUN, whole("s3://lake/c")), "n")
     same_table = request_node.name_of(asked(OTHER, whole(B)), "n")
-    neither = request_node.name_of(asked(OTHER, whole("s3://lake/c")), "n")
-    assert request_node.concern(REQUEST, [same_run, same_table, neither, "foreign"]) == [
-        same_run,
-        same_table,
-    ]
-    assert request_node.about(B, [name, same_run, same_table, "foreign"]) == [name, same_table]
+    neither = request_node.name_of(asked(OTHER, whole("s3://lake/c"), name="old"), "n")
+    names = [name, same_run, same_table, neither, "foreign"]
+    assert request_node.about([B], names) == [name, same_table, "foreign"]
+    assert request_node.akin(REQUEST, names) == [name, same_run]
+    assert request_node.akin(replace(REQUEST, supersedes=("old",)), names) == [name, same_run, neither]
 
 
 def test_a_node_stands_by_its_name_and_token():
@@ -263,3 +265,57 @@ def test_a_node_stands_by_its_name_and_token():
     found = request_node.standing(name, Node(Content(REQUEST, 1, 1).encode(), 0, 9, 123))
     assert found == Standing(REQUEST, name, (4, 9), 123)
     assert found.token == 9
+
+
+def golden(site, incarnation):
+    run = ("trips", "scheduled__2026-11-21")
+    write = Request("6f2d", Owner((*run, "write"), "", site), WRITES, 60_000, incarnation)
+    lease = Request("5d1c", Owner(run, "lease", site), TRIPS, 60_000, incarnation)
+    return Content(write, 3, 600_000, "m1"), Content(lease, 1, 60_000, "m0")
+
+
+@pytest.mark.parametrize(("nodes", "site", "incarnation"), [(FIRST, "", 0), (SECOND, "green", 2)])
+def test_nodes_of_both_releases_are_read(nodes, site, incarnation):
+    for name, data, content in zip(NAMES, nodes, golden(site, incarnation), strict=True):
+        assert Content.decode(data, name) == content
+        order = (0x1F, 40) if content.request.id == "6f2d" else (40,)
+        assert request_node.standing(name, Node(data, 0, 40, 5)) == Standing(
+            content.request, name, order, 5
+        )
+
+
+def test_nodes_are_written_as_ever():
+    for name, data, content in zip(NAMES, SECOND, golden("green", 2), strict=True):
+        nonce, under = name.split("~")[2].partition(".")[2], request_node.under(name)
+        assert request_node.name_of(content.request, nonce, under) == name
+        assert content.encode() == data
+
+
+def test_what_a_later_release_wrote_beside_is_kept():
+    later = json.dumps({**json.loads(SECOND[0]), "version": 3, "priority": {"of": [1]}}).encode()
+    content = Content.decode(later, NAMES[0])
+    assert content.request == golden("green", 2)[0].request
+    rewritten = json.loads(replace(content, epoch=4).encode())
+    assert rewritten == {**json.loads(later), "epoch": 4}
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"scopes": [["t", "half", None]]}, {"owner": 5}])
+def test_a_node_that_is_not_understood_blocks_its_tables(change):
+    data = json.dumps({**json.loads(SECOND[1]), **change}).encode()
+    unknown = request_node.standing(NAMES[1], Node(data, 0, 40, 5))
+    assert (unknown.unknown, unknown.order, unknown.since_ms) == (True, (40,), 5)
+    on_trips, on_cities = (
+        standing(OTHER, 41, Scope.of(table, None, Mode.SHARED))
+        for table in ("s3a://lake/trips", "s3a://lake/cities")
+    )
+    assert [one.standing for one in blockers(on_trips, [unknown])] == [unknown]
+    assert blockers(on_cities, [unknown]) == ()
+    assert blockers(standing(OTHER, 39, *TRIPS), [unknown]) == ()
+
+
+@pytest.mark.parametrize("name", ["lock-1", "a~b~c~d~e", "a~b~c~xyz", "a~~c~", ""])
+def test_a_name_that_is_not_understood_blocks_every_table(name):
+    unknown = request_node.standing(name, None)
+    assert [one.standing for one in blockers(standing(OTHER, 1, *TRIPS), [unknown])] == [unknown]
+    assert request_node.about(["s3a://lake/trips"], [name]) == [name]
+    assert request_node.akin(REQUEST, [name]) == []

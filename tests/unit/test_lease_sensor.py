@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
+from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -15,12 +14,15 @@ TTL_MS = 3000
 
 
 class Hook:
-    """A lock connection whose line is in memory, and whose time passes by a second a look."""
+    """A lock connection whose line is in memory."""
 
     def __init__(self):
-        self.nodes, self.open = MemoryNodes(), 0
-        seconds = itertools.count()
-        self.clock = lambda: float(next(seconds))
+        self.nodes, self.open, self.now_s = MemoryNodes(), 0, 0.0
+        self.clock = lambda: self.now_s
+
+    def wait(self, sensor):
+        self.now_s += 1.0
+        return not sensor.poke({})
 
     def leases(self):
         self.open += 1
@@ -68,10 +70,32 @@ def test_one_that_is_not_free_is_waited_for_in_the_triggerer(hook):
 def test_the_dead_are_not_waited_for(hook):
     stand(hook, "a")
     waiting = sensor()
-    assert not waiting.poke({})
-    assert any(waiting.poke({}) for _ in range(10))
+    pokes = 1
+    while hook.wait(waiting):
+        pokes += 1
+    assert pokes == 5
     assert hook.nodes.names() == frozenset()
     waiting._close()
+
+
+def test_a_poke_that_failed_counts_against_nobody(hook, monkeypatch):
+    stand(hook, "a")
+    waiting = sensor()
+    for _ in range(4):
+        assert hook.wait(waiting)
+    names = hook.nodes.names
+    monkeypatch.setattr(hook.nodes, "names", away)
+    assert hook.wait(waiting)
+    monkeypatch.setattr(hook.nodes, "names", names)
+    hook.now_s += 70.0
+    for _ in range(4):
+        assert hook.wait(waiting)
+    assert not hook.wait(waiting)
+    waiting._close()
+
+
+def away():
+    raise LockUnreachableError("away")
 
 
 def test_a_wait_that_was_too_long_is_airflows_own_time_out(hook):

@@ -34,7 +34,7 @@ PUBLIC = {
     "leases.line": {"Line"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "Standing", "Blocker"),
-        *("blockers", "conflicting", "umbrella"),
+        *("blockers", "conflicting"),
     },
     "operators.hudi_clean": {"HudiCleanOperator"},
     "operators.hudi_clustering": {"HudiClusteringOperator", "below"},

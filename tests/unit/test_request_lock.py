@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import re
 import string
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import Part, Row
-from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, blockers
 
 TABLES = st.sampled_from(["s3://lake/a", "s3://lake/b"])
 PATHS = st.lists(st.sampled_from(["p=1", "p=2", "q"]), min_size=1, max_size=3).map("/".join)
@@ -125,17 +126,38 @@ def test_the_last_epoch_counts_and_of_two_in_one_the_elder():
         Part("request", "of another release", alone=False),
     ],
 )
-def test_a_request_of_another_release_is_refused_with_a_remedy(part):
-    with pytest.raises(LeaseRefusedError, match=r"lock 4 in the line.*Remedy: .*lease database"):
-        request_lock.read([*shown(3, request_lock.parts(asked(), 1)), *shown(4, [part])])
+def test_a_request_of_an_unknown_release_blocks_every_table(part):
+    line = request_lock.read([*shown(3, request_lock.parts(asked(), 1)), *shown(4, [part])]).line
+    mine = request_lock.read(shown(3, request_lock.parts(asked(), 1))).seats[3].standing
+    assert [one.standing.name for one in blockers(mine, line)] == ["lock 4"]
+    assert [one.unknown for one in line] == [True, False]
 
 
-def test_a_later_format_is_refused(monkeypatch):
+def test_a_later_format_blocks(monkeypatch):
     monkeypatch.setattr("airflow_occ_provider.leases.request_node._FORMAT", 99)
     rows = shown(3, request_lock.parts(asked(), 1))
     monkeypatch.undo()
-    with pytest.raises(LeaseRefusedError, match="format 99"):
-        request_lock.read(rows)
+    assert [one.unknown for one in request_lock.read(rows).line] == [True]
+
+
+def test_a_request_of_the_first_release_is_read():
+    """As release 0.1 asked for it, and took it over."""
+    piece = (
+        "p000=pdne3dwrbkbtadcfp5c7fldioxj5cxyrsgxm2ucmnvu2wg4m7x52emcyd2jxg3toe25ln2jo2wwtujt3ypbqlkysj"
+        "ci4g3caylkqqdjzxdtyualeb4u4ypxselvattkgnddldlxkwyikfkafbq4zbordwfekqiu6udzrqwpnee3evfrfvec4wxy"
+        "mxy2g24o6tfodpiubanjkfuns2api3ghqjzhwph4eyh7f7lakbm7yftyxf25dvna"
+    )
+    parts = [Part("t_810422e5a4f03930", "", alone=True), Part("request", piece, alone=False)]
+    (seat,) = request_lock.read([*shown(3, parts), *taken(5, 3, 2, "m1")]).seats.values()
+    owner, scope = Owner(("trips", "scheduled__2026-11-21"), "lease"), Scope.of("s3a://lake/trips", None)
+    assert seat.standing.request == Request("5d1c", owner, (scope,), 60_000)
+    assert (seat.epoch, seat.mark, seat.standing.order) == (2, "m1", (3,))
+
+
+def test_the_youngest_incarnation_counts():
+    rows = shown(3, request_lock.parts(replace(asked(), incarnation=1), 1), agent="m0.1")
+    (seat,) = request_lock.read([*rows, *taken(5, 3, 2, request_lock.agent("m1", 4))]).seats.values()
+    assert (seat.mark, seat.standing.request.incarnation) == ("m1", 4)
 
 
 @pytest.mark.parametrize("table", ["e_commerce", "e_", "trips", ""])

@@ -20,8 +20,8 @@ import hashlib
 import posixpath
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
@@ -45,12 +45,12 @@ class Epoch(NamedTuple):
 
     :param number: from 1; the first one has a lock only below another lease.
     :param lock_id: of the lock that says so.
-    :param mark: of the process.
+    :param agent: of the process.
     """
 
     number: int
     lock_id: int
-    mark: str
+    agent: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Seat:
     """A request that stands in line, and who took it over.
 
     :param standing: the request, and its place.
-    :param asked_by: mark of the process that asked.
+    :param asked_by: ``agent`` of the process that asked.
     :param epochs: the one that is valid last.
     """
 
@@ -74,7 +74,7 @@ class Seat:
     @property
     def mark(self) -> str:
         """Of the process that took it over last."""
-        return self.epochs[-1].mark if self.epochs else self.asked_by
+        return _agent(self.epochs, self.asked_by).partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,15 @@ def parts(asked: Request, since_ms: int, under: tuple[int, ...] = ()) -> list[Pa
     return [*dict.fromkeys(names), *labels]
 
 
+def agent(mark: str, incarnation: int) -> str:
+    """Return what a process that asks for a request, or takes one over, calls itself.
+
+    :param mark: of the process.
+    :param incarnation: of the request.
+    """
+    return f"{mark}.{incarnation}"
+
+
 def epoch_part(lock_id: int, epoch: int) -> Part:
     """Return what the lock of an epoch is on."""
     return Part(epoch_table(lock_id), f"epoch={epoch}", alone=False)
@@ -157,8 +166,7 @@ def name(lock_id: int, under: tuple[int, ...]) -> str:
 def read(rows: Iterable[Row]) -> Look:
     """Return everybody who stands in line.
 
-    :param rows: of all locks.
-    :raises LeaseRefusedError: if one of them is a request of another release.
+    :param rows: of all locks. A request that this release cannot read blocks all others.
     """
     labels: dict[int, list[Row]] = {}
     of_epochs: dict[int, list[Row]] = {}
@@ -221,6 +229,7 @@ def _stranger(row: Row, scope: Scope) -> Standing:
 
 def _seat(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> Seat:
     text = "".join(part.partition("=")[2] for part in sorted(row.part.partition for row in pieces))
+    asked_by, taken = pieces[0].agent, epochs(of_epochs)
     try:
         packed = base64.b32decode(text.upper() + "=" * (-len(text) % 8))
         under_text, since_ms, content = zlib.decompress(packed).split(b" ", 2)
@@ -228,10 +237,20 @@ def _seat(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> Seat:
         since = int(since_ms)
         called = name(lock_id, under)
         request = Content.decode(content, called).request
-    except (ValueError, zlib.error, LeaseRefusedError) as error:
-        raise LeaseRefusedError(
-            f"lock {lock_id} in the line cannot be understood: {getattr(error, 'message', error)}",
-            remedy="let the writers of the other release end, or give each its own lease database",
-        ) from error
-    standing = Standing(request, called, (*under, lock_id), since)
-    return Seat(standing, pieces[0].agent, epochs(of_epochs))
+    except (ValueError, zlib.error, LeaseRefusedError):
+        # Its place may be under a lease that cannot be told: before all others.
+        place = (0, lock_id)
+        standing = Standing.of_unknown(f"lock {lock_id}", place, since_ms=pieces[0].since_ms)
+        return Seat(standing, asked_by, taken)
+    incarnation = max(request.incarnation, _incarnation(_agent(taken, asked_by)))
+    request = replace(request, incarnation=incarnation)
+    return Seat(Standing(request, called, (*under, lock_id), since), asked_by, taken)
+
+
+def _agent(taken: Sequence[Epoch], asked_by: str) -> str:
+    return taken[-1].agent if taken else asked_by
+
+
+def _incarnation(agent: str) -> int:
+    number = agent.rpartition(".")[2] if "." in agent else ""
+    return int(number) if number.isdecimal() else 0

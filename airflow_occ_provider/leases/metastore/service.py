@@ -16,7 +16,8 @@ from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
 from airflow_occ_provider.leases.metastore.poller import Poller
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
 from airflow_occ_provider.leases.observer import TRUSTED
-from airflow_occ_provider.leases.rules import Request, Standing, blockers, umbrella
+from airflow_occ_provider.leases.own_run import came_beside, refuse_older, umbrella
+from airflow_occ_provider.leases.rules import Request, Standing, blockers
 
 _T = TypeVar("_T")
 _LOOKS = 20
@@ -65,16 +66,19 @@ class MetastoreLeases:
         while True:
             look = self._look()
             line = look.line
-            first = next((one for one in line if one.request.id == asked.id), None)
+            refuse_older(asked, line)
+            same = [one for one in line if one.request.id == asked.id]
             with suppress(LeaseLostError):
-                if first:
+                if not same:
+                    self._stand(asked, line)
+                elif came_beside(first := same[0], line):
+                    self._give_up(first, asked)
+                else:
+                    for twin in same[1:]:
+                        self._give_up(twin, asked)
                     ticket = Ticket(asked.id, first.name, first.token, 0)
                     self._confirm(ticket, look)
-                    return self._adopt(ticket, any_epoch=True)
-                for earlier in (one for one in line if one.request.owner == asked.owner):
-                    self.evict(earlier)
-                over = umbrella(asked, [one for one in line if one.request.owner != asked.owner])
-                return self._stand(asked, over)
+                    return self._adopt(ticket, asked)
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         """Tell where the request stands."""
@@ -123,11 +127,7 @@ class MetastoreLeases:
     def release(self, ticket: Ticket) -> bool:
         """Leave the line; whether the request was still there and the ticket's."""
         with suppress(LeaseLostError):
-            # Taken over first: who took it over before us keeps it.
-            last = self._adopt(ticket)
-            self._locks.unlock(last.token)
-            for row in self._locks.rows(request_lock.epoch_table(last.token)):
-                self._locks.unlock(row.lock_id)
+            self._leave(self._adopt(ticket))
             return True
         return False
 
@@ -162,16 +162,30 @@ class MetastoreLeases:
         return request_lock.read(self._locks.rows())
 
     def _there(self) -> Collection[int]:
-        return self._look().seats.keys()
+        look = self._look()
+        return {*look.seats, *(row.lock_id for row in look.foreign)}
 
-    def _stand(self, asked: Request, over: Standing | None) -> Ticket:
-        under = over.order if over else ()
-        parts = request_lock.parts(asked, round(time.time() * 1000), under)
-        lock_id, _ = self._locks.lock(parts, request_lock.who(asked.owner), self._mark)
-        ticket = Ticket(asked.id, request_lock.name(lock_id, under), lock_id, 1)
-        if over:
-            self._confirm(ticket, self._look())
-        return ticket
+    def _stand(self, asked: Request, line: Sequence[Standing]) -> None:
+        for one in line:
+            if one.request.id in asked.supersedes:
+                self._give_up(one, asked)
+        over = umbrella(asked, [one for one in line if one.request.owner != asked.owner])
+        parts = request_lock.parts(asked, round(time.time() * 1000), over.order if over else ())
+        agent = request_lock.agent(self._mark, asked.incarnation)
+        self._locks.lock(parts, request_lock.who(asked.owner), agent)
+
+    def _give_up(self, standing: Standing, asked: Request) -> None:
+        """Remove a request of the task's own, unless a younger try took it over."""
+        with suppress(LeaseLostError):
+            self._leave(
+                self._adopt(Ticket(standing.request.id, standing.name, standing.token, 0), asked)
+            )
+
+    def _leave(self, adopted: Ticket) -> None:
+        """Remove a request that was taken over before: another process that did so keeps it."""
+        self._locks.unlock(adopted.token)
+        for row in self._locks.rows(request_lock.epoch_table(adopted.token)):
+            self._locks.unlock(row.lock_id)
 
     def _confirm(self, ticket: Ticket, look: Look) -> None:
         """Mark a request below a lease as one that came while that was there, or take it back.
@@ -185,24 +199,34 @@ class MetastoreLeases:
             self._locks.unlock(ticket.token)
             raise self._lost(ticket, "the lease of its run went")
         part = request_lock.epoch_part(ticket.token, 1)
-        self._locks.lock([part], request_lock.who(seat.standing.request.owner), self._mark)
+        self._locks.lock([part], request_lock.who(seat.standing.request.owner), seat.asked_by)
 
-    def _adopt(self, ticket: Ticket, *, any_epoch: bool = False) -> Ticket:
+    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+        """Take a request over.
+
+        :param ticket: of the request.
+        :param asked: by which its owner asked again, whatever the ticket's epoch; ``None`` for the
+            ticket's own right.
+        """
         while True:
             seat = self._seat(ticket, self._look())
-            if seat.mark == self._mark and (any_epoch or seat.epoch == ticket.epoch + 1):
+            is_next = seat.epoch == ticket.epoch + 1
+            if asked:
+                refuse_older(asked, [seat.standing])
+                is_next = seat.standing.request.incarnation == asked.incarnation
+            if seat.mark == self._mark and is_next:
                 return replace(ticket, epoch=seat.epoch)  # our own, whose answer was lost
-            if seat.epoch != ticket.epoch and not any_epoch:
+            if seat.epoch != ticket.epoch and not asked:
                 raise self._lost(ticket, "another process took it over")
-            if self._begin_epoch(ticket, seat):
+            if self._begin_epoch(ticket, seat, asked or seat.standing.request):
                 return replace(ticket, epoch=seat.epoch + 1)
 
-    def _begin_epoch(self, ticket: Ticket, before: Seat) -> bool:
+    def _begin_epoch(self, ticket: Ticket, before: Seat, asked: Request) -> bool:
         """Take the next epoch; whether it is ours: of those who try it is the first one's."""
         self._beat(ticket, (), self._locks.heartbeat)
         part = request_lock.epoch_part(ticket.token, before.epoch + 1)
-        owner = request_lock.who(before.standing.request.owner)
-        lock_id, _ = self._locks.lock([part], owner, self._mark)
+        agent = request_lock.agent(self._mark, asked.incarnation)
+        lock_id, _ = self._locks.lock([part], request_lock.who(before.standing.request.owner), agent)
         after = self._look().seats.get(ticket.token)
         if not (after and after.epochs and after.epochs[-1].lock_id == lock_id):
             self._locks.unlock(lock_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
@@ -42,7 +44,8 @@ class ZookeeperNodes:
     def names(self) -> frozenset[str]:
         """Return the names of all nodes; every change that was answered before the call is seen."""
         try:
-            return frozenset(self._session.call(self._synced_children, self._folder))
+            ask = partial(self._synced, self._client.get_children_async, self._folder)
+            return frozenset(self._session.call(ask, self._folder))
         except NoNodeError:
             return frozenset()
 
@@ -58,6 +61,18 @@ class ZookeeperNodes:
             except NoNodeError:
                 continue
             found[name] = _node(data, stat)
+        return found
+
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+        """Return those nodes that are there; every change that was answered before the call is seen."""
+        found = {}
+        for name in names:
+            path = self._path(name)
+            with suppress(NoNodeError):
+                data, stat = self._session.call(
+                    partial(self._synced, self._client.get_async, path), path
+                )
+                found[name] = _node(data, stat)
         return found
 
     def write(self, name: str, data: bytes, version: int) -> int:
@@ -142,10 +157,8 @@ class ZookeeperNodes:
             lambda: self._client.ensure_path_async(self._folder, acl=self._acl), self._folder
         )
 
-    def _synced_children(self) -> _Both:
-        return _Both(
-            self._client.sync_async(self._folder), self._client.get_children_async(self._folder)
-        )
+    def _synced(self, ask: Callable[[str], Any], path: str) -> _Both:
+        return _Both(self._client.sync_async(path), ask(path))
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"

@@ -1,0 +1,51 @@
+"""Tells this Airflow deployment from others that share its lock service."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from functools import cache
+
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from airflow_occ_provider.errors import StateStoreError
+
+SITE_KEY = "airflow_occ_site"
+"""Airflow Variable of the site id. Made with the first lease; two deployments that share a copied
+database need values of their own, such as by ``AIRFLOW_VAR_AIRFLOW_OCC_SITE``."""
+_SETTLE_S = 1.0
+
+
+@cache
+def site() -> str:
+    """Return what stays the same for this deployment, and differs from every other one.
+
+    :raises StateStoreError: if Airflow does not answer.
+    """
+    try:
+        return _known() or _made()
+    except (AirflowRuntimeError, ImportError, OSError, EOFError) as error:
+        raise StateStoreError(
+            f"Airflow did not tell or take the Variable {SITE_KEY}: {error}",
+            remedy=f"look at the API server's log, or set the Variable {SITE_KEY} by hand, in each "
+            "deployment to another value",
+        ) from error
+
+
+def _known() -> str:
+    return str(Variable.get(SITE_KEY, default="") or "").strip()
+
+
+def _made() -> str:
+    # Airflow reads a Variable as missing also while its API server is away.
+    if SITE_KEY not in list(Variable.keys(prefix=SITE_KEY)):
+        Variable.set(
+            SITE_KEY, uuid.uuid4().hex[:12], "Tells this deployment from others in Hudi's queues"
+        )
+        # Of two tasks that are the first ones at once, the one that wrote last decides.
+        time.sleep(_SETTLE_S)
+    found = _known()
+    if not found:
+        raise OSError(f"the Variable {SITE_KEY} is there, but was not read")
+    return found
