@@ -59,19 +59,21 @@ class Line:
         What is created is looked at again before it counts: two requests that are made at once do not
         see each other before both stand in line.
         """
+        created = ""
         while True:
             line = self._look(request_node.akin(asked, self._nodes.names()))
             refuse_older(asked, line)
             same = sorted((one for one in line if one.request.id == asked.id), key=lambda one: one.order)
             with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
                 if not same:
-                    self._create(asked, self._without_earlier(line, asked))
+                    created = self._create(asked, self._without_earlier(line, asked))
                 elif came_beside(first := same[0], line):
                     self._give_up(first, asked)
                 else:
                     for twin in same[1:]:
                         self._give_up(twin, asked)
-                    return self._adopt(Ticket(asked.id, first.name, first.token, 0), asked)
+                    ticket = Ticket(asked.id, first.name, first.token, 1)
+                    return ticket if first.name == created else self._adopt(ticket, asked)
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         """Tell where the request stands, and remove who is dead before it."""
@@ -149,13 +151,15 @@ class Line:
         """End the connection; what was requested stays until its time to live is over."""
         self._nodes.close()
 
-    def _create(self, asked: Request, others: Iterable[Standing]) -> None:
+    def _create(self, asked: Request, others: Iterable[Standing]) -> str:
         over = umbrella(asked, others)
         name = request_node.name_of(asked, uuid.uuid4().hex[:8], over.order if over else ())
         content = Content(asked, 1, asked.ttl_ms, self._mark)
         written_s = self._clock()
         node = self._nodes.create(name, content.encode(), over.name if over else None)
         self._own[name] = _Own(content, node.version, written_s)
+        self._known[name] = request_node.standing(name, node)
+        return name
 
     def _without_earlier(self, line: list[Standing], asked: Request) -> list[Standing]:
         """Give up the requests that are superseded, and return those of other owners."""
