@@ -222,7 +222,7 @@ def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
 
 
 OF_NODES = {
-    "request": ["names", "latest", "read", "create"],
+    "request": ["names", "create"],
     "request again": ["names", "read", "latest", "write"],
     "request anew": ["latest", "delete", "create"],
     "request under": ["create"],
