@@ -16,7 +16,7 @@ PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
 
 
 @pytest.fixture(autouse=True)
-def site(monkeypatch):
+def site_without_airflow(monkeypatch):
     monkeypatch.setenv("AIRFLOW_VAR_AIRFLOW_OCC_SITE", "here")
 
 
