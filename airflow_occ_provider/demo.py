@@ -38,9 +38,9 @@ DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
-_DAG_TIMEOUT_S = 120
-_RUN_TIMEOUT_S = 900
-_READ_TIMEOUT_S = 300
+_DAG_TIMEOUT_S = 600
+_RUN_TIMEOUT_S = 1200
+_READ_TIMEOUT_S = 600
 _POLL_S = 1.0
 _TAIL_LINES = 30
 

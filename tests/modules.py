@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TIMEOUT_S = 880
+_TIMEOUT_S = 1750
 
 
 def run_module(

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
 
-_START_TIMEOUT_S = 180.0
+_START_TIMEOUT_S = 600.0
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10

@@ -14,6 +14,8 @@ from pathlib import Path
 from airflow_occ_provider.embedded.process import EmbeddedError
 
 _VERSION = "17"
+# A process that runs for seconds does not earn back what the optimising compiler costs.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @cache

@@ -12,10 +12,10 @@ from typing import Self
 from xml.sax.saxutils import escape
 
 from airflow_occ_provider.embedded.bundle import pyspark_home
-from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port, refuse_busy_port
 
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 300.0
 _ANSWER_TIMEOUT_S = 10.0
 _PORT_TRIES = 3
 _DB_TXN = "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"
@@ -111,7 +111,7 @@ class EmbeddedMetastore:
             "The metastore",
             [
                 str(find_java_home() / "bin" / "java"),
-                *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *("-Xmx256m", *SHORT_LIVED),
                 f"-Dhive.log.dir={self.folder / 'logs'}",
                 f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
                 *("-cp", os.pathsep.join([str(self.folder), str(pyspark_home() / "jars" / "*")])),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION, find_bundle, pyspark_home
-from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 
 
 def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[str, str]:
@@ -26,6 +26,7 @@ def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[st
     (conf / "spark-defaults.conf").write_text(
         f"spark.jars {find_bundle(hudi_version)}\n"
         "spark.serializer org.apache.spark.serializer.KryoSerializer\n"
+        f"spark.driver.extraJavaOptions {' '.join(SHORT_LIVED)}\n"
         "spark.ui.enabled false\n"
         "spark.driver.host localhost\n"
         "spark.driver.bindAddress 127.0.0.1\n"
@@ -40,6 +41,7 @@ def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[st
         "JAVA_HOME": str(java),
         "SPARK_HOME": str(spark),
         "SPARK_CONF_DIR": str(conf),
+        "SPARK_LAUNCHER_OPTS": " ".join(SHORT_LIVED),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,

@@ -10,10 +10,10 @@ from typing import Self
 
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.embedded.certificates import Certificates
-from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port, refuse_busy_port
 
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 300.0
 _ANSWER_TIMEOUT_S = 1.0
 _PORT_TRIES = 3
 
@@ -103,7 +103,7 @@ class EmbeddedZookeeper:
             "ZooKeeper",
             [
                 str(find_java_home() / "bin" / "java"),
-                *("-Xmx128m", "-cp", str(pyspark_home() / "jars" / "*")),
+                *("-Xmx128m", *SHORT_LIVED, "-cp", str(pyspark_home() / "jars" / "*")),
                 *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(configuration)),
             ],
             os.environ,

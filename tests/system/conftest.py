@@ -14,7 +14,7 @@ from airflow_occ_provider.embedded.process import Server
 from tests.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"
-_PATIENCE_S = 400
+_PATIENCE_S = 900
 
 
 class Run:
@@ -100,7 +100,7 @@ def airflow(hudi_stack, tmp_path_factory):
             extra={"connection_timeout_ms": 2000},
         )
         for dag in DAGS.glob("*.py"):
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 600
             while not running.has_dag(dag.stem):
                 assert time.monotonic() < deadline, f"{dag} was not read"
                 time.sleep(0.5)

@@ -23,7 +23,7 @@ def test_one_loses_is_retried_and_both_land(lock):
         [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS), "--lock", lock],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1700,
         check=False,
     )
     shown = done.stdout

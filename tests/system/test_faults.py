@@ -10,8 +10,7 @@ pytestmark = pytest.mark.system
 RUNS = 2
 
 
-@pytest.mark.timeout(1500)
 def test_one_task_run_makes_one_commit():
-    done = run_module("faults", "--runs", RUNS, "--seed", 1, timeout_s=1450)
+    done = run_module("faults", "--runs", RUNS, "--seed", 1)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert f"{RUNS} runs, seed 1: 0 wrong" in done.stdout
