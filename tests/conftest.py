@@ -14,6 +14,19 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 pytest_plugins = ["airflow_occ_provider.embedded.pytest_plugin"]
 
 _QUICK = ("unit", "contract")
+_SMALL_TABLES = """
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.sql.adaptive.enabled false
+"""
+
+
+@pytest.fixture(scope="session")
+def hudi_stack(hudi_stack):
+    """The stack of the session, whose Spark compiles no code for a few rows."""
+    with (hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
+        conf.write(_SMALL_TABLES)
+    return hudi_stack
 
 
 @pytest.hookimpl(tryfirst=True)

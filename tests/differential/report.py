@@ -14,6 +14,7 @@ from tests.differential.predict import Prediction
 
 _UNDECIDED = 0.02
 _UNDECIDED_IN_CELL = 0.05
+_JUDGED_CELL = 40  # pairs; below, one or two undecided pairs say nothing of a share
 _SHARE = 0.20
 _LOST = frozenset({"conflict", "early", "rejected"})
 
@@ -103,7 +104,7 @@ class Report:
         if undecided > _UNDECIDED * total:
             yield f"undecided: {undecided} of {total} pairs, at most {_UNDECIDED:.0%} wanted"
         for cell, count in self.undecided.items():
-            if count > _UNDECIDED_IN_CELL * self.cells[cell]:
+            if self.cells[cell] >= _JUDGED_CELL and count > _UNDECIDED_IN_CELL * self.cells[cell]:
                 of = f"{count} of {self.cells[cell]}"
                 yield f"undecided in {cell}: {of}, at most {_UNDECIDED_IN_CELL:.0%}"
 

@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--partition", default=None, help="one partition for all rows")
     parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
     parser.add_argument("--also", help="another table, written first")
+    parser.add_argument("--each", action="append", default=[], help="an option of one more write")
     parser.add_argument("--gate")
     parser.add_argument("--gate-from", type=int, default=0, help="the first row that waits at it")
     parser.add_argument("--log-level")
@@ -48,6 +49,9 @@ def main() -> None:
         if args.also:
             write(spark, argparse.Namespace(**{**vars(args), "table": args.also}))
         write(spark, args)
+        for number, option in enumerate(args.each):
+            beside = {"table": f"{args.table}-{number}", "option": [*args.option, option]}
+            write(spark, argparse.Namespace(**{**vars(args), **beside}))
     except Exception as error:
         if not args.catch:
             raise

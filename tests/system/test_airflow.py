@@ -17,19 +17,9 @@ from tests.writers import JOB, commit_lock_held, has_markers, inflight
 pytestmark = pytest.mark.system
 SPARK_STARTED = "Spark-Submit cmd"
 FIELDS = {
-    "missing_connection": "lock_conn_id",
     "missing_spark_connection": "conn_id",
     "unreachable_zookeeper": "ZooKeeper at 127.0.0.1:1",
-    "table_not_a_path": "table",
-    "options_single_writer": "hudi_options",
-    "options_eager": "hudi_options",
-    "conf_single_writer": "conf",
-    "conf_eager": "conf",
-    "properties_single_writer": "single_writer.properties",
-    "properties_eager": "eager.properties",
-    "site_single_writer": "single_writer/hudi-defaults.conf",
     "site_eager": "eager/hudi-defaults.conf",
-    "deploy_mode_cluster": "deploy_mode",
 }
 
 
@@ -65,12 +55,8 @@ def error_of(airflow, run, task_id):
 
 
 def test_what_contradicts_is_refused_before_spark_starts(airflow, start, tmp_path):
-    mode = "hoodie.write.concurrency.mode=single_writer\n"
-    eager = "hoodie.cleaner.policy.failed.writes=EAGER\n"
-    for name, line in (("single_writer", mode), ("eager", eager)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "hudi-defaults.conf").write_text(line)
-        (tmp_path / f"{name}.properties").write_text(f"spark.{line}")
+    (tmp_path / "eager").mkdir()
+    (tmp_path / "eager" / "hudi-defaults.conf").write_text("hoodie.cleaner.policy.failed.writes=EAGER\n")
     run = start("refused", job=JOB, folder=tmp_path).wait()
     for name in CASES:
         task = run.task(name)

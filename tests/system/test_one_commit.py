@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -223,7 +224,9 @@ def test_a_task_that_is_out_of_time_leaves_no_driver_and_no_ghost(start, paths):
     hold.touch()
     run = start("hasty", **paths)
     run.wait_for((paths["gate"] / "rows.reached").exists, "the write")
-    session = driver_of(paths["table"]).pid
+    driver = driver_of(paths["table"])
+    session = driver.pid
+    driver.parent().send_signal(signal.SIGALRM)  # what ``execution_timeout`` does when the time is over
     run.wait_for(lambda: not session_of(session), "the driver's end")
     hold.unlink()
     run.wait()

@@ -87,10 +87,8 @@ def test_who_is_failed_while_it_waits_leaves_the_line_and_who_is_cleared_stands_
     (second,) = ours(line, paths["table"])
     assert second == first or second.token > first.token
     run.patch("write", {"new_state": "failed"})
-    failed = time.monotonic()
+    # Nothing here removes a dead request: `rival` only holds, and listing removes none.
     run.wait_for(lambda: not ours(line, paths["table"]), "its leaving")
-    print(f"it left the line {time.monotonic() - failed:.1f} s after it was failed")
-    assert time.monotonic() - failed < TTL_S
     run.wait()
     clear(run)
     wait_for_trigger(run, "write", 3)
@@ -207,9 +205,8 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
 
 
 def kill_task(paths):
-    """Kill the process of a task that runs a driver, at once; return when."""
+    """Kill the process of a task that runs a driver."""
     driver_of(paths["table"]).parent().kill()
-    return time.monotonic()
 
 
 def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, line, start, tmp_path):
@@ -224,11 +221,9 @@ def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, li
     ):
         (place,) = ours(line, paths["table"])
         kill_task(paths)
-        killed = kill_task(late)
+        kill_task(late)
         never.wait_for(lambda: granted_late, "the rival's turn")
-        waited_s = granted_late[0] - killed
-        print(f"rival granted {waited_s:.1f} s after the kill")
-        assert waited_s < TTL_S * 1.02 + 2 * TTL_S / 3 + 3
+        assert never.task("write")["try_number"] == 1
         never.patch("write", {"new_state": "failed"})
         assert granted == []
         (paths["gate"] / "w.go").touch()

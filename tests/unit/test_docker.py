@@ -24,8 +24,6 @@ PINS = dict(
 # The types of connections that providers bring which the image has and this environment has not.
 OF_THE_IMAGE = {"aws": "apache-airflow-providers-amazon"}
 
-each_service = pytest.mark.parametrize("name", SERVICES)
-
 
 def settings():
     for name, service in SERVICES.items():
@@ -60,14 +58,14 @@ def test_the_stack_is_whole():
     assert {"airflow-init", "metastore-locks", "lake"} == ONE_SHOT
 
 
-@each_service
-def test_images_are_pinned(name):
-    image, _, digest = SERVICES[name]["image"].partition("@")
-    assert re.search(r":[\w.-]*\d+\.\d+[\w.-]*$", image), image
-    assert not digest or re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
-    if SERVICES[name].get("build"):
-        assert (DOCKER / SERVICES[name]["build"]["context"]).resolve() == ROOT
-        assert (ROOT / SERVICES[name]["build"]["dockerfile"]).is_file()
+def test_images_are_pinned():
+    for name, service in SERVICES.items():
+        image, _, digest = service["image"].partition("@")
+        assert re.search(r":[\w.-]*\d+\.\d+[\w.-]*$", image), image
+        assert not digest or re.fullmatch(r"sha256:[0-9a-f]{64}", digest), name
+        if build := service.get("build"):
+            assert (DOCKER / build["context"]).resolve() == ROOT
+            assert (ROOT / build["dockerfile"]).is_file()
 
 
 def test_the_image_is_built_from_pinned_ones_that_suit():
@@ -153,29 +151,24 @@ def test_the_secrets_stay_out_of_git():
     assert "docker/.env*" in ignored
 
 
-@each_service
-def test_services_come_back_and_are_watched(name):
-    service = SERVICES[name]
-    if name in ONE_SHOT:
-        return
-    assert service["restart"] == "unless-stopped"
-    check = service["healthcheck"]
-    assert check["test"][0] in ("CMD", "CMD-SHELL")
-    assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
+def test_services_come_back_are_watched_and_have_bounds():
+    for name, service in SERVICES.items():
+        assert re.fullmatch(r"\d+[mg]", service["mem_limit"]), name
+        assert service["logging"]["driver"] == "local", name
+        if name in ONE_SHOT:
+            continue
+        assert service["restart"] == "unless-stopped", name
+        check = service["healthcheck"]
+        assert check["test"][0] in ("CMD", "CMD-SHELL"), name
+        assert {"interval", "timeout", "retries", "start_period"} <= check.keys(), name
 
 
-@each_service
-def test_services_have_bounds(name):
-    assert re.fullmatch(r"\d+[mg]", SERVICES[name]["mem_limit"])
-    assert SERVICES[name]["logging"]["driver"] == "local"
-
-
-@each_service
-def test_services_wait_for_services_that_can_be_waited_for(name):
-    for other, how in SERVICES[name].get("depends_on", {}).items():
-        expected = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
-        assert other in SERVICES
-        assert how == {"condition": expected}, other
+def test_services_wait_for_services_that_can_be_waited_for():
+    for service in SERVICES.values():
+        for other, how in service.get("depends_on", {}).items():
+            expected = "service_completed_successfully" if other in ONE_SHOT else "service_healthy"
+            assert other in SERVICES
+            assert how == {"condition": expected}, other
 
 
 def test_what_ends_is_waited_for_by_name():
@@ -191,9 +184,8 @@ def test_only_loopback_is_published():
         assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
 
 
-@each_service
-def test_mounts_exist(name):
-    for mount in SERVICES[name].get("volumes", []):
+def test_mounts_exist():
+    for mount in (one for service in SERVICES.values() for one in service.get("volumes", [])):
         source, target, *mode = mount.split(":")
         assert target.startswith("/")
         if source.startswith("."):

@@ -1,15 +1,21 @@
-"""Who shares a watch may know an instant that its last look does not."""
+"""A trigger that shares a watch may know an instant that the watch's last look does not."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
+from airflow_occ_provider.hooks import shared_watch as module
+from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import earliest
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from tests.unit.beating import BeatingTable
 from tests.unit.test_heartbeat_trigger import events, now_ms, of_task
+
+PATIENCE_S = 60
+CALM = {"interval_ms": 60_000, "poll_s": 0.1}  # no writer of these tests comes near its expiry
 
 
 @pytest.fixture(autouse=True)
@@ -22,66 +28,113 @@ def table(tmp_path):
     return BeatingTable(tmp_path / "t")
 
 
-async def beat(table, time_):
-    while True:
-        table.beat(time_, now_ms())
-        await asyncio.sleep(0.05)
+class Looks:
+    """Counts looks at a table, and holds them back between ``hold`` and ``let``."""
+
+    def __init__(self):
+        self.begun = self.ended = 0
+        self._open = threading.Event()
+        self._open.set()
+
+    def pass_gate(self, look):
+        self.begun += 1
+        assert self._open.wait(PATIENCE_S)
+        seen = look()
+        self.ended += 1
+        return seen
+
+    async def more(self, number):
+        wanted = self.ended + number
+        await until(lambda: self.ended >= wanted)
+
+    async def hold(self):
+        """Return when the next look has been asked for and waits."""
+        await self.more(1)
+        self._open.clear()
+        await until(lambda: self.begun > self.ended)
+
+    def let(self):
+        self._open.set()
 
 
-def test_a_writer_that_began_after_the_last_look_is_not_gone(table):
+async def until(happened):
+    async with asyncio.timeout(PATIENCE_S):
+        while not happened():  # noqa: ASYNC110 - what happens sets no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    looks, look = Looks(), WriterWatch.look
+    monkeypatch.setattr(WriterWatch, "look", lambda watch: looks.pass_gate(lambda: look(watch)))
+    yield looks
+    looks.let()
+
+
+def waiting(table, **given):
+    return asyncio.create_task(events(of_task(table, **{**CALM, **given})))
+
+
+async def joined(task):
+    """Return when a trigger shares the watch of the first one."""
+    await until(lambda: task.done() or [one.users for one in module._watches.values()] == [2])
+
+
+async def end(*tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_writer_that_began_after_the_last_look_is_not_gone(table, looks):
     async def run():
-        first = asyncio.create_task(events(of_task(table, match="any", until=["dead"], poll_s=0.5)))
-        await asyncio.sleep(1.2)  # the first look, and the next period has begun
-        time_ = table.begin(1, now_ms())
-        beating = asyncio.create_task(beat(table, time_))
-        second = asyncio.create_task(events(of_task(table, instants=[time_], poll_s=0.5)))
-        done, _ = await asyncio.wait({second}, timeout=1.5)
-        told = [one for task in done for one in task.result()]
-        for task in (first, second, beating):
-            task.cancel()
-        await asyncio.gather(first, second, beating, return_exceptions=True)
+        first = waiting(table, match="any", until=["dead"])
+        await looks.hold()
+        second = waiting(table, instants=[table.begin(1, now_ms())])
+        await joined(second)
+        looks.let()
+        await looks.more(3)
+        told = second.result() if second.done() else []
+        await end(first, second)
         return told
 
     assert asyncio.run(run()) == []
 
 
-def test_a_writer_whose_instant_was_told_late_is_not_gone(table, monkeypatch):
-    told_instants = []
-    monkeypatch.setattr(trigger_module.XCom, "get_one", staticmethod(lambda **_: told_instants or None))
+def test_a_writer_whose_instant_was_told_late_is_not_gone(table, looks, monkeypatch):
+    told_instants, asked = [], []
+
+    def get_one(**_):
+        asked.append(1)
+        return told_instants or None
+
+    monkeypatch.setattr(trigger_module.XCom, "get_one", staticmethod(get_one))
 
     async def run():
-        waiting = asyncio.create_task(events(of_task(table, writer_task_id="w")))
-        await asyncio.sleep(0.5)
-        time_ = table.begin(1, now_ms())
-        beating = asyncio.create_task(beat(table, time_))
-        await asyncio.sleep(0.3)
-        told_instants.append(time_)
-        done, _ = await asyncio.wait({waiting}, timeout=1.0)
-        told = [one for task in done for one in task.result()]
-        for task in (waiting, beating):
-            task.cancel()
-        await asyncio.gather(waiting, beating, return_exceptions=True)
+        waiter = waiting(table, writer_task_id="w")
+        await until(lambda: asked)  # it has seen a look, and waits for the instants
+        told_instants.append(table.begin(1, now_ms()))
+        await looks.more(3)
+        told = waiter.result() if waiter.done() else []
+        await end(waiter)
         return told
 
     assert asyncio.run(run()) == []
 
 
-def test_an_instant_that_began_and_committed_between_two_looks_is_told(table):
+def test_an_instant_that_began_and_committed_between_two_looks_is_told(table, looks):
     async def run():
-        first = asyncio.create_task(events(of_task(table, match="any", until=["dead"], poll_s=0.5)))
-        await asyncio.sleep(1.2)
+        first = waiting(table, match="any", until=["dead"])
+        await looks.hold()
         time_ = table.begin(1, now_ms())
-        waiting = asyncio.create_task(
-            events(of_task(table, instants=[time_], until=["committed"], poll_s=0.5))
-        )
-        await asyncio.sleep(0.05)
+        second = waiting(table, instants=[time_], until=["committed"])
+        await joined(second)
         table.commit(time_)
         table.stop_beating(time_)
-        done, _ = await asyncio.wait({waiting}, timeout=3)
-        told = [one["status"] for task in done for one in task.result()]
-        for task in (first, waiting):
-            task.cancel()
-        await asyncio.gather(first, waiting, return_exceptions=True)
-        return told
+        looks.let()
+        async with asyncio.timeout(PATIENCE_S):
+            told = await second
+        await end(first)
+        return [one["status"] for one in told]
 
     assert asyncio.run(run()) == ["reached"]

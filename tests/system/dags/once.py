@@ -54,7 +54,7 @@ with DAG("hasty", schedule=None, params=PARAMS):
         application_args=ARGUMENTS,
         job_retries=1,
         retry_delay=timedelta(seconds=1),
-        execution_timeout=timedelta(seconds=50),
+        execution_timeout=timedelta(hours=1),
         **COMMON,
     )
 
