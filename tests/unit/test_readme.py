@@ -60,6 +60,22 @@ def test_every_command_exists(command):
         assert command == "pip install airflow-occ-provider"
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_target_that_is_named_exists(name):
+    named = set(re.findall(r"`make ([a-z0-9-]+)", (ROOT / name).read_text()))
+    made = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named
+    assert named <= made
+
+
+def test_each_test_is_in_one_tier_and_one_folder(request):
+    folders = {folder.name for folder in (ROOT / "tests").iterdir()}
+    for item in request.session.items:
+        markers = {mark.name for mark in item.iter_markers()}
+        assert len(markers & {"quick", "rest"}) == 1, item
+        assert item.path.parent.name in markers & folders, item
+
+
 def test_ci_runs_both_tiers_the_quick_one_first():
     assert (ROOT / ".ci" / "run").read_text().endswith("\nmake test\nexec make test-rest\n")
 
