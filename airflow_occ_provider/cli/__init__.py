@@ -18,11 +18,11 @@ _INSTANT = Arg(("--instant",), default=None, help="Requested time of one pending
 _STRATEGY = Arg(
     ("--strategy",),
     choices=("simple", "bucket_index", "prefer_writer"),
-    default="simple",
-    help="Hudi's conflict resolution strategy that the writers run with",
+    default=None,
+    help="Hudi's conflict resolution strategy that the writers run with; default: by the table's index",
 )
 _HUDI_VERSION = Arg(
-    ("--hudi-version",), default=None, help="The writers' Hudi, such as 1.2; default: by the table"
+    ("--hudi-version",), default=None, help="The writers' Hudi, such as 1.2; default: by their files"
 )
 _DAG_ID = Arg(("dag_id",), help="The DAG's id")
 _RUN_ID = Arg(("run_id",), help="The run's id, such as manual__2026-11-21T10:00:00+00:00")

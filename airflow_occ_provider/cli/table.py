@@ -77,12 +77,14 @@ def writers(args: argparse.Namespace) -> None:
 def conflicts(args: argparse.Namespace) -> None:
     """Print the verdict on each pending write, or on one."""
     hook = _hook(args)
-    times = [args.instant] if args.instant else [i.time for i in hook.timeline().pending_writes()]
-    version = _version(args.hudi_version)
-    judged = [(time, hook.conflicts(time, Strategy(args.strategy), version)) for time in times]
-    if args.instant and judged[0][1] is None:
+    setup = Strategy(args.strategy) if args.strategy else None, _version(args.hudi_version)
+    if args.instant:
+        judged = {args.instant: hook.conflicts(args.instant, *setup)}
+    else:
+        judged = {**hook.verdicts(*setup)}
+    if None in judged.values():
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
-    described = [_verdict(time, verdict) for time, verdict in judged if verdict]
+    described = [_verdict(time, verdict) for time, verdict in judged.items() if verdict]
     _print(described, [row for one in described for row in _verdict_rows(one)], args.output)
 
 

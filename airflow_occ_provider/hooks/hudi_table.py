@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.storage.address import fsspec_scheme, parse_table_path
-from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
 from airflow_occ_provider.storage.writers import (
@@ -95,25 +95,37 @@ class HudiTableHook(BaseHook):
     def conflicts(
         self,
         instant: str,
-        strategy: Strategy = Strategy.SIMPLE,
+        strategy: Strategy | None = None,
         writer_version: tuple[int, int] | None = None,
         *,
         early: EarlyDetection = EarlyDetection.OFF,
         writing: bool = True,
     ) -> Verdict | None:
-        """Tell whether Hudi will refuse the commit of a pending write, and because of whom.
+        """Tell whether Hudi will refuse the commit of a pending write, and because of which rivals.
 
         :param instant: its requested time.
-        :param strategy: the conflict resolution strategy that it runs with.
-        :param writer_version: major and minor number of its Hudi; by default that which the table's
-            version belongs to.
+        :param strategy: the conflict resolution strategy that it runs with; by default the one that
+            Hudi chooses for the table's index.
+        :param writer_version: major and minor number of its Hudi; by default what its files tell, and
+            ``possible`` where they do not.
         :param early: the strategy of early conflict detection that it runs with: that is judged too.
         :param writing: whether it may still begin files; ``False`` once only its commit is left.
         :returns: ``None`` where the active timeline has no such pending instant.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        snapshot = self.snapshot()
-        return conflicts(snapshot, instant, strategy, writer_version, early=early, writing=writing)
+        setup = Setup(strategy, writer_version, early, writing=writing)
+        return verdicts(self._reader, self.snapshot(), setup, only=instant).get(instant)
+
+    def verdicts(
+        self, strategy: Strategy | None = None, writer_version: tuple[int, int] | None = None
+    ) -> dict[str, Verdict]:
+        """Tell which of all pending writes Hudi will refuse, by requested time, in one pass.
+
+        :param strategy: as for ``conflicts``.
+        :param writer_version: as for ``conflicts``.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return verdicts(self._reader, self.snapshot(), Setup(strategy, writer_version))
 
     def find_commit(self, identity: str) -> Commit | None:
         """Find the write commit that a task run signed with its identity.

@@ -13,8 +13,8 @@ names what it took out; where the profile says neither, the verdict is *possible
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,11 +24,15 @@ from airflow_occ_provider.hudi.operation import Operation
 from airflow_occ_provider.hudi.strategy import Rules, Strategy
 
 # Their new records are routed to small files where there are some.
-_ROUTED = frozenset({"INSERT", "UPSERT"})
+_ROUTED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
 _REFUSES_UPDATES = "until it is done, updates of what it plans to cluster are refused"
 _AROUND = "it completed around our comparison point, which leaves no trace"
 _TAKES_ITSELF = "a clustering of layout 1 takes its own plan for a rival's under this strategy"
 _EXPIRED = "its heartbeat has expired: it loses, unless it recovers"
+_SILENT = "it has no heartbeat: it has failed, or is a single writer, whose commit no check stops"
+_BY_RELEASE = "it counts by the rules of some releases of Hudi, and the table does not tell the writer's"
+_NON_BLOCKING = "under non-blocking concurrency control only a bulk insert is refused"
+_LOG_COMPACTION = "done, it counts only if no younger write was completed when ours began"
 
 
 class Certainty(StrEnum):
@@ -123,7 +127,43 @@ def judge(
     if ours.kind == "CLUSTER" and rules.clustering_fails:
         itself = Conflict(ours, Certainty.CERTAIN, ours.file_groups, _TAKES_ITSELF)
         return Verdict(Certainty.CERTAIN, (itself,))
-    return Verdict.of(_conflict(ours, rival, rules, present) for rival in rivals)
+    found = (_conflict(ours, rival, rules, present) for rival in rivals)
+    return Verdict.of(
+        _doubted(one, _NON_BLOCKING) if one and rules.non_blocking else one for one in found
+    )
+
+
+def judge_by_any(
+    ours: Operation,
+    rivals: Sequence[Operation],
+    candidates: Sequence[Rules],
+    present: Present = NO_OVERWRITES,
+) -> Verdict:
+    """Judge a write of which several rules may be true: what only some of them refuse is *possible*.
+
+    :param ours: a pending operation.
+    :param rivals: the other operations, completed and pending.
+    :param candidates: the rules, at least one.
+    :param present: as for ``judge``.
+    """
+    by_rival: dict[str, list[Conflict]] = {}
+    for rules in candidates:
+        for conflict in judge(ours, rivals, rules, present).conflicts:
+            by_rival.setdefault(conflict.rival.instant.time, []).append(conflict)
+    return Verdict.of(_surest(found, len(candidates)) for found in by_rival.values())
+
+
+def _surest(found: Sequence[Conflict], asked: int) -> Conflict:
+    surest = min(found, key=lambda one: one.certainty is not Certainty.CERTAIN)
+    agreed = len(found) == asked and len({one.certainty for one in found}) == 1
+    return surest if agreed else _doubted(surest, _BY_RELEASE)
+
+
+def _doubted(conflict: Conflict, reason: str) -> Conflict:
+    """Return a conflict as no more than possible."""
+    if conflict.certainty is Certainty.POSSIBLE:
+        return conflict
+    return replace(conflict, certainty=Certainty.POSSIBLE, reason=reason)
 
 
 def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present) -> Conflict | None:
@@ -139,12 +179,13 @@ def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present)
         present = Present(present.file_groups | rival.file_groups - rival.replaced, present.complete)
     shared = _shared(ours, rival, rules.strategy, present.file_groups)
     if not rival.live:
-        return Conflict(rival, Certainty.POSSIBLE, shared, _EXPIRED) if shared else None
+        dead = _EXPIRED if rival.beats else _SILENT
+        return Conflict(rival, Certainty.POSSIBLE, shared, dead) if shared else None
     if shared and counts:
         return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
     doubt = _doubt(ours, rival, rules, present)
     if shared or (counts and seen is None and _adds_to_overwritten(ours, rival)):
-        doubt = _AROUND
+        doubt = _LOG_COMPACTION if rival.kind == "LOG_COMPACT" else _AROUND
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
 
@@ -222,7 +263,7 @@ def _doubt(
             return f"nothing names yet what {operation.instant.time} will touch"
     if rules.writing and _may_share_small_file(ours, rival):
         return "new records may yet go to a small file that both then touch"
-    if not present.complete and _meet(ours, rival):
+    if not present.complete and overwrites_meet(ours, rival):
         return "the file groups that exist in the overwritten partitions are not known"
     return None
 
@@ -234,7 +275,8 @@ def _may_share_small_file(ours: Operation, rival: Operation) -> bool:
     )
 
 
-def _meet(ours: Operation, rival: Operation) -> bool:
+def overwrites_meet(ours: Operation, rival: Operation) -> bool:
+    """Whether one overwrites what the other may touch: then it matters what exists there."""
     return any(
         one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
         for one, other in ((ours, rival), (rival, ours))

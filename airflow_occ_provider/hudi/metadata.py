@@ -30,6 +30,7 @@ class CommitMetadata:
     :param insert_partitions: partitions that get new records whose file group is not named yet.
     :param bases: the instant that each file group was built on, where the statistics name one.
     :param paths: the files written, relative to the table's base path.
+    :param stat_fields: the names of the fields of its write statistics, ``None`` without any.
     """
 
     operation: str
@@ -41,6 +42,7 @@ class CommitMetadata:
     insert_partitions: frozenset[str] = frozenset()
     bases: Mapping[FileGroup, str] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    stat_fields: frozenset[str] | None = None
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -87,6 +89,7 @@ def read_commit(content: bytes) -> CommitMetadata:
         insert_partitions=frozenset(g[0] for g, stat in stats if not g[1] and stat.get("numInserts")),
         bases={g: stat["prevCommit"] for g, stat in stats if g[1] and _is_time(stat.get("prevCommit"))},
         paths=tuple(sorted(stat["path"] for _, stat in stats if stat.get("path"))),
+        stat_fields=frozenset(stats[0][1]) if stats else None,
     )
 
 

@@ -11,6 +11,7 @@ from airflow_occ_provider.hudi.markers import Marker
 from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+_SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
 # A file merged into, or appended to, was there before.
 _ON_EXISTING = frozenset({"MERGE", "APPEND"})
 
@@ -33,6 +34,9 @@ class Operation:
     :param adds_to: the partitions that get new records, in new file groups or in small existing ones.
     :param marked: the file groups that it has begun to write, by its markers.
     :param live: whether its writer still lives, or is done.
+    :param beats: whether its writer has a heartbeat, expired or not, or is done.
+    :param stat_fields: names of the fields of its write statistics, by which a pending write's release
+        is known; ``None`` without any.
     :param requested_ms: epoch milliseconds at which the requested file was written.
     :param inflight_ms: the same of its inflight file.
     :param completed_ms: the same of its completed file.
@@ -51,6 +55,8 @@ class Operation:
     adds_to: frozenset[str] = frozenset()
     marked: frozenset[FileGroup] = frozenset()
     live: bool = True
+    beats: bool = True
+    stat_fields: frozenset[str] | None = None
     requested_ms: int | None = None
     inflight_ms: int | None = None
     completed_ms: int | None = None
@@ -111,13 +117,13 @@ def completed_operation(
 
 def planned_operation(instant: Instant, planned: frozenset[FileGroup], times: Times) -> Operation:
     """Describe a pending compaction or clustering by its plan."""
-    compacts = instant.action in {"compaction", "logcompaction"}
+    kind = _SERVICES.get(instant.action, "CLUSTER")
     return Operation(
         instant,
-        kind="COMPACT" if compacts else "CLUSTER",
+        kind=kind,
         file_groups=planned,
         existing=planned,
-        replaced=frozenset() if compacts else planned,
+        replaced=planned if kind == "CLUSTER" else frozenset(),
         requested_ms=times.requested_ms,
         inflight_ms=times.inflight_ms,
     )
@@ -130,20 +136,22 @@ def pending_operation(
     times: Times,
     *,
     live: bool = True,
+    beats: bool = True,
 ) -> Operation:
     """Describe a pending write by its workload profile and its markers.
 
-    With markers, an empty inflight file is that of a bulk insert, which only adds file groups; without,
-    it may be that of any write, still being written; and an empty one of a replacecommit tells
-    nothing (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
+    An empty inflight file is that of a bulk insert, which only adds file groups, where all markers are
+    of new base files. Else it tells nothing: it may still be being written, be that of a replacecommit
+    (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``), or Flink's.
 
     :param profile: of its inflight file; ``None`` for an empty one and where there is none.
     :param markers: those that it has made so far.
     :param live: whether Hudi still counts its writer as alive.
+    :param beats: whether its writer has a heartbeat at all.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    adds_only = bool(marked) and instant.action != "replacecommit"
+    adds_only = made and instant.action != "replacecommit" and all(map(_creates_base_file, made))
     kind = profile.operation if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
     existing = profile.file_groups if profile else frozenset()
     existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
@@ -158,12 +166,22 @@ def pending_operation(
         may_touch_more=kind in {"UNKNOWN", "DELETE_PARTITION"},
         marked=marked,
         live=live,
+        beats=beats,
+        stat_fields=profile.stat_fields if profile else None,
         adds_to=profile.insert_partitions if profile else frozenset(),
         requested_ms=times.requested_ms,
         inflight_ms=times.inflight_ms,
     )
 
 
+def _creates_base_file(marker: Marker) -> bool:
+    return marker.kind == "CREATE" and not _is_log(marker.data_file)
+
+
 def _based(path: str) -> FileGroup | None:
     partition, _, name = path.rpartition("/")
-    return None if name.startswith(".") else (partition, name.partition("_")[0])
+    return None if _is_log(name) else (partition, name.partition("_")[0])
+
+
+def _is_log(name: str) -> bool:
+    return name.startswith(".")

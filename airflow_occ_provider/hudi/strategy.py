@@ -41,6 +41,7 @@ class Rules:
     :param merge_on_read: whether the table is one.
     :param writer_version: major and minor number of the writer's Hudi, such as ``(1, 2)``.
     :param writing: whether pending writers may still begin files; else all their markers are made.
+    :param non_blocking: whether it may run under non-blocking concurrency control.
     """
 
     strategy: Strategy
@@ -48,6 +49,7 @@ class Rules:
     merge_on_read: bool
     writer_version: tuple[int, int]
     writing: bool = True
+    non_blocking: bool = False
 
     def counts(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
         """Tell whether the check looks at ``rival`` and cannot resolve an overlap with it.
@@ -83,9 +85,14 @@ class Rules:
             # It counts only if it was pending at our comparison point.
             late = _later(rival.requested_ms, ours.inflight_ms)
             return False if late else None
+        if rival.kind == "LOG_COMPACT" and rival.instant.time < ours.instant.time:
+            return None  # it counts only if no write requested since was completed when we began
         return None if seen is None else True
 
     def _counts_planned(self, ours: Operation, rival: Operation) -> bool | None:
+        if rival.kind == "LOG_COMPACT":
+            # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
+            return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
         if rival.kind != "COMPACT":
             younger = rival.instant.time > ours.instant.time
             return younger or _is_executed(rival) or self.writer_version >= (1, 1)
@@ -129,8 +136,3 @@ def _is_executed(service: Operation) -> bool:
 
 def _later(first: int | None, second: int | None) -> bool:
     return first is not None and second is not None and first > second
-
-
-def writer_version_of(table_version: int) -> tuple[int, int]:
-    """Return the oldest Hudi whose own tables have that version: the writer's, until told better."""
-    return {8: (1, 0), 9: (1, 1)}.get(table_version, (0, 14) if table_version < 8 else (1, 1))

@@ -18,9 +18,9 @@ class Service(StrEnum):
     CLUSTERING = "clustering"
 
     @property
-    def kind(self) -> str:
-        """Hudi's operation type; a log compaction counts as a compaction."""
-        return "COMPACT" if self is Service.COMPACTION else "CLUSTER"
+    def kinds(self) -> frozenset[str]:
+        """Hudi's operation types; a log compaction counts as a compaction."""
+        return frozenset({"COMPACT", "LOG_COMPACT"} if self is Service.COMPACTION else {"CLUSTER"})
 
 
 class ServiceOp(StrEnum):

@@ -65,7 +65,7 @@ def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule
 
 def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:
     services = pending_table_services(snapshot, rule)
-    return [one.operation for one in services if one.operation.kind == Service.CLUSTERING.kind]
+    return [one.operation for one in services if one.operation.kind in Service.CLUSTERING.kinds]
 
 
 def _writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:

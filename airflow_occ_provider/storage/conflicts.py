@@ -1,73 +1,111 @@
-"""Reads from a snapshot what the verdict on one pending write needs, and no more."""
+"""The verdicts on the pending writes of a table, from one look: what decides none is not read."""
 
 from __future__ import annotations
 
 import time as clock
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from airflow_occ_provider.hudi.conflict import Present, Verdict, judge, was_seen
+from airflow_occ_provider.hudi.conflict import (
+    NO_OVERWRITES,
+    Present,
+    Verdict,
+    judge_by_any,
+    overwrites_meet,
+    was_seen,
+)
 from airflow_occ_provider.hudi.early_conflict import judge_early
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.evidence import infer_strategy, is_non_blocking, possible_releases
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.metadata import FileGroup
 from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.strategy import Rules, Strategy, writer_version_of
+from airflow_occ_provider.hudi.strategy import Rules, Strategy
+from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
 
 _COMPARED = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
+_TAKING_BACK = frozenset({"rollback", "restore"})
+_MODE = "hoodie.write.concurrency.mode"
 
 
-def conflicts(
-    snapshot: Snapshot,
-    time: str,
-    strategy: Strategy = Strategy.SIMPLE,
-    writer_version: tuple[int, int] | None = None,
-    *,
-    early: EarlyDetection = EarlyDetection.OFF,
-    check_commits: bool = True,
-    writing: bool = True,
-    rule: HeartbeatRule = DEFAULT_RULE,
-    now_ms: int | None = None,
-) -> Verdict | None:
-    """Tell whether a pending write will be refused, and by whom.
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known of how the writers of a table are set up; what is not, the table tells.
 
-    :param time: requested time of the pending write.
-    :param strategy: the conflict resolution strategy that it runs with.
-    :param writer_version: major and minor number of its Hudi; by default that which the table's
-        version belongs to.
-    :param early: the strategy of early conflict detection that it runs with: then that is judged too.
-    :param check_commits: whether its early detection looks at completed commits too.
+    :param strategy: the conflict resolution strategy; by default the one of the table's index.
+    :param release: major and minor number of their Hudi; by default what their files tell.
+    :param early: the strategy of early conflict detection: then that is judged too.
+    :param check_commits: whether early detection looks at completed commits too.
     :param writing: whether pending writers may still begin files; ``False`` where a driver's log shows
         that only the commit is left.
-    :param rule: how heartbeats are judged: a dead neighbour is no rival for certain.
+    :param heartbeats: how heartbeats are judged: a dead neighbour is no rival for certain.
+    """
+
+    strategy: Strategy | None = None
+    release: tuple[int, int] | None = None
+    early: EarlyDetection = EarlyDetection.OFF
+    check_commits: bool = True
+    writing: bool = True
+    heartbeats: HeartbeatRule = DEFAULT_RULE
+
+
+DEFAULT_SETUP = Setup()
+"""Nothing is known: the table tells all."""
+
+
+def verdicts(
+    table: HudiTable,
+    snapshot: Snapshot,
+    setup: Setup = DEFAULT_SETUP,
+    *,
+    only: str | None = None,
+    now_ms: int | None = None,
+) -> dict[str, Verdict]:
+    """Tell which pending writes will be refused, and because of which rivals, by requested time.
+
+    The timeline is listed once more after the heartbeats: a rival that completed in between has removed
+    its heartbeat, and is not dead.
+
+    :param table: the table.
+    :param snapshot: of it.
+    :param setup: what is known of the writers.
+    :param only: requested time of the one pending instant to judge; by default all pending writes.
     :param now_ms: epoch milliseconds of the judgement, by default now.
-    :returns: ``None`` where the active timeline has no such pending instant.
+    :returns: nothing of an instant that is not pending.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    instant = snapshot.timeline.find(time)
-    if instant is None or instant.completed:
-        return None
-    heartbeats, at_ms = snapshot.heartbeats(), now_ms or round(clock.time() * 1000)
-    ours = snapshot.operation(instant)
-    rivals = [
-        snapshot.operation(other, rule.judge(heartbeats.get(other.time), at_ms))
-        for other in snapshot.timeline
-        if _may_be_rival(other, instant)
-    ]
-    rules = Rules(
-        strategy,
-        snapshot.table_version,
-        snapshot.merge_on_read,
-        writer_version or writer_version_of(snapshot.table_version),
-        writing,
-    )
-    overwritten = any(one.overwrites or one.overwrites_table for one in (ours, *rivals))
-    present = _present(snapshot, ours) if overwritten else Present()
-    verdict = judge(ours, rivals, rules, present)
-    if early is not EarlyDetection.OFF:
-        verdict = verdict.with_early(judge_early(ours, rivals, early, check_commits=check_commits))
-    return replace(verdict, rolled_back_by=snapshot.rollback_of(time))
+    operations = _operations(table, snapshot, setup.heartbeats, now_ms)
+    timeline = operations.snapshot.timeline
+    judged = [timeline.find(only)] if only else timeline.pending_writes()
+    pending = [one for one in judged if one and not one.completed]
+    rivals = {one: _rivals(operations, one, setup) for one in pending}
+    operations.read({*pending, *(rival for found in rivals.values() for rival in found)})
+    rollbacks = _rollbacks(operations, pending)
+    return {
+        one.time: replace(_judge(operations, one, found, setup), rolled_back_by=rollbacks.get(one.time))
+        for one, found in rivals.items()
+    }
+
+
+def _operations(
+    table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule, now_ms: int | None
+) -> Operations:
+    at_ms = now_ms or round(clock.time() * 1000)
+    ticks = snapshot.heartbeats()
+    begun = [one.time for one in snapshot.timeline if not one.completed]
+    judged = {time: rule.judge(ticks.get(time), at_ms) for time in {*begun, *ticks}}
+    return Operations(table.snapshot(snapshot), judged)
+
+
+def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant]:
+    """Return the instants that may count, by what the listing tells of them."""
+    outline = operations.outline(ours)
+    others = (one for one in operations.snapshot.timeline if _may_be_rival(one, ours))
+    return [one for one in others if _may_count(operations, outline, one, setup)]
 
 
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
@@ -76,9 +114,71 @@ def _may_be_rival(other: Instant, ours: Instant) -> bool:
     return not ("_" in other.file_name and (other.completion_time or "") <= ours.time)
 
 
-def _present(snapshot: Snapshot, ours: Operation) -> Present:
-    done = map(snapshot.operation, snapshot.timeline.completed_writes())
-    seen = [operation for operation in done if was_seen(ours, operation)]
-    written = frozenset[FileGroup]().union(*(operation.file_groups for operation in seen))
-    replaced = frozenset[FileGroup]().union(*(operation.replaced for operation in seen))
-    return Present(written - replaced, complete=not snapshot.has_history())
+def _may_count(operations: Operations, ours: Operation, other: Instant, setup: Setup) -> bool:
+    if not other.completed:
+        return True
+    if setup.strategy is Strategy.PREFER_WRITER:
+        counts = (other.completion_time or "") > ours.instant.time
+        return counts or setup.early is not EarlyDetection.OFF
+    return not was_seen(ours, operations.outline(other))
+
+
+def _judge(operations: Operations, instant: Instant, others: list[Instant], setup: Setup) -> Verdict:
+    (ours,), rivals = operations.read([instant]), operations.read(others)
+    candidates = _candidates(operations.snapshot, ours, rivals, setup)
+    overwrites = any(overwrites_meet(ours, rival) for rival in rivals)
+    present = _present(operations, ours) if overwrites else NO_OVERWRITES
+    verdict = judge_by_any(ours, rivals, candidates, present)
+    if setup.early is EarlyDetection.OFF:
+        return verdict
+    early = judge_early(ours, rivals, setup.early, check_commits=setup.check_commits)
+    return verdict.with_early(early)
+
+
+def _candidates(
+    snapshot: Snapshot, ours: Operation, rivals: list[Operation], setup: Setup
+) -> list[Rules]:
+    version = snapshot.table_version
+    strategy = setup.strategy or infer_strategy([ours, *rivals])
+    releases = (setup.release,) if setup.release else possible_releases(version, ours.stat_fields)
+    nonblocking = is_non_blocking(ours, snapshot.properties.get(_MODE))
+    return [
+        Rules(strategy, version, snapshot.merge_on_read, release, setup.writing, nonblocking)
+        for release in releases
+    ]
+
+
+def _present(operations: Operations, ours: Operation) -> Present:
+    done = operations.snapshot.timeline.completed_writes()
+    outlined = {one: was_seen(ours, operations.outline(one)) for one in done}
+    commits = operations.commits(one for one, seen in outlined.items() if seen)
+    unsure = operations.read(one for one, seen in outlined.items() if seen is None)
+    seen = [one for one in unsure if was_seen(ours, one)]
+    written = _union(
+        [*(one.file_groups | one.replaced for one in commits), *(o.file_groups for o in seen)]
+    )
+    replaced = _union([*(one.replaced for one in commits), *(one.replaced for one in seen)])
+    return Present(written - replaced, complete=operations.all_known)
+
+
+def _union(groups: Iterable[frozenset[FileGroup]]) -> frozenset[FileGroup]:
+    return frozenset[FileGroup]().union(*groups)
+
+
+def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
+    """Return the rollbacks that name pending instants; older ones than all of these are not read."""
+    outlines = [operations.outline(one) for one in pending]
+    rollbacks = [
+        one
+        for one in operations.snapshot.timeline
+        if one.action in _TAKING_BACK and any(_may_name(operations, one, ours) for ours in outlines)
+    ]
+    named = side_by_side(operations.snapshot.victims, rollbacks)
+    return {victim: rollback for rollback in reversed(rollbacks) for victim in named[rollback]}
+
+
+def _may_name(operations: Operations, rollback: Instant, ours: Operation) -> bool:
+    if rollback.time > ours.instant.time:
+        return True
+    written_ms, requested_ms = operations.snapshot.written_ms(rollback.file_name), ours.requested_ms
+    return written_ms is None or requested_ms is None or written_ms >= requested_ms

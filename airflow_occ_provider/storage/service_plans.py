@@ -31,7 +31,7 @@ def pending_plans(
     return tuple(
         _plan(snapshot, one, now_ms, own)
         for one in pending_table_services(snapshot, rule)
-        if one.operation.kind == service.kind
+        if one.operation.kind in service.kinds
     )
 
 

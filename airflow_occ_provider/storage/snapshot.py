@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.heartbeat import Heartbeat
+from airflow_occ_provider.hudi.heartbeat import Heartbeat, Liveness
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.markers import (
     MARKERS_TYPE_FILE,
@@ -174,8 +174,15 @@ class Snapshot:
         """
         for instant in self.timeline:
             if instant.action == "rollback":
-                name = instant.file_name if instant.completed else instant.requested_file
-                yield instant, self._decode(name, read_rollback_victims) or frozenset()
+                yield instant, self.victims(instant)
+
+    def victims(self, rollback: Instant) -> frozenset[str]:
+        """Return the requested times that a rollback names.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        name = rollback.file_name if rollback.completed else rollback.requested_file
+        return self._decode(name, read_rollback_victims) or frozenset()
 
     def rollback_of(self, time: str) -> Instant | None:
         """Return the rollback, pending or done, that names an instant.
@@ -221,22 +228,28 @@ class Snapshot:
         :param heartbeat: of a pending write, where it was looked up; without it, it counts as alive.
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
-        times = self._times(instant)
+        times = self.times(instant)
         if instant.completed:
             metadata = self.commit(instant)
             if metadata is None:  # archived since: long before any writer that is still pending
                 return Operation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.profile(instant), times)
         live = heartbeat is None or heartbeat.live
+        beats = heartbeat is None or heartbeat.liveness is not Liveness.NONE
         try:
             planned, profile = self.planned(instant), self.profile(instant)
         except MetadataCorruptError:  # still being written, where the storage shows parts of files
-            return pending_operation(instant, None, (), times, live=live)
+            return pending_operation(instant, None, (), times, live=live, beats=beats)
         if planned is not None:
             return planned_operation(instant, planned, times)
-        return pending_operation(instant, profile, self.markers(instant.time), times, live=live)
+        markers = self.markers(instant.time)
+        return pending_operation(instant, profile, markers, times, live=live, beats=beats)
 
-    def _times(self, instant: Instant) -> Times:
+    def times(self, instant: Instant) -> Times:
+        """Return when the files of an instant were written, as the timeline's listing tells.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
         requested, inflight = instant.requested_file, instant.inflight_file
         return Times(
             self._modified(requested) if requested else None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
 from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
 from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -43,11 +44,9 @@ def pending_writers(
     heartbeats = snapshot.heartbeats()
     now_ms = round(time.time() * 1000)
     later = table.snapshot(snapshot) if snapshot.timeline.pending_writes() else snapshot
-    return tuple(
-        _pending(later, one, heartbeats, rule, now_ms)
-        for one in later.timeline.pending_writes()
-        if snapshot.timeline.find(one.time) and later.planned(one) is None
-    )
+    known = [one for one in later.timeline.pending_writes() if snapshot.timeline.find(one.time)]
+    plans = side_by_side(later.planned, known)
+    return _pending(later, (one for one in known if plans[one] is None), heartbeats, rule, now_ms)
 
 
 def pending_table_services(
@@ -61,16 +60,21 @@ def pending_table_services(
     """
     heartbeats = snapshot.heartbeats()
     now_ms = round(time.time() * 1000)
-    return tuple(
-        _pending(snapshot, one, heartbeats, rule, now_ms)
-        for one in snapshot.timeline
-        if not one.completed
-        and (one.action in TABLE_SERVICE_ACTIONS or (one.is_write and snapshot.planned(one) is not None))
+    pending = [one for one in snapshot.timeline if not one.completed]
+    plans = side_by_side(snapshot.planned, (one for one in pending if one.is_write))
+    services = (
+        one for one in pending if one.action in TABLE_SERVICE_ACTIONS or plans.get(one) is not None
     )
+    return _pending(snapshot, services, heartbeats, rule, now_ms)
 
 
 def _pending(
-    snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], rule: HeartbeatRule, now_ms: int
-) -> PendingInstant:
-    heartbeat = rule.judge(heartbeats.get(instant.time), now_ms)
-    return PendingInstant(snapshot.operation(instant, heartbeat), heartbeat)
+    snapshot: Snapshot,
+    instants: Iterable[Instant],
+    heartbeats: Mapping[str, int],
+    rule: HeartbeatRule,
+    now_ms: int,
+) -> tuple[PendingInstant, ...]:
+    judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in instants}
+    operations = side_by_side(lambda one: snapshot.operation(one, judged[one]), judged)
+    return tuple(PendingInstant(operations[one], heartbeat) for one, heartbeat in judged.items())

@@ -40,7 +40,8 @@ class Storage:
         if isinstance(self.file_system, fsspec.get_filesystem_class("file")):
             shutil.copytree(folder, Path(self.root, name))
             return
-        for path in filter(Path.is_file, folder.rglob("*")):
+        # In order: the files of a later instant are the younger ones.
+        for path in filter(Path.is_file, sorted(folder.rglob("*"))):
             key = f"{BUCKET}/{name}/{path.relative_to(folder).as_posix()}"
             self.file_system.pipe_file(key, path.read_bytes())
 

@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import (
     UnknownTableVersionError,
 )
 from airflow_occ_provider.hudi.conflict import Certainty
-from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.conflicts import verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
 from tests.unit.test_metadata import RECORD, avro
@@ -74,8 +74,27 @@ def test_who_writes(table):
 
 
 def test_the_verdict(table):
-    verdict = conflicts(table.snapshot(), T1)
+    verdict = verdicts(table, table.snapshot())[T1]
     assert [conflict.rival.instant.time for conflict in verdict.conflicts] == [T2]
+
+
+def test_a_rival_that_commits_during_the_look_has_won(storage, folder):
+    completed = folder / ".hoodie" / "timeline" / f"{T2}_{C2}.commit"
+    profile = completed.read_bytes()
+    completed.unlink()
+    storage.put(folder, "race")
+    table = storage.open("race")
+    before = table.snapshot()
+    (conflict,) = verdicts(table, before)[T1].conflicts
+    assert (conflict.certainty, conflict.decided) == (Certainty.POSSIBLE, False)
+    assert "no heartbeat" in conflict.reason
+    root = table.files._root
+    storage.file_system.pipe_file(f"{root}/.hoodie/timeline/{completed.name}", profile)
+    found = verdicts(table, before)
+    (conflict,) = found[T1].conflicts
+    assert conflict.decided
+    assert "heartbeat" not in conflict.reason
+    assert T2 not in found
 
 
 def test_a_retired_heartbeat_is_gone(table):
@@ -114,7 +133,7 @@ def test_a_profile_that_is_still_being_written_breaks_nothing(storage, folder):
     snapshot = table.snapshot()
     (writer,) = pending_writers(table, snapshot)
     assert writer.operation.kind == "UNKNOWN"
-    assert conflicts(snapshot, T1).certainty is Certainty.POSSIBLE
+    assert verdicts(table, snapshot)[T1].certainty is Certainty.POSSIBLE
 
 
 @pytest.mark.timeout(30)
@@ -145,6 +164,33 @@ def test_on_an_object_store_the_requests_do_not_grow_with_the_table(s3, folder, 
     table.snapshot(snapshot)
     (listing,) = s3.counted()
     assert "list-type=2" in listing
+
+
+def test_ten_writers_are_judged_with_one_request_for_each_file_that_matters(s3, folder):
+    timeline, markers = folder / ".hoodie" / "timeline", folder / ".hoodie" / ".temp"
+    profile = (timeline / f"{T1}.inflight").read_bytes()
+    for number in range(20):
+        time = f"{20260101000000000 + number}"
+        (timeline / f"{time}_{time}.commit").write_bytes(profile)
+    writers = [f"{int(T1) + number}" for number in range(10)]
+    for time in writers[1:]:
+        (timeline / f"{time}.inflight").write_bytes(profile)
+        (markers / time / "p=1").mkdir(parents=True)
+        (markers / time / MARKER.format(time=time)).write_bytes(b"x")
+    s3.put(folder, "ten")
+    s3.counted()
+    table = s3.open("ten")
+    found = verdicts(table, table.snapshot())
+    assert sorted(found) == writers
+    assert all(any(rival.decided for rival in one.conflicts) for one in found.values())
+    requests = s3.counted()
+    read = [one for one in requests if one.startswith("GET") and "list-type" not in one]
+    profiles = {f"{time}.inflight" for time in (*writers, T2)}
+    assert sorted(one.rpartition("/")[2].rstrip("?") for one in read) == sorted(
+        {"hoodie.properties", f"{T2}_{C2}.commit", *profiles}
+    )
+    listed = [one for one in requests if "list-type" in one]
+    assert len(listed) == 3 + len(writers)  # the timeline twice, the heartbeats, each writer's markers
 
 
 def test_a_file_system_that_caches_listings_hides_nothing_new(s3_server, s3, folder):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from airflow_occ_provider.hudi.conflict import Verdict
+from airflow_occ_provider.hudi.conflict import Certainty, Verdict
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.strategy import Strategy
-from airflow_occ_provider.storage.conflicts import conflicts
+from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.observation import Observation
 
@@ -32,22 +32,30 @@ def predict(observation: Observation) -> Prediction:
 
     :param observation: what was recorded; neither its results nor later files may be used.
     """
-    snapshot = HudiTable(str(observation.snapshot)).snapshot()
     major, minor, *_ = map(int, observation.pair.hudi.split("."))
-    strategy = _STRATEGIES[observation.pair.strategy]
     early = observation.pair.early
-    verdict = conflicts(
-        snapshot,
-        observation.instant,
-        strategy,
+    told = Setup(
+        _STRATEGIES[observation.pair.strategy],
         (major, minor),
-        early=EarlyDetection.OFF if early == "off" else EarlyDetection.SIMPLE_DIRECT,
+        EarlyDetection.OFF if early == "off" else EarlyDetection.SIMPLE_DIRECT,
         check_commits=early == "commits",
         writing=observation.snapshot_at != "commit",
-        now_ms=observation.snapshot_ms,
     )
-    assert verdict is not None, f"{observation.instant} is not pending in {observation.snapshot}"
+    verdict = _verdict(observation, told)
+    by_default = Strategy.BUCKET_INDEX if observation.pair.template.bucket else Strategy.SIMPLE
+    if told.strategy is by_default:
+        inferred = _verdict(observation, replace(told, strategy=None, release=None))
+        agrees = inferred.certainty in (verdict.certainty, Certainty.POSSIBLE)
+        assert agrees, f"inferred: {_evidence(inferred)}; told: {_evidence(verdict)}"
     return Prediction(verdict.certainty.value, _evidence(verdict))
+
+
+def _verdict(observation: Observation, setup: Setup) -> Verdict:
+    table = HudiTable(str(observation.snapshot))
+    instant = observation.instant
+    found = verdicts(table, table.snapshot(), setup, only=instant, now_ms=observation.snapshot_ms)
+    assert instant in found, f"{instant} is not pending in {observation.snapshot}"
+    return found[instant]
 
 
 def _evidence(verdict: Verdict) -> str:

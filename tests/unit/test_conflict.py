@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi.conflict import Certainty, Present, judge, was_seen
+from airflow_occ_provider.hudi.conflict import (
+    Certainty,
+    Present,
+    judge,
+    judge_by_any,
+    was_seen,
+)
+from airflow_occ_provider.hudi.evidence import infer_strategy, is_non_blocking, possible_releases
 from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.strategy import Rules, Strategy, writer_version_of
+from airflow_occ_provider.hudi.markers import parse_marker
+from airflow_occ_provider.hudi.operation import Operation, Times, pending_operation, planned_operation
+from airflow_occ_provider.hudi.strategy import Rules, Strategy
 
 T = "20261121100000000"  # our requested time
 OLD, BEFORE, AFTER = "20261121090000000", "20261121095900000", "20261121100100000"
+RELEASES = {6: (0, 15), 8: (1, 0), 9: (1, 2)}
 F, G = ("p=1", "f-0"), ("p=1", "g-0")
 CERTAIN, POSSIBLE, NONE = Certainty.CERTAIN, Certainty.POSSIBLE, Certainty.NONE
 
@@ -42,7 +51,7 @@ def pending(time, *groups, action="commit", state=State.INFLIGHT, **given):
 
 
 def rules(strategy=Strategy.SIMPLE, *, version=9, merge_on_read=False, writer=None):
-    return Rules(strategy, version, merge_on_read, writer or writer_version_of(version))
+    return Rules(strategy, version, merge_on_read, writer or RELEASES[version])
 
 
 SCENARIOS = {
@@ -209,3 +218,126 @@ def test_without_a_completion_stamp_the_files_times_decide(ms, expected):
     instant = Instant(BEFORE, "commit", State.COMPLETED, f"{BEFORE}.commit", BEFORE)
     rival = Operation(instant, file_groups=frozenset({F}), existing=frozenset({F}), completed_ms=ms)
     assert was_seen(ours(), rival) is expected
+
+
+BASE, LOG = "f-0_0-1-2_{}.parquet", ".f-0_{}.log.1_0-1-2"
+
+
+def without_profile(*markers, action="commit"):
+    instant = Instant(BEFORE, action, State.INFLIGHT, f"{BEFORE}.{action}.inflight")
+    made = [parse_marker(f"p=1/{marker}") for marker in markers]
+    return pending_operation(instant, None, made, Times())
+
+
+@pytest.mark.parametrize(
+    ("markers", "kind", "expected"),
+    [
+        ([BASE + ".marker.CREATE"], "BULK_INSERT", NONE),
+        ([BASE + ".marker.CREATE", BASE + ".marker.MERGE"], "UNKNOWN", POSSIBLE),
+        ([LOG + ".marker.APPEND"], "UNKNOWN", POSSIBLE),
+        ([LOG + ".marker.CREATE"], "UNKNOWN", POSSIBLE),
+        ([], "UNKNOWN", POSSIBLE),
+    ],
+)
+def test_an_empty_profile_is_a_bulk_insert_only_where_all_markers_create_base_files(
+    markers, kind, expected
+):
+    """Flink writes an empty inflight file, and may touch more than its markers name so far."""
+    rival = without_profile(*markers)
+    assert rival.kind == kind
+    elsewhere = ours(file_groups=frozenset({G}), existing=frozenset({G}), bases={G: OLD})
+    assert judge(elsewhere, [rival], rules()).certainty is expected
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("strategy", [Strategy.SIMPLE, Strategy.BUCKET_INDEX, Strategy.PREFER_WRITER])
+def test_a_planned_log_compaction_is_no_rival(version, strategy):
+    plan = Instant(AFTER, "logcompaction", State.REQUESTED, f"{AFTER}.logcompaction.requested")
+    rival = planned_operation(plan, frozenset({F}), Times(300))
+    assert rival.kind == "LOG_COMPACT"
+    assert judge(ours(), [rival], rules(strategy, version=version)).certainty is NONE
+
+
+@pytest.mark.parametrize(("time", "expected"), [(BEFORE, POSSIBLE), (AFTER, CERTAIN)])
+def test_a_log_compaction_that_runs_counts_once_it_is_done(time, expected):
+    """Done, it is a deltacommit; Hudi does not remember it among the instants that were pending."""
+    running = Instant(time, "logcompaction", State.INFLIGHT, f"{time}.logcompaction.inflight")
+    rival = planned_operation(running, frozenset({F}), Times(300))
+    assert judge(ours(), [rival], rules(version=6)).certainty is expected
+    done = completed(time, 300, F, action="deltacommit", kind="LOG_COMPACT")
+    assert judge(ours(), [done], rules(version=6)).certainty is expected
+
+
+@pytest.mark.parametrize("kind", ["INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"])
+def test_new_records_may_go_to_a_small_file(kind):
+    rival = pending(AFTER, G, kind=kind, adds_to=frozenset({"p=1"}))
+    assert judge(ours(), [rival], rules()).certainty is POSSIBLE
+
+
+SIMPLE_BUCKET, FIXED_BUCKET = (
+    "00000001-7cf5-4a1e-8d3c-4e5f6a7b8c9d-0",
+    f"00000001{'-0000' * 3}-{'0' * 12}-0",
+)
+
+
+@pytest.mark.parametrize(
+    ("groups", "strategy", "non_blocking"),
+    [
+        ({F}, Strategy.SIMPLE, False),
+        ({("p", SIMPLE_BUCKET)}, Strategy.BUCKET_INDEX, False),
+        ({("p", FIXED_BUCKET)}, Strategy.BUCKET_INDEX, True),
+        (
+            {("p", SIMPLE_BUCKET), ("p", "7cf51234-7cf5-4a1e-8d3c-4e5f6a7b8c9d-0")},
+            Strategy.SIMPLE,
+            False,
+        ),
+        (set(), Strategy.SIMPLE, False),
+    ],
+)
+def test_the_file_ids_tell_the_strategy_and_the_mode(groups, strategy, non_blocking):
+    own = ours(file_groups=frozenset(groups))
+    assert infer_strategy([own]) is strategy
+    assert is_non_blocking(own, None) is non_blocking
+    assert is_non_blocking(own, "non_blocking_concurrency_control")
+
+
+@pytest.mark.parametrize("rival", [completed(AFTER, 300, F), pending(BEFORE, F)])
+def test_nothing_is_certain_under_non_blocking_concurrency_control(rival):
+    by_rules = Rules(Strategy.BUCKET_INDEX, 9, True, (1, 2), non_blocking=True)
+    verdict = judge(ours(), [rival], by_rules)
+    assert (verdict.certainty, verdict.conflicts[0].certainty) == (POSSIBLE, POSSIBLE)
+    assert "non-blocking" in verdict.conflicts[0].reason
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "expected"),
+    [
+        (6, frozenset(), {(0, 15)}),
+        (6, frozenset({"prevBaseFile"}), {(1, 0), (1, 1)}),
+        (6, frozenset({"prevBaseFile", "totalLogBlocksSize"}), {(1, 2)}),
+        (6, None, {(0, 15), (1, 0), (1, 2)}),
+        (8, None, {(1, 0), (1, 2)}),
+        (9, None, {(1, 2)}),
+    ],
+)
+def test_the_write_statistics_tell_the_writers_release(version, fields, expected):
+    assert set(possible_releases(version, fields)) == expected
+
+
+def test_what_depends_on_a_release_that_nothing_tells_is_possible():
+    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER", state=State.REQUESTED)
+    by_any = [rules(version=8, writer=one) for one in possible_releases(8, None)]
+    (conflict,) = judge_by_any(ours(), [plan], by_any).conflicts
+    assert conflict.certainty is POSSIBLE
+    assert "release" in conflict.reason
+    sure = judge_by_any(ours(), [completed(AFTER, 300, F)], by_any)
+    assert sure.certainty is CERTAIN
+    assert judge_by_any(ours(), [completed(AFTER, 300, G)], by_any).certainty is NONE
+
+
+def test_a_rival_without_a_heartbeat_is_not_told_as_an_expired_one():
+    (expired,) = judge(ours(), [pending(BEFORE, F, live=False)], rules()).conflicts
+    (silent,) = judge(ours(), [pending(BEFORE, F, live=False, beats=False)], rules()).conflicts
+    assert "expired" in expired.reason
+    assert "no heartbeat" in silent.reason
+    assert silent.certainty is POSSIBLE

@@ -8,6 +8,7 @@ import pytest
 from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import Liveness
+from airflow_occ_provider.hudi.strategy import Strategy
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
@@ -90,6 +91,26 @@ def test_a_later_look_reads_only_what_is_new(hook, monkeypatch):
         later.commit(instant)
     assert read == []
     assert later.timeline == snapshot.timeline
+
+
+@pytest.mark.parametrize("strategy", [None, Strategy.PREFER_WRITER])
+@pytest.mark.parametrize("release", ["0.15.0", "1.2.0"])
+def test_the_verdicts_read_no_file_twice_and_none_of_writes_that_were_seen(
+    tmp_path, monkeypatch, release, strategy
+):
+    found = HudiTableHook(str(unpack(TABLES.parent / release / "live_server.zip", tmp_path)))
+    pending = found.timeline().pending_writes()
+    read = []
+    folder = found.get_conn()._folder
+    original = folder.read
+    monkeypatch.setattr(folder, "read", lambda name: read.append(name) or original(name))
+    judged = found.verdicts(strategy)
+    assert list(judged) == [one.time for one in pending]
+    assert len(read) == len(set(read)) > 0
+    assert not any(
+        f"/{one.time}" in name for name in read for one in found.timeline().completed_writes()
+    )
+    assert judged == {one.time: found.conflicts(one.time, strategy) for one in pending}
 
 
 def test_no_table_and_no_storage_are_clear_errors():

@@ -1,0 +1,60 @@
+"""What a table's own metadata tells of the rules by which its writers commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.strategy import Strategy
+
+# Hudi 1.2.0, BucketIdentifier: a simple bucket's file ids begin with its number; under non-blocking
+# concurrency control the rest is fixed, so that all writers of a bucket choose the same file id.
+_SIMPLE_BUCKET = re.compile(r"\d{8}-")
+_SHARED_BUCKET = re.compile(r"\d{8}-0000-0000-0000-000000000000")
+_NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
+
+# Fields of the JSON write statistics that earlier releases do not write, not even as null
+# (golden tables of version 6 by 0.15.0, 1.0.2 and 1.2.0).
+_SINCE_1_0 = "prevBaseFile"
+_SINCE_1_2 = "totalLogBlocksSize"
+
+
+def infer_strategy(operations: Iterable[Operation]) -> Strategy:
+    """Return the conflict resolution strategy that Hudi itself chooses for a table's index.
+
+    :param operations: those whose file groups are known; all of them simple buckets means that index.
+    """
+    file_ids = {file_id for operation in operations for _, file_id in operation.file_groups}
+    bucketed = bool(file_ids) and all(map(_SIMPLE_BUCKET.match, file_ids))
+    return Strategy.BUCKET_INDEX if bucketed else Strategy.SIMPLE
+
+
+def is_non_blocking(ours: Operation, recorded_mode: str | None) -> bool:
+    """Whether a write may run under non-blocking concurrency control, where few commits are refused.
+
+    :param ours: the write.
+    :param recorded_mode: ``hoodie.write.concurrency.mode``, where the table's properties have it.
+    """
+    recorded = (recorded_mode or "").upper() == _NON_BLOCKING
+    return recorded or any(_SHARED_BUCKET.match(file_id) for _, file_id in ours.file_groups)
+
+
+def possible_releases(
+    table_version: int, stat_fields: frozenset[str] | None
+) -> tuple[tuple[int, int], ...]:
+    """Return the releases of Hudi that a writer may be, one for each set of rules.
+
+    In layout 2 the files of all releases look alike; tables of version 9 begin with 1.1, whose rules
+    are those of 1.2.
+
+    :param table_version: ``hoodie.table.version``.
+    :param stat_fields: those of the writer's own write statistics, ``None`` without any.
+    """
+    if table_version >= 8:
+        return ((1, 0), (1, 2)) if table_version == 8 else ((1, 2),)
+    if stat_fields is None:
+        return (0, 15), (1, 0), (1, 2)
+    if _SINCE_1_2 in stat_fields:
+        return ((1, 2),)
+    return ((1, 0), (1, 1)) if _SINCE_1_0 in stat_fields else ((0, 15),)

@@ -1,0 +1,73 @@
+"""What the instants of one look touch, shared by all who ask: each is read once, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from airflow_occ_provider.hudi.heartbeat import Heartbeat
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+
+class Operations:
+    """The operations of one snapshot, each read when it is first asked for.
+
+    :param snapshot: of the table.
+    :param heartbeats: how the heartbeats of pending writers were judged, by requested time; a writer
+        that is missing has begun since, and counts as alive.
+    """
+
+    def __init__(self, snapshot: Snapshot, heartbeats: Mapping[str, Heartbeat]) -> None:
+        self.snapshot = snapshot
+        self._heartbeats = heartbeats
+        self._outlines: dict[Instant, Operation] = {}
+        self._read: dict[Instant, Operation] = {}
+        self._commits: dict[Instant, CommitMetadata | None] = {}
+
+    def outline(self, instant: Instant) -> Operation:
+        """Return what the timeline's listing alone tells of an instant: when its files were written.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        if instant not in self._outlines:
+            written_ms = self.snapshot.written_ms
+            self._outlines[instant] = (
+                Operation(instant, completed_ms=written_ms(instant.file_name))
+                if instant.completed
+                else Operation(instant, **self.snapshot.times(instant)._asdict())
+            )
+        return self._outlines[instant]
+
+    def read(self, instants: Iterable[Instant]) -> list[Operation]:
+        """Return what instants touch, in their order.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        wanted = tuple(instants)
+        self._read |= side_by_side(self._operation, (one for one in wanted if one not in self._read))
+        return [self._read[one] for one in wanted]
+
+    def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
+        """Return what completed writes did, of which nothing else matters; without archived ones.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        wanted = tuple(instants)
+        new = (one for one in wanted if one not in self._commits)
+        self._commits |= side_by_side(self.snapshot.commit, new)
+        return [found for one in wanted if (found := self._commits[one])]
+
+    @cached_property
+    def all_known(self) -> bool:
+        """Whether the active timeline tells of every file group, since nothing was archived.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return not self.snapshot.has_history()
+
+    def _operation(self, instant: Instant) -> Operation:
+        return self.snapshot.operation(instant, self._heartbeats.get(instant.time))
