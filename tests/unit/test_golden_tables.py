@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.hudi.evidence import infer_strategy, possible_releases
+from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs.audit import audit, audit_table
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
@@ -64,6 +66,20 @@ def test_golden_tables_with_rollbacks_are_there():
     said = [json.loads((FOLDER / f"{table}.json").read_text())["instants"] for table in TABLES]
     victims = [one["victims"] for instants in said for one in instants if one["action"] == "rollback"]
     assert len(list(filter(None, victims))) >= 10
+
+
+def test_the_files_of_a_writer_tell_its_release_and_its_index(golden, request):
+    table, said = golden
+    name, snapshot = Path(request.node.callspec.params["golden"]), table.snapshot()
+    release = tuple(map(int, name.parent.name.split(".")[:2]))
+    writers = map(snapshot.operation, snapshot.timeline.pending_writes())
+    for one in (one for one in writers if one.bases):
+        assert release in possible_releases(said["table"]["version"], one.stat_fields)
+        assert (infer_strategy([one]) is Strategy.BUCKET_INDEX) is (name.name == "bucket_index")
+    for metadata in map(snapshot.commit, snapshot.timeline.completed_writes()):
+        if said["table"]["version"] == 6 and metadata.stat_fields is not None:
+            told = possible_releases(6, metadata.stat_fields)
+            assert set(told) == ({(1, 0), (1, 1)} if release == (1, 0) else {release})
 
 
 def test_no_commit_of_them_has_lost_data(golden):
