@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_occ_provider.jobs.outcome import Outcome
@@ -75,6 +76,16 @@ def brief(text: str, limit: int = LIMIT) -> str:
     """Return the beginning of a text, in one line of fewer than ``limit`` characters."""
     line = " ".join(text.split())
     return line if len(line) < limit else f"{line[: limit - 2].rstrip()}…"
+
+
+def unrepeated(lines: Iterable[str]) -> list[str]:
+    """Return the lines that say more than those before them: a cause repeats its exception's text."""
+    kept: list[str] = []
+    for line in lines:
+        said = _LEADING.sub("", line)
+        if not any(said in other for other in kept):
+            kept.append(line)
+    return kept
 
 
 def _assembled(failure: Failure, step: int) -> str:

@@ -11,6 +11,7 @@ from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.driver_log import DriverLog
+from airflow_occ_provider.jobs.failure import Failure, sentence
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import (
     REMEDIES,
@@ -38,6 +39,7 @@ class Settlement:
     :param unfinished: own writes that the driver began and did not complete.
     :param loss: data of the commit that is gone.
     :param unreadable: why the table could not be asked.
+    :param failure: what a person is told of it, where more is known than stands here.
     """
 
     outcome: Outcome
@@ -50,6 +52,7 @@ class Settlement:
     unreadable: errors.TableUnreadableError | None = None
     unfinished: tuple[str, ...] = ()
     loss: Loss | None = None
+    failure: Failure | None = None
 
     def error(self) -> errors.OccError | None:
         """Return the error that the attempt deserves; ``None`` where it did its work."""
@@ -73,7 +76,7 @@ class Settlement:
                 committed=True,
             )
         return _ERRORS[self.outcome](
-            self._summary(),
+            sentence(self.failure or self.described()),
             outcome=self.outcome,
             remedy=REMEDIES[self.outcome],
             committed=self.commit is not None,
@@ -82,12 +85,13 @@ class Settlement:
     def _later(self) -> str:
         return f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
 
-    def _summary(self) -> str:
-        who = f" at instant {self.instant}" if self.instant else ""
-        against = f" against {self.rival}" if self.rival else ""
-        telling = next((line for line in self.lines if "org.apache.hudi." in line), None)
-        line = telling or (self.lines[0] if self.lines else f"exit code {self.exit_code}")
-        return f"{self.outcome}{who}{against}: {line.removeprefix(': ')}"
+    def described(self) -> Failure:
+        """Return the failed attempt as far as it is known here."""
+        by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
+        by_jvm = (line for line in self.lines if line.startswith(": "))
+        cause = next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
+        rival = self.rival if self.outcome is Outcome.COMMIT_CONFLICT else None
+        return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
 
 
 _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {

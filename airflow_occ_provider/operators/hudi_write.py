@@ -21,9 +21,11 @@ from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
 from airflow_occ_provider.jobs.one_table import OneTable
 from airflow_occ_provider.jobs.outcome import Outcome, Stop
 from airflow_occ_provider.jobs.record import digest
+from airflow_occ_provider.jobs.rival import find_rival
 from airflow_occ_provider.jobs.settle import Settlement, settle
 from airflow_occ_provider.jobs.survivor import Wait
 from airflow_occ_provider.operators.admitted import Admitted
+from airflow_occ_provider.operators.choices import AdmissionMode
 from airflow_occ_provider.operators.driver import Follower
 from airflow_occ_provider.operators.earlier_tries import EarlierTries
 from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
@@ -33,6 +35,7 @@ from airflow_occ_provider.operators.lease_audit import (
     audit_scope,
     planned_partitions,
 )
+from airflow_occ_provider.operators.next_try import NextTry
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
@@ -83,6 +86,8 @@ class HudiWriteOperator(ProtectedOperator):
     :param require_commit: whether a job that ends well but writes nothing fails the task.
     :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
         that nobody saw end and that still writes; then the task fails as *commit state unknown*.
+    :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
+        ``spark.app.name``. (templated)
     :param job_retries: how often the job's own errors are retried; by default ``retries`` where it
         was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own.
     :param retries: upper bound of all retries of the task, whatever their cause.
@@ -220,6 +225,9 @@ class HudiWriteOperator(ProtectedOperator):
         follower = told.follower
         if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
             follower = replace(follower, on_line=partial(self._end_at_second_table, one_table, follower))
+        claim = None if self.admission is AdmissionMode.OFF else self._claim
+        options = preparation.options
+        next_try = NextTry(self.retry_policy, context, run, claim, options, self._table)
         self._forget_driver()
         admitted.refuse_if_lost()
         try:
@@ -229,7 +237,7 @@ class HudiWriteOperator(ProtectedOperator):
             if self._driver_ended:
                 self._settle(preparation, told, one_table.stop or alarm.stop)
             raise
-        settlement = self._settle(preparation, told, one_table.stop or alarm.stop)
+        settlement = self._settle(preparation, told, one_table.stop or alarm.stop, next_try)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self._judge(run, settlement, admitted, HeartbeatRule.of(preparation.options))
@@ -275,10 +283,20 @@ class HudiWriteOperator(ProtectedOperator):
             )
         return settlement.commit
 
-    def _settle(self, preparation: Preparation, told: ToldAttempt, stop: Stop | None) -> Settlement:
+    def _settle(
+        self,
+        preparation: Preparation,
+        told: ToldAttempt,
+        stop: Stop | None,
+        next_try: NextTry | None = None,
+    ) -> Settlement:
         exit_code = self._exit_code or 0
         told.ended(exit_code, log_read=bool(self._driver and self._driver.log_read))
         settlement = settle(self._table, preparation.signature, told.log, exit_code, stop=stop)
+        if settlement.error():
+            rival = find_rival(self._table, settlement.instant, settlement.rival)
+            follows = next_try.told(settlement, rival) if next_try else ""
+            settlement = rival.explained(settlement, told.seconds, follows)
         told.settled(settlement)
         metrics.attempt(self._work, settlement.outcome, told.seconds)
         return settlement

@@ -108,6 +108,14 @@ class HudiConflictRetryPolicy(RetryPolicy):
         _log.info("Retry in %.0f s: %s", wait.total_seconds(), verdict.reason)
         return RetryDecision.retry(wait, verdict.reason)
 
+    def grants(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context
+    ) -> bool:
+        """Whether a try that failed so is run again, as far as is known; nothing is counted."""
+        counts = _Spent(context, max_tries).counts
+        verdict = self.rules.judge(exception, counts, _own_retries(context, max_tries), 0.0)
+        return bool(verdict.retry) and try_number <= max_tries
+
 
 class _Spent:
     """Retries granted so far, in the task state store; a clear by the user starts them anew."""

@@ -11,6 +11,7 @@ from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.jobs.commit import count_commits
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.driver_process import DriverProcess
+from airflow_occ_provider.jobs.failure import brief, unrepeated
 from airflow_occ_provider.jobs.record import Attempt, TaskRecord
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.jobs.survivor import dangling
@@ -97,14 +98,17 @@ class ToldAttempt:
         self._run.keep(self._attempt)
 
     def _tell(self, settlement: Settlement) -> None:
+        error = settlement.error()
+        if error:
+            self._logger.error(brief(error.message))
         self._logger.info(
             "Outcome: %s (instant %s, exit code %s).",
             settlement.outcome,
             settlement.instant or "-",
             settlement.exit_code,
         )
-        for line in settlement.lines:
-            self._logger.info("Decided by: %s", line)
+        for line in unrepeated(settlement.lines):
+            self._logger.info("Decided by: %s", line.removeprefix(": "))
         tell_retired(self._logger, "The driver", settlement.retired)
 
 
