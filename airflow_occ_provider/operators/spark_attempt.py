@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
+_NAME_OPTION = "spark.app.name"
+
 
 class SparkAttemptOperator(SparkSubmitOperator):
-    """A ``SparkSubmitOperator`` that can run a submission of ours in the place of the user's job."""
+    """A ``SparkSubmitOperator`` that can run a submission of ours in the place of the user's job.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
+        ``spark.app.name``. (templated)
+    """
+
+    def __init__(self, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(name=name or "", **kwargs)
         refuse_unfit({name.removeprefix("_"): value for name, value in vars(self).items()})
         self.submission: dict[str, Any] = {}
         self._follower: Follower | None = None
@@ -81,7 +87,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
                 "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
             )
         try:
-            with self._in_place(submission):
+            with self._in_place(context, submission):
                 super().execute(context)
         except AirflowException:
             if self._exit_code is None:
@@ -98,9 +104,10 @@ class SparkAttemptOperator(SparkSubmitOperator):
         return self._exit_code or 0
 
     @contextmanager
-    def _in_place(self, submission: Submission) -> Iterator[None]:
+    def _in_place(self, context: Context, submission: Submission) -> Iterator[None]:
         """Put the attempt's values in the place of the user's while it is submitted."""
         self.submission = {
+            "name": self._application_name(context),
             "application": submission.application,
             "application_args": list(submission.arguments),
             "driver_class_path": submission.driver_class_path,
@@ -112,6 +119,13 @@ class SparkAttemptOperator(SparkSubmitOperator):
             yield
         finally:
             vars(self).update(given)
+
+    def _application_name(self, context: Context) -> str:
+        if self.name or _NAME_OPTION in (self.conf or {}):
+            return self.name
+        ti = context["ti"]
+        is_mapped = ti.map_index is not None and ti.map_index >= 0
+        return f"{ti.dag_id}.{ti.task_id}{f'[{ti.map_index}]' if is_mapped else ''}.{ti.run_id}"
 
     def _get_hook(self) -> SparkSubmitHook:
         """Build the hook; while an attempt is submitted, one that follows and can end its driver."""

@@ -27,6 +27,7 @@ from airflow_occ_provider.jobs import service_job
 from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import digest
+from airflow_occ_provider.jobs.rival import find_rival
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.choices import dead_plan_choice, refuse_foreign, service_op_choice
@@ -300,6 +301,9 @@ class TableServiceOperator(ProtectedOperator):
         settlement = Settlement(
             outcome, reading.instant, reading.rival, reading.lines, exit_code=exit_code
         )
+        if settlement.error():
+            rival = find_rival(self._table, settlement.instant, settlement.rival)
+            settlement = rival.explained(settlement, told.seconds, "")
         told.settled(settlement)
         metrics.attempt(self._work, outcome, told.seconds)
         return settlement

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.jobs.driver_log import DriverLog
+from airflow_occ_provider.jobs.failure import Failure, sentence
 from airflow_occ_provider.jobs.outcome import REMEDIES, Outcome
 from airflow_occ_provider.jobs.saved_log import SavedLog
 from tests.golden.log_scenarios import log_scenarios
@@ -91,7 +92,9 @@ def test_airflow_keeps_the_same_lines_in_forms_of_its_own(path, form):
         "text": [f"[2026-11-21 10:00:17] INFO - {line}" for line in stripped],
         "stripped": stripped,
     }[form]
-    after = [f"Outcome: {name} (instant -, exit code {exit_code}).", "Task failed with exception"]
+    told = sentence(Failure(Outcome.JOB_ERROR, seconds=3.0))
+    outcome = f"Outcome: {name} (instant -, exit code {exit_code})."
+    after = [told, outcome, "Task failed with exception"]
     assert read([*saved, *after]).outcome is FROM_LOG_ALONE[name]
 
 
