@@ -1,4 +1,4 @@
-"""Who won over a lost write, and in which file groups the two met, by the table's metadata."""
+"""The winner of a conflict and the file groups in which it met the loser, from the table's metadata."""
 
 from __future__ import annotations
 

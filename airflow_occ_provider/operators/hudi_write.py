@@ -225,9 +225,16 @@ class HudiWriteOperator(ProtectedOperator):
         follower = told.follower
         if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
             follower = replace(follower, on_line=partial(self._end_at_second_table, one_table, follower))
-        claim = None if self.admission is AdmissionMode.OFF else self._claim
-        options = preparation.options
-        next_try = NextTry(self.retry_policy, context, run, claim, options, self._table)
+        next_try = NextTry(
+            self.retry_policy,
+            context,
+            run,
+            self._claim,
+            is_queued=self.admission is not AdmissionMode.OFF,
+            options=preparation.options,
+            table=self._table,
+            path=self.table,
+        )
         self._forget_driver()
         admitted.refuse_if_lost()
         try:

@@ -71,8 +71,14 @@ def test_what_the_table_does_not_tell_is_left_out(folder, table):
 def lose(folder, table, caplog):
     """Settle an attempt that lost a conflict; its settlement, and what the task's log got."""
 
-    def lose(counts=None, *, number=1, scope=None, **changes):
+    def lose(counts=None, *, number=1, scope=None, is_pending=False, **changes):
         write(folder)
+        if is_pending:
+            (folder / "timeline" / f"{RIVAL}_{C}.commit").rename(
+                folder / "timeline" / f"{RIVAL}.inflight"
+            )
+            (folder / "timeline" / f"{RIVAL}.commit.requested").touch()
+            (folder / ".heartbeat" / RIVAL).touch()
         with DAG("d", schedule=None):
             task = HudiWriteOperator(task_id="t", application="a.py", table=table.path, scope=scope)
         store = Store()
@@ -84,8 +90,9 @@ def lose(folder, table, caplog):
         for line in LOG.read_text().splitlines():
             told.log.feed(line)
         task._driver = SimpleNamespace(exit_code=1, log_read=True)
-        given = {"policy": task.retry_policy, "claim": task._claim, **changes}
-        follows = NextTry(context=mine, run=run, options={}, table=table, **given)
+        given = {"policy": task.retry_policy, "is_queued": True, **changes}
+        known = {"context": mine, "run": run, "claim": task._claim, "options": {}}
+        follows = NextTry(**known, table=table, path=task.table, **given)
         preparation = SimpleNamespace(signature=Signature("me", "d", "r", "t"))
         with caplog.at_level(logging.INFO, "test"):
             settlement = task._settle(preparation, told, None, follows)
@@ -116,7 +123,8 @@ def test_the_failed_trys_log_says_first_what_a_person_needs(lose):
     [
         ({}, "Next try: queued on them."),
         ({"scope": "q=1"}, "Next try: queued on 3 partitions."),
-        ({"claim": None}, "Next try: not queued."),
+        ({"is_queued": False}, "Next try: not queued."),
+        ({"is_pending": True}, f"Next try: once {RIVAL} has ended."),
         ({"counts": {"conflict": 5}}, "Next try: none."),
         ({"number": 6}, "Next try: none."),
         ({"policy": None}, "wasted."),
