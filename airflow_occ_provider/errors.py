@@ -84,7 +84,7 @@ class LeaseRefusedError(OccError):
 
 
 class AdmissionTimeoutError(OccError):
-    """The lease was not granted within the admission time-out; nothing was run."""
+    """The lease was not granted, or rivals outside the queue did not end, in time; nothing was run."""
 
 
 class StateStoreError(OccError):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.instant import State
 from airflow_occ_provider.hudi.operation import Operation
 from airflow_occ_provider.hudi.table_service import Service
 from airflow_occ_provider.jobs.outcome import Outcome
@@ -28,8 +29,8 @@ def pending_rivals(
     """Return the pending instants that would refuse a lost attempt again; empty if none is known.
 
     The rival that Hudi named, if it is still pending. If Hudi named none: the pending clusterings and
-    the writers with a live heartbeat that may touch the same partitions; after a clustering refused the
-    attempt, the clusterings alone.
+    the writers with a live heartbeat that may touch the same partitions. Not a writer that is only
+    requested: it has no markers yet. After a clustering refused the attempt, the clusterings alone.
 
     :param table: the table.
     :param settlement: of the attempt.
@@ -69,7 +70,9 @@ def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:
 
 
 def _writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:
-    return [one.operation for one in pending_writers(table, snapshot, rule) if one.live]
+    pending = pending_writers(table, snapshot, rule)
+    living = (one.operation for one in pending if one.live)
+    return [one for one in living if one.instant.state is State.INFLIGHT]
 
 
 def _may_touch(operation: Operation, partitions: Collection[str]) -> bool:

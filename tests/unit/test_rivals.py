@@ -34,6 +34,8 @@ def test_a_writer_that_beats_is_a_rival_and_neither_a_dead_one_nor_an_own_one(fo
     assert rivals(table) == (T0, T2)
     assert rivals(table, own=[T2]) == (T0,)
     assert rivals(table, REFUSED) == ()
+    (folder / "timeline" / f"{T2}.inflight").unlink()  # only requested: it has no markers yet
+    assert rivals(table) == (T0,)
     assert still_pending(table, (T0, T1, T2), RULE) == (T0, T2)
     add(folder, f"{T0}_{C}.commit")
     assert still_pending(table, (T0, T2), RULE) == (T2,)
