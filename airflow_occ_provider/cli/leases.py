@@ -44,7 +44,11 @@ def leases_release(args: argparse.Namespace) -> None:
     table = canonical_table(args.table)
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
         line = service.line()
-        found = [one for one in line if one.request.id == args.id and table in one.request.tables]
+        found = [
+            one
+            for one in line
+            if one.request.id == args.id and (one.unknown or table in one.request.tables)
+        ]
         if not found:
             _end(f"no request {args.id} stands in line for {table}")
         if not args.yes:
@@ -76,7 +80,7 @@ def _described(line: Sequence[Standing], table: str | None) -> Iterator[dict[str
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
         places |= {(name, one.name): place for place, (_, _, one) in enumerate(group, start=1)}
     for name, _, one in pairs:
-        if table in (None, name):
+        if one.unknown or table in (None, name):
             yield _standing(one, name, line, places)
 
 
@@ -84,13 +88,15 @@ def _standing(
     standing: Standing, table: str, line: Iterable[Standing], places: Mapping[tuple[str, str], int]
 ) -> dict[str, Any]:
     request = standing.request
-    waits_for = [_blocker(one, places) for one in blockers(standing, line)]
+    found = blockers(standing, line)
     return {
         "table": table,
         "place": places[table, standing.name],
         "owner": _owner(standing),
-        "holds": not waits_for,
-        "waits_for": waits_for,
+        "holds": not found,
+        # All of them for every waiter would grow with the square of the line.
+        "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
+        "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": standing.since_ms,
         "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
         "token": ".".join(map(str, standing.order)),
@@ -140,9 +146,11 @@ def _state(described: dict[str, Any]) -> str:
         str(one["place"]) if one["table"] == described["table"] else f"{one['place']} of {one['table']}"
         for one in described["waits_for"]
     ]
-    return f"waits for {_some(elders, ', ')}" if elders else "holds"
+    if described["waits_for_more"]:
+        elders.append(f"and {described['waits_for_more']} more")
+    return f"waits for {', '.join(elders)}" if elders else "holds"
 
 
-def _some(shown: Sequence[str], between: str = "\n") -> str:
+def _some(shown: Sequence[str]) -> str:
     more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
-    return between.join([*shown[:_SHOWN], *more])
+    return "\n".join([*shown[:_SHOWN], *more])

@@ -90,13 +90,22 @@ class Keeper:
         while not self._ended.wait(_AGAIN_S if self._failure else self._ttl_s / RENEWALS_PER_TTL):
             try:
                 self._renew()
-                self._service.sweep(self._ticket)
+                self._sweep()
             except LeaseLostError as error:
                 self._lose(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal is tried
                 self._failure = f"{type(error).__name__}: {error}"
                 _log.warning("The lease could not be renewed, trying again: %s", error)
+
+    def _sweep(self) -> None:
+        """Remove the dead; a failure does not make the renewal before it a failed one."""
+        try:
+            self._service.sweep(self._ticket)
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next renewal sweeps again
+            _log.info("The dead were not looked for this time: %s", error)
 
     def _watch(self) -> None:
         while not self._ended.wait(self._ttl_s / _LOOKS_PER_TTL):

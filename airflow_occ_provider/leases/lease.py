@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases import request_node
-from airflow_occ_provider.leases.rules import Blocker, Request, Standing
+from airflow_occ_provider.leases.rules import Blocker, Owner, Request, Standing
 
 _FORMAT = 1
 
@@ -144,6 +144,12 @@ class LeaseService(Protocol):
         """Return who stands in line, eldest first.
 
         :param table: canonical base path of one table; ``None`` for all.
+        """
+
+    def own_run(self, owner: Owner) -> tuple[Standing, ...]:
+        """Return the requests of an owner's run, eldest first.
+
+        :param owner: any of the run.
         """
 
     def living(self, table: str) -> tuple[Standing, ...]:

@@ -16,7 +16,8 @@ from airflow_occ_provider.leases.nodes import NodeGoneError, NodeMovedError, Nod
 from airflow_occ_provider.leases.observer import TRUSTED, Observer
 from airflow_occ_provider.leases.own_run import came_beside, refuse_older, umbrella
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Blocker, Request, Standing, blockers
+from airflow_occ_provider.leases.rules import Blocker, Owner, Request, Standing, blockers
+from airflow_occ_provider.leases.wakes import Wakes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Line:
         self._known: dict[str, Standing] = {}
         self._elders: dict[str, set[str]] = {}
         self._own: dict[str, _Own] = {}
-        self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
+        self._wakes = Wakes(self._nodes)
 
     @property
     def reaper(self) -> str:
@@ -87,8 +88,13 @@ class Line:
                 return Status()
             if self._observer.remove_dead((one.standing for one in found), own.content.request.ttl_ms):
                 continue
-            # Who came last before us leaves last: one watch, and one message when it is our turn.
-            if found and (wake is None or self._watch(ticket, found[-1].standing.name, wake)):
+            if not found:
+                continue
+            # The youngest elder leaves last: one watch, and one message when it is our turn.
+            last = found[-1].standing
+            # A foreign node may refuse a watch, and is looked at regularly all the same.
+            is_foreign = request_node.parse(last.name) is None
+            if wake is None or is_foreign or self._wakes.set(ticket.name, last.name, wake):
                 return Status(found)
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
@@ -140,6 +146,15 @@ class Line:
         names = self._names()
         line = self._look(request_node.about([table], names) if table else names)
         return tuple(sorted(line, key=lambda one: one.order))
+
+    def own_run(self, owner: Owner) -> tuple[Standing, ...]:
+        """Return the requests of an owner's run, eldest first; the others are not read."""
+        found = self._look(request_node.of_run(owner, self._names()))
+        return tuple(
+            sorted(
+                filter(lambda one: one.request.owner.is_of_run(owner), found), key=lambda one: one.order
+            )
+        )
 
     def living(self, table: str) -> tuple[Standing, ...]:
         """Return who stands in line for a table, and remove who is dead: that takes looks for a term."""
@@ -274,24 +289,6 @@ class Line:
     def _standing(self, ticket: Ticket, request: Request) -> Standing:
         return Standing(request, ticket.name, request_node.order(ticket.name, ticket.token))
 
-    def _watch(self, ticket: Ticket, name: str, wake: Callable[[], None]) -> bool:
-        """Have a waiter woken by the end of another; whether that one is there. One watch at a time."""
-        if self._watched.get(ticket.name) == (name, wake) or request_node.parse(name) is None:
-            return True
-
-        def fired() -> None:
-            self._watched.pop(ticket.name, None)
-            wake()
-
-        self._watched[ticket.name] = (name, wake)
-        is_there = False
-        try:
-            is_there = self._nodes.watch(name, fired)
-        finally:
-            if not is_there:
-                self._watched.pop(ticket.name, None)
-        return is_there
-
     def _look(self, names: Iterable[str]) -> list[Standing]:
         """Return the requests of some nodes; only those not read before are read."""
         wanted = set(names)
@@ -302,6 +299,7 @@ class Line:
             nodes |= self._nodes.latest(missing)
         for name in nodes.keys() | (wanted - found.keys() - unread):
             self._known[name] = found[name] = request_node.standing(name, nodes.get(name))
+        self._observer.saw(nodes)
         return list(found.values())
 
     def _disturbed(self, seconds: float) -> None:
@@ -319,7 +317,7 @@ class Line:
     def _forget(self, name: str) -> None:
         self._own.pop(name, None)
         self._elders.pop(name, None)
-        self._watched.pop(name, None)
+        self._wakes.forget(name)
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
         self._forget(ticket.name)

@@ -12,7 +12,7 @@ looks at most one renewal's period counts: nothing is known of the service in be
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.errors import LeaseRefusedError
@@ -64,6 +64,11 @@ class Observer:
             for name, sighting in list(self._sightings.items()):
                 if seconds >= sighting.period_s:
                     del self._sightings[name]
+
+    def saw(self, nodes: Mapping[str, Node]) -> None:
+        """Begin the terms of nodes that were read for another reason."""
+        for name, node in nodes.items():
+            self._see(name, node)
 
     def remove_dead(self, elders: Iterable[Standing], ttl_ms: int) -> bool:
         """Look at those that were not looked at for half a renewal; whether one of them is gone.

@@ -139,7 +139,8 @@ def name_of(request: Request, nonce: str, under: tuple[int, ...] = ()) -> str:
     :param under: the order of the lease that it passes under.
     """
     order = ".".join(f"{token:x}" for token in under)
-    return "~".join((_run_of(request), ".".join(_tables_of(request)), f"{request.id}.{nonce}", order))
+    run, tables = _run_of(request.owner), ".".join(sorted(map(digest, request.tables)))
+    return "~".join((run, tables, f"{request.id}.{nonce}", order))
 
 
 @lru_cache(_PARSED)
@@ -161,12 +162,18 @@ def about(tables: Iterable[str], names: Iterable[str]) -> list[str]:
 
 def akin(request: Request, names: Iterable[str]) -> list[str]:
     """Return the names of those of the request's run, and of its own earlier ones."""
-    run, ids = _run_of(request), tuple(f"{one}." for one in (request.id, *request.supersedes))
+    run, ids = _run_of(request.owner), tuple(f"{one}." for one in (request.id, *request.supersedes))
     return [
         name
         for name in names
         if (known := parse(name)) and (known.run == run or known.key.startswith(ids))
     ]
+
+
+def of_run(owner: Owner, names: Iterable[str]) -> list[str]:
+    """Return the names of those that may be of an owner's run."""
+    run = _run_of(owner)
+    return [name for name in names if (known := parse(name)) and known.run == run]
 
 
 def under(name: str) -> tuple[int, ...]:
@@ -197,9 +204,5 @@ def standing(name: str, node: Node | None) -> Standing:
     return Standing(request, name, place, node.created_ms)
 
 
-def _run_of(request: Request) -> str:
-    return digest("/".join(request.owner.path[:2]))
-
-
-def _tables_of(request: Request) -> list[str]:
-    return sorted(map(digest, request.tables))
+def _run_of(owner: Owner) -> str:
+    return digest("/".join(owner.path[:2]))

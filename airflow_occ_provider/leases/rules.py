@@ -111,6 +111,10 @@ class Owner:
         """Whether it is the other, or below it."""
         return self.site == other.site and self.path[: len(other.path)] == other.path
 
+    def is_of_run(self, other: Owner) -> bool:
+        """Whether both are of one DAG run."""
+        return self.site == other.site and self.path[:2] == other.path[:2]
+
     def __str__(self) -> str:
         named = " / ".join((*self.path, f"by {self.label}") if self.label else self.path)
         return f"{named} (site {self.site})" if self.site else named

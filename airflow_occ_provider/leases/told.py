@@ -22,5 +22,10 @@ def told(status: Status) -> str:
 def whom(blocker: Blocker) -> str:
     """Tell for people who is in the way, with what, and since when by the lock service's clock."""
     request, since_ms = blocker.standing.request, blocker.standing.since_ms
+    if blocker.standing.unknown:
+        return (
+            f"{request.owner}, which this release cannot read (let the other release's writers end; a "
+            "foreign node is removed by `airflow hudi leases release`)"
+        )
     since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"{request.owner} ({blocker.theirs.mode}, {blocker.theirs.extent}, since {since})"

@@ -188,10 +188,10 @@ class AdmittedOperator(SparkAttemptOperator):
                 log=self.log,
             )
             asked = claim.scope(options, run.record.escalation)
-            line = service.line(asked.table)
+            run_line = [one for one in service.own_run(owner) if asked.table in one.request.tables]
             if is_fenced:
-                asked = inherited(asked, claim.declared(options), owner, line)
-            beside = () if is_under_lease(owner, line) else claim.beside(asked)
+                asked = inherited(asked, claim.declared(options), owner, run_line)
+            beside = () if is_under_lease(owner, run_line) else claim.beside(asked)
             ticket, status = admission.ask([asked, *beside])
             if not status.held:
                 self.defer(

@@ -91,7 +91,7 @@ def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence
     :param scope: what it would ask for without.
     :param declared: what it said that it writes; who said nothing takes the lease's scope.
     :param owner: the writer.
-    :param line: who stands in line for the table.
+    :param line: the requests of the writer's run for the table.
     """
     for one in line:
         if not _is_above(one, owner):

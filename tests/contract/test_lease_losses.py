@@ -213,6 +213,17 @@ def test_wake_is_called_on_a_deletion_and_not_on_renewals(line, other):
     assert holds(other, rival)
 
 
+def test_after_a_watch_that_was_not_answered_the_same_callback_wakes(line, other):
+    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
+    woken = threading.Event()
+    other.way.lose("watch", carried_out=False)
+    with pytest.raises(LockUnreachableError):
+        other.status(rival, woken.set)
+    assert not other.status(rival, woken.set).held
+    line.release(ticket)
+    assert woken.wait(5)
+
+
 def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     other.way.before("watch", lambda: line.release(ticket))

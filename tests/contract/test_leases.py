@@ -289,6 +289,15 @@ def test_the_line_of_a_table(line, other):
     assert all(one.since_ms > 1_600_000_000_000 for one in other.line())
 
 
+def test_the_line_of_a_run(line, other):
+    lease = line.request(ask("r1", label="setup", site="blue"))
+    task = line.request(ask("r1", "t", site="blue"))
+    for one in (ask("r2", "t", site="blue"), ask("r1", "t", site="green")):
+        other.request(one)
+    found = other.own_run(Owner(("dag", "r1", "u"), site="blue"))
+    assert [one.request.id for one in found] == [lease.id, task.id]
+
+
 def test_an_eviction_by_force(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     (first, _) = other.line(A)

@@ -18,8 +18,12 @@ BASE_MS = 1_795_288_900_000
 
 
 @pytest.fixture
-def line(monkeypatch):
-    nodes = MemoryNodes(now_ms=lambda: BASE_MS)
+def nodes():
+    return MemoryNodes(now_ms=lambda: BASE_MS)
+
+
+@pytest.fixture
+def line(nodes, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", "hudi-zookeeper-lock://zk:1")
     monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda self: Line(nodes))
     return Line(nodes)
@@ -86,6 +90,25 @@ def test_the_list_as_a_table_is_readable(line, run):
         assert text in printed
     assert "dt=05" not in printed
     assert max(map(len, printed.splitlines())) < 150
+
+
+def test_the_list_grows_with_the_line_and_not_with_its_square(line, run):
+    for number in range(20):
+        ask(line, f"q{number:02}", exclusive(TABLE))
+    found = json.loads(run("list", "-o", "json"))
+    assert [len(one["waits_for"]) for one in found] == [0, 1, 2, 3, 4, *[5] * 15]
+    assert found[19]["waits_for_more"] == 14
+    assert "waits for 1, 2, 3, 4, 5, and 14 more" in run("list")
+
+
+@pytest.mark.parametrize("name", ["stray", "aaaaaaaa~bbbbbbbb~1.2~"])
+def test_a_request_of_an_unknown_release_is_shown_and_may_be_released(nodes, line, run, name):
+    nodes.create(name, b"?")
+    ask(line, "a", exclusive(TABLE))
+    found = json.loads(run("list", TABLE, "-o", "json"))
+    assert [(one["id"], one["holds"]) for one in found if one["id"] != "a"] == [(name, True)]
+    assert f"released {name} of unknown request" in run("release", TABLE, "--id", name, "--yes")
+    assert nodes.names() == {one.name for one in line.line(TABLE)}
 
 
 def test_a_release_lets_the_next_one_in(line, run):

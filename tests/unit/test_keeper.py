@@ -112,6 +112,21 @@ def test_whatever_a_renewal_fails_with_the_next_one_is_tried(nodes, held, monkey
         keeper.refuse_if_lost()
 
 
+def test_a_failing_sweep_is_no_failed_renewal(nodes, held, monkeypatch):
+    line, ticket = held
+    swept = threading.Semaphore(0)
+
+    def sweep(ticket):
+        swept.release()
+        raise LockUnreachableError("away")
+
+    monkeypatch.setattr(line, "sweep", sweep)
+    with Keeper(line, ticket, 10 * TTL_MS) as keeper:
+        assert swept.acquire(timeout=PATIENCE_S)
+        assert swept.acquire(timeout=PATIENCE_S)
+        assert keeper._failure == ""
+
+
 def test_a_lock_service_that_is_away_for_a_moment_loses_nothing(nodes, held):
     line, ticket = held
     with Keeper(line, ticket, 10 * TTL_MS) as keeper:

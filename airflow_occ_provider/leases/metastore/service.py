@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.metastore.poller import Poller
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.own_run import came_beside, refuse_older, umbrella
-from airflow_occ_provider.leases.rules import Request, Standing, blockers
+from airflow_occ_provider.leases.rules import Owner, Request, Standing, blockers
 
 _T = TypeVar("_T")
 _LOOKS = 20
@@ -144,6 +144,10 @@ class MetastoreLeases:
         """Return who stands in line, eldest first."""
         line = self._look().line
         return tuple(one for one in line if table is None or table in one.request.tables)
+
+    def own_run(self, owner: Owner) -> tuple[Standing, ...]:
+        """Return the requests of an owner's run, eldest first."""
+        return tuple(one for one in self._look().line if one.request.owner.is_of_run(owner))
 
     def living(self, table: str) -> tuple[Standing, ...]:
         """Return who stands in line for a table; the dead are the metastore's to remove."""
