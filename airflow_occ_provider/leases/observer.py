@@ -81,6 +81,8 @@ class Observer:
         if not due:
             return False
         nodes = self._nodes.read(due)
+        if missing := [name for name in due if name not in nodes]:
+            nodes |= self._nodes.latest(missing)
         return bool([name for name in due if name not in nodes or self._remove(name, nodes[name])])
 
     def forget_all_but(self, names: frozenset[str]) -> None:

@@ -9,13 +9,16 @@ import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.memory import MemoryNodes
 from tests.contract.lines import (
     SHARED,
     B,
+    Process,
     ask,
     holds,
     look_until_held,
     part,
+    waits_for,
     where_waiters_remove_the_dead,
 )
 
@@ -230,6 +233,37 @@ def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
     woken = threading.Event()
     assert other.status(rival, woken.set).held or woken.wait(5)
     assert holds(other, rival)
+
+
+class Lagging(MemoryNodes):
+    """Read from a server that has seen nothing yet; what is asked after a sync is as it is."""
+
+    def read(self, names):
+        return {}
+
+    def latest(self, names):
+        return super().read(names)
+
+
+def test_a_server_that_lags_behind_takes_no_lease_away():
+    nodes = Lagging()
+    ticket = Process(nodes).request(ask("r1"))
+    adopted = Process(nodes).adopt(ticket)
+    Process(nodes).renew(adopted)
+    Process(nodes).ensure_held(adopted)
+    assert Process(nodes).release(adopted) is True
+
+
+def test_a_server_that_lags_behind_lets_nobody_in():
+    nodes = Lagging()
+    holder = Process(nodes)
+    ticket, rival = holder.request(ask("r1")), Process(nodes)
+    waiting = rival.request(ask("r2"))
+    assert waits_for(rival, waiting) == [ticket.id]
+    holder.renew(ticket)
+    assert not look_until_held(rival, waiting, 3.0)
+    (first, _) = rival.line()
+    assert rival.evict(first)
 
 
 OF_NODES = {
