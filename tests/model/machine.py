@@ -142,7 +142,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule(
         claim=small,
         skip=st.integers(0, 3),
-        ticks=st.integers(0, 50),
+        ticks=st.integers(0, 3) | st.integers(0, 50),
         call=small,
         other=small,
         what=small,
