@@ -150,11 +150,8 @@ class Line:
     def own_run(self, owner: Owner) -> tuple[Standing, ...]:
         """Return the requests of an owner's run, eldest first; the others are not read."""
         found = self._look(request_node.of_run(owner, self._names()))
-        return tuple(
-            sorted(
-                filter(lambda one: one.request.owner.is_of_run(owner), found), key=lambda one: one.order
-            )
-        )
+        own = (one for one in found if one.request.owner.is_of_run(owner))
+        return tuple(sorted(own, key=lambda one: one.order))
 
     def living(self, table: str) -> tuple[Standing, ...]:
         """Return who stands in line for a table, and remove who is dead: that takes looks for a term."""

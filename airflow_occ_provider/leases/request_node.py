@@ -155,7 +155,7 @@ def parse(name: str) -> Name | None:
 
 
 def about(tables: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Return the names of those that may be about one of some tables; who knows, for an unknown name."""
+    """Return the names of those that may be about one of some tables; every unknown name may be."""
     digests = frozenset(map(digest, tables))
     return [name for name in names if (known := parse(name)) is None or digests & known.tables]
 
