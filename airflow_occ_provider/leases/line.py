@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -83,7 +83,10 @@ class Line:
             names = self._names()
             if ticket.name not in names:
                 raise self._lost(ticket, "it was removed")
-            found = self._blockers(ticket, own.content.request, names)
+            try:
+                found = self._blockers(ticket, own.content.request, names)
+            except NodeGoneError:
+                continue  # what came in under a lease that went is not among the names
             if not found and self._is_trusted(own):
                 return Status()
             if self._observer.remove_dead((one.standing for one in found), own.content.request.ttl_ms):
@@ -274,17 +277,27 @@ class Line:
         mine = self._standing(ticket, request)
         elders = self._elders.get(ticket.name)
         if elders is None:
-            concerned = self._look(request_node.about(request.tables, names))
+            concerned = self._look_at_all(request_node.about(request.tables, names))
             elders = {one.name for one in concerned if one.order < mine.order}
         else:
             # Nobody else can come in before us any more.
             late = [name for name in names - elders if _comes_late(name, mine)]
             elders = (elders & names).union(late)
         self._elders[ticket.name] = elders
-        return blockers(mine, self._look(elders))
+        return blockers(mine, self._look_at_all(elders))
 
     def _standing(self, ticket: Ticket, request: Request) -> Standing:
         return Standing(request, ticket.name, request_node.order(ticket.name, ticket.token))
+
+    def _look_at_all(self, names: Collection[str]) -> list[Standing]:
+        """Return the requests of some nodes.
+
+        :raises NodeGoneError: if one is gone.
+        """
+        found = self._look(names)
+        if len(found) < len(names):
+            raise NodeGoneError("one of the names")
+        return found
 
     def _look(self, names: Iterable[str]) -> list[Standing]:
         """Return the requests of some nodes; only those not read before are read."""

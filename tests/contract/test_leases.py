@@ -89,6 +89,22 @@ def test_a_lease_that_goes_leaves_its_task_before_the_rival(line, other, looked)
     assert holds(other, rival)
 
 
+@where_waiters_remove_the_dead
+def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(backend, line, other):
+    lease = line.request(ask("r1", label="setup"))
+    waiting = other.request(ask("r2"))
+    rival = backend.process()
+    ticket = rival.adopt(waiting)
+    tasks = []
+
+    def go():
+        tasks.append(line.request(ask("r1", "t")))
+        line.release(lease)
+
+    rival.way.after("names", go)
+    assert waits_for(rival, ticket) == [tasks[0].id]
+
+
 def test_a_task_whose_runs_lease_goes_while_it_asks_stands_last(backend, line, other):
     lease, rival = line.request(ask("r1", label="setup")), other.request(ask("r2"))
     late = backend.process()
