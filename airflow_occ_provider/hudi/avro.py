@@ -25,6 +25,7 @@ _VALUES_PER_BYTE = 2 + _DICT_COST
 _FEW_VALUES = 1000
 
 Schema: TypeAlias = Any
+Fields: TypeAlias = frozenset[str] | None
 
 
 class TooLargeError(ValueError):
@@ -78,32 +79,41 @@ class _Cursor:
 
 
 _Decoder: TypeAlias = Callable[[_Cursor], Any]
-_Names: TypeAlias = dict[str, _Decoder]
 
 
-def decode(content: bytes, limit: int = MAX_VALUES) -> Any:
+class _Names(dict[str, _Decoder]):
+    """The named types of a schema, and the fields to keep of its records."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__()
+        self.fields = fields
+
+
+def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:
     """Decode the first value of an Avro container file.
 
     :param content: the whole file.
     :param limit: how many values it may hold.
+    :param fields: names of the fields to keep, in records at any depth; by default all.
     :raises TooLargeError: if it holds more.
     :raises ValueError: if it is cut off, compressed, or no Avro container.
     """
     cursor = _Cursor(content, limit)
-    return _guarded(partial(_first_value, cursor))
+    return _guarded(partial(_first_value, cursor, fields))
 
 
-def decode_value(schema: str, data: bytes, limit: int = MAX_VALUES) -> Any:
+def decode_value(schema: str, data: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:
     """Decode one value without a container, such as a record in a block of Hudi's log format.
 
     :param schema: the Avro schema that the value was written with, as JSON.
     :param data: the encoded value.
     :param limit: how many values it may hold.
+    :param fields: names of the fields to keep, in records at any depth; by default all.
     :raises TooLargeError: if it holds more.
     :raises ValueError: if it is cut off, or was written with another schema.
     """
     cursor = _Cursor(data, limit)
-    return _guarded(lambda: _decoder(schema)(cursor))
+    return _guarded(lambda: _decoder(schema, fields)(cursor))
 
 
 def _guarded(read: Callable[[], Any]) -> Any:
@@ -117,7 +127,7 @@ def _guarded(read: Callable[[], Any]) -> Any:
         raise TooLargeError("it is nested too deeply") from error
 
 
-def _first_value(cursor: _Cursor) -> Any:
+def _first_value(cursor: _Cursor, fields: Fields) -> Any:
     if cursor.take(len(AVRO_MAGIC)) != AVRO_MAGIC:
         raise ValueError("the metadata is no Avro container")
     header = _header(cursor)
@@ -129,7 +139,7 @@ def _first_value(cursor: _Cursor) -> Any:
     end = cursor.long() + cursor.pos
     if cursor.data[end : end + len(sync)] != sync:
         raise IndexError(end)
-    return _decoder(header["avro.schema"].decode())(cursor)
+    return _decoder(header["avro.schema"].decode(), fields)(cursor)
 
 
 def _header(cursor: _Cursor) -> dict[str, bytes]:
@@ -144,10 +154,10 @@ def _header(cursor: _Cursor) -> dict[str, bytes]:
 
 
 @lru_cache(maxsize=64)
-def _decoder(schema: str) -> _Decoder:
+def _decoder(schema: str, fields: Fields) -> _Decoder:
     if len(schema) > _MAX_SCHEMA_BYTES:
         raise TooLargeError(f"its schema is longer than {_MAX_SCHEMA_BYTES:,} characters")
-    return _compile(json.loads(schema), "", {})
+    return _compile(json.loads(schema), "", _Names(fields))
 
 
 def _compile(schema: Schema, space: str, names: _Names) -> _Decoder:
@@ -198,16 +208,24 @@ def _union(branches: list[_Decoder], schema: list[Schema]) -> _Decoder:
 
 
 def _record(schema: Schema, space: str, names: _Names) -> _Decoder:
-    fields: list[tuple[str, _Decoder]] = []
+    fields: list[tuple[str, _Decoder, bool]] = []
     cost = len(schema["fields"]) + _DICT_COST
 
     def record(cursor: _Cursor) -> dict[str, Any]:
         cursor.spend(cost)
-        return {name: read(cursor) for name, read in fields}
+        value = {}
+        for name, read, kept in fields:
+            if kept:
+                value[name] = read(cursor)
+            else:
+                read(cursor)
+        return value
 
     name, inner = _named(schema, space)
     names[name] = record
-    fields += [(field["name"], _compile(field["type"], inner, names)) for field in schema["fields"]]
+    for field in schema["fields"]:
+        kept = names.fields is None or field["name"] in names.fields
+        fields.append((field["name"], _compile(field["type"], inner, names), kept))
     return record
 
 

@@ -53,8 +53,8 @@ class Instant(NamedTuple):
 
     @property
     def archived(self) -> bool:
-        """Whether the history told it: its files are parquet."""
-        return self.file_name.endswith(".parquet")
+        """Whether the history told it: its files are parquet, those of layout 1 ``.archive.`` files."""
+        return self.file_name.endswith(".parquet") or ".archive." in self.file_name
 
     @property
     def requested_action(self) -> str:

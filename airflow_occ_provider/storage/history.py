@@ -18,6 +18,7 @@ from airflow_occ_provider.hudi.history import (
     parse_version,
 )
 from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.metadata import Content
 from airflow_occ_provider.storage.listing import is_local, list_folder
 
 INSTANT_COLUMNS = ("instantTime", "action", "completionTime")
@@ -27,36 +28,34 @@ _T = TypeVar("_T")
 
 
 class Contents(NamedTuple):
-    """What the files of an archived instant held, as they were.
+    """What the files of an archived instant held.
 
-    :param metadata: of its completed file.
-    :param plan: of its requested file, where that was a plan.
+    :param metadata: its completed file.
+    :param plan: its requested file, where that was a plan.
     """
 
-    metadata: bytes | None
-    plan: bytes | None
+    metadata: Content | None
+    plan: Content | None
 
 
 class History:
-    """The archived instants of one table; each call reads the storage anew.
+    """The archived instants of one table of layout 2; each call reads the storage anew.
 
     Hudi merges files of the history and later deletes the merged ones, also while others read: a
     reader that finds one gone starts over once, from the manifest that is the newest by then.
 
     :param file_system: an fsspec file system.
-    :param path: the history's folder on it; layout 1 has its archive there.
-    :param layout_version: ``hoodie.timeline.layout.version`` of the table.
+    :param path: the history's folder on it.
     """
 
-    def __init__(self, file_system: Any, path: str, layout_version: str = "2") -> None:
+    def __init__(self, file_system: Any, path: str) -> None:
         self._fs = file_system
         self._path = path
-        self._layout_version = layout_version
 
     def instants(self) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first, without reading what they did.
 
-        :raises HistoryUnreadableError: for an archive of layout 1, or if pyarrow is not installed.
+        :raises HistoryUnreadableError: if pyarrow is not installed.
         :raises TableUnreadableError: if the history is damaged, or keeps vanishing.
         """
 
@@ -72,7 +71,7 @@ class History:
         """Return what the files of archived instants held; of all others nothing.
 
         :param instants: as ``instants`` returns them.
-        :raises HistoryUnreadableError: for an archive of layout 1, or if pyarrow is not installed.
+        :raises HistoryUnreadableError: if pyarrow is not installed.
         :raises TableUnreadableError: if the history is damaged, or keeps vanishing.
         """
         wanted = {instant.time: instant for instant in instants}
@@ -108,24 +107,12 @@ class History:
             ) from error
 
     def _files(self) -> tuple[str, ...]:
-        if self._layout_version == "1":
-            self._refuse_archive()
-            return ()
         version = parse_version(self._content(VERSION_FILE))
         if version is None:
             version = newest_version(self._names())
         if version is None:
             return ()
         return parse_manifest(self._fs.cat_file(f"{self._path}/manifest_{version}"))
-
-    def _refuse_archive(self) -> None:
-        if any(".archive" in name for name in self._names()):
-            raise HistoryUnreadableError(
-                f"{self._path} is an archive of table version 6: log files of Hudi's own format, which "
-                "only Hudi itself reads; from table version 8 on it is parquet",
-                remedy="ask Hudi for archived instants: CALL show_archived_commits(table => '...') in "
-                "Spark SQL, or upgrade the table",
-            )
 
     def _names(self) -> Sequence[str]:
         try:

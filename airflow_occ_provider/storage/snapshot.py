@@ -16,6 +16,7 @@ from airflow_occ_provider.hudi.markers import (
 )
 from airflow_occ_provider.hudi.metadata import (
     CommitMetadata,
+    Content,
     FileGroup,
     names_its_schema,
     read_clustering_plan,
@@ -32,12 +33,12 @@ from airflow_occ_provider.hudi.operation import (
     planned_operation,
 )
 from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.storage.archived import ArchivedInstants
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.history import Contents, History
 from airflow_occ_provider.storage.listing import Listing
 
 _T = TypeVar("_T")
-_Plan = Callable[[bytes], frozenset[FileGroup] | None]
+_Plan = Callable[[Content], frozenset[FileGroup] | None]
 _PLANS: dict[str, _Plan] = {
     "compaction": read_compaction_plan,
     "logcompaction": read_compaction_plan,
@@ -56,7 +57,8 @@ class Snapshot:
     """The metadata of one table at one moment.
 
     Timeline files never change once written, so what was read of them is kept, also by the
-    snapshots that follow; markers and heartbeats are looked up anew at each call.
+    snapshots that follow, until they leave the timeline; markers and heartbeats are looked up anew at
+    each call.
 
     :param folder: the table's files.
     :param properties: its ``hoodie.properties``.
@@ -80,7 +82,10 @@ class Snapshot:
         )
         self._folder = folder
         self._modified = listing.modified
-        self._known: dict[tuple[str, str], Any] = previous._known if previous else {}
+        listed = frozenset(listing.names)  # what was read of archived instants is let go
+        known = previous._known if previous else {}
+        self._known: dict[tuple[str, str], Any] = {k: v for k, v in known.items() if k[0] in listed}
+        self._archived = ArchivedInstants(folder, properties, history_folder(properties))
 
     @property
     def path(self) -> str:
@@ -122,7 +127,7 @@ class Snapshot:
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
         if instant.archived:
-            content = self._archived(instant).metadata or b""
+            content = self._archived.contents(instant).metadata or b""
             readable = names_its_schema(content)
             return self._decoded(instant.file_name, content, read_commit) if readable else None
         return self._decode(instant.file_name, read_commit)
@@ -140,7 +145,7 @@ class Snapshot:
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
         if instant.archived:
-            plan, reader = self._archived(instant).plan, _ARCHIVED_PLANS.get(instant.action)
+            plan, reader = self._archived.contents(instant).plan, _ARCHIVED_PLANS.get(instant.action)
             return self._decoded(instant.file_name, plan, reader) if plan and reader else None
         reader = _PLANS.get(instant.requested_action)
         return self._decode(instant.requested_file, reader) if reader else None
@@ -211,16 +216,15 @@ class Snapshot:
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        names = self._folder.listing(history_folder(self.properties)).names
-        return any(name.endswith(".parquet") or ".archive." in name for name in names)
+        return self._archived.exist()
 
     def history(self) -> tuple[Instant, ...]:
-        """Return the archived instants, oldest first.
+        """Return the archived instants, oldest first; they are read once.
 
-        :raises HistoryUnreadableError: for an archive of table version 6, or without pyarrow.
+        :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        return self._history(lambda history: history.instants()) or ()
+        return self._archived.instants()
 
     def operation(self, instant: Instant, heartbeat: Heartbeat | None = None) -> Operation:
         """Return what an instant touches, from its metadata, its plan, or its profile and markers.
@@ -257,20 +261,6 @@ class Snapshot:
             self._modified(instant.file_name) if instant.completed else None,
         )
 
-    def _archived(self, instant: Instant) -> Contents:
-        found: dict[Instant, Contents] = self._known.setdefault(("", "archived"), {})
-        if instant not in found:
-            of_same_file = [one for one in self.history() if one.file_name == instant.file_name]
-            found |= self._history(lambda history: history.contents(of_same_file)) or {}
-        return found.get(instant, Contents(None, None))
-
-    def _history(self, read: Callable[[History], _T]) -> _T | None:
-        layout = self.properties.get("hoodie.timeline.layout.version", "1")
-        file_system = self._folder.file_system
-        return self._folder.ask(
-            history_folder(self.properties), lambda path: read(History(file_system, path, layout))
-        )
-
     def _decode(self, name: str | None, decode: Callable[[bytes], _T]) -> _T | None:
         if name is None:
             return None
@@ -283,7 +273,7 @@ class Snapshot:
         found: _T = self._known[key]
         return found
 
-    def _decoded(self, name: str, content: bytes, decode: Callable[[bytes], _T]) -> _T:
+    def _decoded(self, name: str, content: Content, decode: Callable[[Any], _T]) -> _T:
         try:
             return decode(content)
         except Exception as error:

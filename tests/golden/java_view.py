@@ -43,19 +43,20 @@ class JavaView:
             "timezone": config.getTimelineTimezone().name(),
             "properties": dict(sorted((str(k), str(v)) for k, v in config.getProps().items())),
         }
-        archived = list(self._archived()) if layout > 1 else []
-        active = list(self._instants(self._meta.getActiveTimeline(), archived=False))
-        return {"table": table, "archive_read": layout > 1, "instants": [*archived, *active]}
+        active = self._instants(self._meta.getActiveTimeline(), archived=False)
+        return {"table": table, "archive_read": True, "instants": [*self.archived(), *active]}
 
-    def _archived(self) -> Iterator[dict[str, Any]]:
+    def archived(self) -> list[dict[str, Any]]:
+        """Return the archived instants; layout 1 archives the requested and inflight ones besides."""
         timeline = self._meta.getArchivedTimeline()
         timeline.loadCompletedInstantDetailsInMemory()
-        return self._instants(timeline, archived=True)
+        return list(self._instants(timeline, archived=True))
 
     def _instants(self, timeline: Any, *, archived: bool) -> Iterator[dict[str, Any]]:
         plans = {} if archived else self._plans()
         for instant in _items(timeline.getInstants()):
-            yield self._instant(timeline, instant, plans, archived)
+            if instant.isCompleted() or not archived:
+                yield self._instant(timeline, instant, plans, archived)
 
     def _instant(
         self, timeline: Any, instant: Any, plans: dict[str, list[list[str]]], archived: bool

@@ -18,7 +18,7 @@ _EVERY_RELEASE: tuple[Scenario, ...] = (
     *(writes.live_direct, writes.live_server, writes.early_conflict),
     *(services.compaction, services.log_compaction, services.clustering),
     *(services.rollbacks, services.restored, services.cleaned),
-    *(services.history, services.history_merge_on_read),
+    *(services.history, services.history_merge_on_read, services.version_6_history),
 )
 _NEWER: tuple[Scenario, ...] = (
     *(services.version_6, services.version_6_archive, services.upgraded, services.indexed),

@@ -162,6 +162,19 @@ def version_6_archive(table: GoldenTable) -> None:
         table.write(_ROWS)
 
 
+def version_6_history(table: GoldenTable) -> None:
+    """Merge-on-read of version 6, older instants archived: signed writes, overwrites, table services."""
+    table.of("MERGE_ON_READ", write__table__version="6", write__auto__upgrade="false")
+    table.options |= _ARCHIVING | {"hoodie.compact.inline.max.delta.commits": "3"}
+    operations = {0: "insert", 3: "insert_overwrite", 5: "delete"}
+    for number in range(14):
+        inline = "true" if number % 4 == 2 else "false"
+        more = {"_airflow_identity": f"{number:032}", "hoodie.compact.inline": inline}
+        table.write(_ROWS, operations.get(number, "upsert"), more)
+        if number == 3:
+            table.call("run_clustering", "predicate => \"p = 'p0'\"")
+
+
 def upgraded_before(table: GoldenTable) -> None:
     """The part of ``upgraded`` that the old release plays."""
     table.of()

@@ -20,6 +20,8 @@ from airflow_occ_provider.hudi.history import (
     parse_version,
 )
 from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.storage.archived import ArchivedInstants
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import Contents, History
 from airflow_occ_provider.storage.listing import list_folder
 
@@ -177,6 +179,18 @@ def test_contents_are_found_where_a_merge_has_put_them(folder):
     assert found.keys() == set(before)
 
 
+def test_each_file_is_opened_twice_to_know_all_that_it_tells(folder, tmp_path, monkeypatch):
+    opened, original = [], parquet.ParquetFile
+    monkeypatch.setattr(parquet, "ParquetFile", lambda path: opened.append(path) or original(path))
+    names = [write(folder, [row(number)]) for number in range(10, 30)]
+    point(folder, 9, names)
+    files = TableFolder("file", str(tmp_path), fsspec.filesystem("file"), 60)
+    archived = ArchivedInstants(files, {"hoodie.timeline.layout.version": "2"}, "")
+    told = [archived.contents(instant).metadata for instant in archived.instants()]
+    assert told == [f"metadata {number}".encode() for number in range(10, 30)]
+    assert len(opened) == 2 * len(names)
+
+
 def test_what_stays_lost_is_an_error(folder):
     for path in folder.glob("*.parquet"):
         path.unlink()
@@ -214,14 +228,6 @@ def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(HistoryUnreadableError, match=r"pip install 'airflow-occ-provider\[history\]'"):
         History(fsspec.filesystem("file"), str(folder)).instants()
-
-
-def test_the_archive_of_version_6_says_why_it_cannot_be_read(tmp_path):
-    history = History(fsspec.filesystem("file"), str(tmp_path), layout_version="1")
-    assert history.instants() == ()
-    (tmp_path / ".commits_.archive.1_1-0-1").write_bytes(b"#HUDI#")
-    with pytest.raises(HistoryUnreadableError, match="log files of Hudi's own format"):
-        history.instants()
 
 
 def test_a_listing_tells_names_and_times(tmp_path):

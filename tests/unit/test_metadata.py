@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 
 import fastavro
 import pytest
 
+from airflow_occ_provider.hudi.avro import decode
 from airflow_occ_provider.hudi.metadata import read_commit
 
 STATS = {
@@ -78,3 +80,27 @@ def test_an_empty_commit():
 def test_cut_off_content_is_an_error_never_an_answer(content):
     with pytest.raises(ValueError, match=r".+"):
         read_commit(content)
+
+
+FULL = {"path": "p/f", "prevCommit": "20261121092507982", "numWrites": 1, "partitionPath": "p"}
+
+
+def test_what_nobody_asks_for_is_not_kept_in_memory():
+    stats = [
+        {"fileId": f"f{n}-0", **FULL, "runtime": {str(k): k for k in range(50)}} for n in range(2000)
+    ]
+    content = json.dumps(RECORD | {"partitionToWriteStats": {"p": stats}}).encode()
+    tracemalloc.start()
+    metadata = read_commit(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(metadata.bases) == len(metadata.paths) == 2000
+    assert metadata.extra == RECORD["extraMetadata"]
+    assert peak < 2.5 * len(content)
+
+
+def test_only_the_fields_asked_for_are_decoded():
+    record = decode(avro(), fields=frozenset({"partitionToWriteStats", "fileId"}))
+    assert record == {
+        "partitionToWriteStats": {p: [{"fileId": s["fileId"]} for s in of] for p, of in STATS.items()}
+    }

@@ -68,6 +68,18 @@ def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     assert [instant.time for instant in table.snapshot().timeline] == [T1]
 
 
+def test_what_left_the_timeline_is_not_kept_in_memory(folder, table):
+    for time in (T0, T1):
+        add(folder, f"{time}_{C}.commit", identity="me")
+    snapshot = table.snapshot()
+    kept = {one: snapshot.commit(one) for one in snapshot.timeline}
+    (folder / "timeline" / f"{T0}_{C}.commit").unlink()
+    later = table.snapshot(snapshot)
+    first, second = kept
+    assert later.commit(second) is kept[second]
+    assert later.commit(first) is None
+
+
 def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
     layout_1 = "hoodie.table.name=t\nhoodie.timeline.layout.version=1\n"
     (folder / "hoodie.properties").write_text(layout_1)

@@ -1,0 +1,239 @@
+"""The archive beside a timeline of layout 1: files of Hudi's log format.
+
+A file is a row of blocks: ``#HUDI#``, length, version and type of the block, a header that holds the
+Avro schema, the content, a footer, and the length again (Hudi 1.2.0, ``HoodieLogFileReader``). The
+content is a version, the number of records, and each record behind its own length
+(``HoodieAvroDataBlock``). A record is one state of one instant (``HoodieArchivedMetaEntry``).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from airflow_occ_provider.hudi.avro import TooLargeError, decode_value
+from airflow_occ_provider.hudi.instant import Instant, State
+
+Reader = Callable[[int, int], bytes]
+"""Reads a file's bytes from one offset up to another, or to the end of the file."""
+
+_MAGIC = b"#HUDI#"
+_VERSION, _AVRO_DATA, _SCHEMA = 1, 3, 2  # of the block; its type; the schema's key in its header
+_CONTENT_VERSIONS = {1, 2, 3}
+_SCAN_BYTES = 1 << 20
+_MAX_SCHEMA_BYTES = 1 << 20
+_MAX_HEADER_ENTRIES = 100
+_MAX_RECORD_BYTES = 1 << 27
+_FILE = re.compile(r"\.commits_\.archive\.\d+(_\d+-\d+-\d+)?")
+_INDEX = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
+_METADATA = {
+    "commit": "hoodieCommitMetadata",
+    "deltacommit": "hoodieCommitMetadata",
+    "replacecommit": "hoodieReplaceCommitMetadata",
+}
+_PLAN = {
+    "compaction": "hoodieCompactionPlan",
+    "logcompaction": "hoodieCompactionPlan",
+    "replacecommit": "hoodieRequestedReplaceMetadata",
+}
+
+
+class Place(NamedTuple):
+    """Where a record is.
+
+    :param file: bare name of the file.
+    :param start: offset of its first byte.
+    :param stop: offset behind its last byte.
+    :param schema: the Avro schema that it was written with, as JSON.
+    """
+
+    file: str
+    start: int
+    stop: int
+    schema: str
+
+
+class Entry(NamedTuple):
+    """One state of an archived instant.
+
+    :param time: requested time.
+    :param action: Hudi's word for it: a compaction completes as a ``commit``.
+    :param state: which state; entries without one are completed.
+    :param changed: when it came to that state, in the table's zone; Hudi before 0.14 does not tell.
+    :param place: where its record is.
+    """
+
+    time: str
+    action: str
+    state: State
+    changed: str | None
+    place: Place
+
+
+class Places(NamedTuple):
+    """Where the records of an archived instant are, as far as it has them."""
+
+    metadata: Place | None
+    plan: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    kind: int
+    schema: str
+    start: int
+    stop: int
+    end: int
+
+
+def is_archive_file(name: str) -> bool:
+    """Whether a bare name in the archive's folder is that of a file with instants.
+
+    :param name: the name.
+    """
+    return _FILE.fullmatch(name) is not None
+
+
+def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
+    """Yield the entries of one archive file, without what the instants did.
+
+    A block that its writer has not finished is passed over, as Hudi does: Hudi removes instants from
+    the active timeline only after it has archived them.
+
+    :param file: the file's bare name.
+    :param read: reads from it.
+    :param size: its length.
+    :raises TooLargeError: if a record or its schema is larger than any that Hudi writes.
+    :raises ValueError: if it is no archive, or damaged.
+    """
+    if not _MAGIC.startswith(read(0, min(size, len(_MAGIC)))):
+        raise ValueError("it does not begin as a file of Hudi's log format does")
+    for block in _blocks(read, size):
+        if block.kind == _AVRO_DATA:
+            for start, stop in _records(read, block):
+                place = Place(file, start, stop, block.schema)
+                yield _entry(place, decode_value(block.schema, read(start, stop), fields=_INDEX))
+
+
+def instants_of(entries: Iterable[Entry]) -> dict[Instant, Places]:
+    """Return the completed instants among entries, and where their records are.
+
+    Entries may tell the same twice: Hudi archives again what it could not remove from the timeline.
+
+    :param entries: of all files of the archive.
+    """
+    completed: dict[tuple[str, str], Entry] = {}
+    plans: dict[str, Place] = {}
+    for entry in entries:
+        if entry.state is State.COMPLETED:
+            completed[entry.time, entry.action] = entry
+        elif entry.state is State.REQUESTED and entry.action in _PLAN:
+            plans[entry.time] = entry.place
+    return {
+        Instant(one.time, one.action, one.state, one.place.file, one.changed): Places(
+            one.place if one.action in _METADATA else None, plans.get(one.time)
+        )
+        for one in completed.values()
+    }
+
+
+def read_record(place: Place, data: bytes, fields: frozenset[str]) -> Mapping[str, Any] | None:
+    """Decode what an instant did, or its plan; ``None`` where the record holds neither.
+
+    :param place: where the record was.
+    :param data: the record.
+    :param fields: names of the fields to decode.
+    :raises ValueError: if it cannot be decoded.
+    """
+    keys = frozenset((*_METADATA.values(), *_PLAN.values()))
+    record = decode_value(place.schema, data, fields=fields | keys)
+    return next((record[key] for key in keys if record.get(key)), None)
+
+
+def _blocks(read: Reader, size: int) -> Iterator[_Block]:
+    start = 0
+    while start < size:
+        block = _block(read, start, size)
+        if block:
+            yield block
+        start = block.end if block else _next_magic(read, start + 1, size)
+
+
+def _block(read: Reader, start: int, size: int) -> _Block | None:
+    """Return the block at an offset; ``None`` where it is unfinished."""
+    head = read(start, start + 22)
+    if len(head) < 22 or not head.startswith(_MAGIC):
+        return None
+    length, version, kind = struct.unpack(">qii", head[len(_MAGIC) :])
+    end = start + len(_MAGIC) + 8 + length
+    if length < 32 or end > size or _number(read, end - 8, 8) != length + len(_MAGIC):
+        return None
+    if version != _VERSION:
+        raise ValueError(f"it is of version {version} of Hudi's log format; known is {_VERSION}")
+    schema, at = _header(read, start + 22, end)
+    stop = at + 8 + _number(read, at, 8)
+    if not at <= stop <= end:
+        raise ValueError("the content of a block runs over its end")
+    return _Block(kind, schema, at + 8, stop, end)
+
+
+def _header(read: Reader, at: int, end: int) -> tuple[str, int]:
+    """Return the schema that a block's header holds, and the offset behind the header."""
+    entries, schema = _number(read, at, 4), ""
+    at += 4
+    if not 0 <= entries <= _MAX_HEADER_ENTRIES:
+        raise TooLargeError(f"the header of a block has {entries:,} entries")
+    for _ in range(entries):
+        key, length = _number(read, at, 4), _number(read, at + 4, 4)
+        at += 8 + length
+        if not 0 <= length <= _MAX_SCHEMA_BYTES:
+            raise TooLargeError(f"the header of a block has an entry of {length:,} bytes")
+        if at > end:
+            raise ValueError("the header of a block runs over its end")
+        if key == _SCHEMA:
+            schema = sys.intern(read(at - length, at).decode())
+    return schema, at
+
+
+def _records(read: Reader, block: _Block) -> Iterator[tuple[int, int]]:
+    version, records = _number(read, block.start, 4), _number(read, block.start + 4, 4)
+    if version not in _CONTENT_VERSIONS:
+        raise ValueError(f"the content of a block is of version {version}, which is unknown")
+    start = block.start + 8
+    for _ in range(records):
+        stop = start + 4 + _number(read, start, 4)
+        if not start + 4 <= stop <= block.stop:
+            raise ValueError("a record runs over the end of its block")
+        if stop - start > _MAX_RECORD_BYTES:
+            raise TooLargeError(f"a record has {stop - start:,} bytes")
+        yield start + 4, stop
+        start = stop
+
+
+def _entry(place: Place, record: Mapping[str, Any]) -> Entry:
+    time, action = str(record["commitTime"]), str(record["actionType"])
+    if not time.isdecimal() or not action.isalpha():
+        raise ValueError(f"{action!r} at {time!r} is no instant")
+    state = State(record["actionState"] or State.COMPLETED)
+    return Entry(time, action, state, record.get("stateTransitionTime"), place)
+
+
+def _next_magic(read: Reader, start: int, size: int) -> int:
+    """Return the offset of the next block's beginning, or the end of the file."""
+    while start < size:
+        found = read(start, start + _SCAN_BYTES).find(_MAGIC)
+        if found >= 0:
+            return start + found
+        start += _SCAN_BYTES - len(_MAGIC) + 1
+    return size
+
+
+def _number(read: Reader, at: int, width: int) -> int:
+    data = read(at, at + width)
+    if len(data) < width:
+        raise ValueError("it is cut off")
+    return int.from_bytes(data, "big", signed=True)

@@ -1,0 +1,158 @@
+"""Reads the archive of a table of layout 1; each record when it is asked for, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
+from airflow_occ_provider.hudi.archive import (
+    Entry,
+    Place,
+    Places,
+    instants_of,
+    is_archive_file,
+    read_entries,
+    read_record,
+)
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.metadata import COMMIT_FIELDS, PLAN_FIELDS, Content
+from airflow_occ_provider.storage.folder import TableFolder, side_by_side
+from airflow_occ_provider.storage.history import Contents
+
+_CHUNK_BYTES = 2 << 20
+_T = TypeVar("_T")
+_Key: TypeAlias = tuple[str, str]
+_Index: TypeAlias = dict[_Key, tuple[Instant, Places]]
+
+
+class Archive:
+    """The archived instants of one table of layout 1.
+
+    Hudi may merge files of the archive and then deletes the merged ones, also while others read: a
+    reader that finds one gone starts over once.
+
+    :param folder: the table's files.
+    :param name: the archive's folder, relative to the base path.
+    """
+
+    def __init__(self, folder: TableFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._found: _Index | None = None
+
+    def instants(self) -> tuple[Instant, ...]:
+        """Return the archived instants, oldest first.
+
+        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
+        """
+        return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
+
+    def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
+        """Return what archived instants did and what was planned; of all others nothing.
+
+        :param instants: as ``instants`` returns them.
+        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
+        """
+        wanted = tuple(instants)
+
+        def read() -> dict[Instant, Contents]:
+            index = self._index()
+            return {one: self._contents(index[_key(one)][1]) for one in wanted if _key(one) in index}
+
+        return self._again(read)
+
+    def _contents(self, places: Places) -> Contents:
+        metadata, plan = places
+        return Contents(self._record(metadata, COMMIT_FIELDS), self._record(plan, PLAN_FIELDS))
+
+    def _again(self, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except FileNotFoundError:
+            self._found = None
+        try:
+            return read()
+        except FileNotFoundError as error:
+            raise TableUnreadableError(
+                f"{self._folder.path}/{self._name}/{error} vanished while the archive was read, twice",
+                remedy="read again",
+            ) from error
+
+    def _index(self) -> _Index:
+        if self._found is None:
+            names = self._folder.listing(self._name).names
+            files = sorted(filter(is_archive_file, names), key=_number)
+            entries = side_by_side(self._entries, files)
+            found = instants_of(one for file in files for one in entries[file])
+            self._found = {_key(instant): (instant, places) for instant, places in found.items()}
+        return self._found
+
+    def _entries(self, file: str) -> list[Entry]:
+        chunks = _Chunks(self._folder, self._name, file)
+        return self._decoded(file, lambda: list(read_entries(file, chunks.read, chunks.size)))
+
+    def _record(self, place: Place | None, fields: frozenset[str]) -> Content | None:
+        if place is None:
+            return None
+        data = _Chunks(self._folder, self._name, place.file).request(place.start, place.stop)
+        return self._decoded(place.file, lambda: read_record(place, data, fields))
+
+    def _decoded(self, file: str, decode: Callable[[], _T]) -> _T:
+        try:
+            return decode()
+        except ValueError as error:
+            raise MetadataCorruptError(
+                f"{self._folder.path}/{self._name}/{file} cannot be decoded: {error}",
+                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+            ) from error
+
+
+class _Chunks:
+    """Reads a file in chunks, each within the time-out of one request, and keeps the last two."""
+
+    def __init__(self, folder: TableFolder, parent: str, file: str) -> None:
+        self._folder, self._file = folder, file
+        self._path = f"{parent}/{file}"
+        self._chunks: dict[int, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """The file's length; one request, unless the file is shorter than a chunk."""
+        first = self._chunk(0)
+        if len(first) < _CHUNK_BYTES:
+            return len(first)
+        return int(self._ask(self._folder.file_system.size))
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Read from one offset up to another, or to the end of the file."""
+        first, last = start // _CHUNK_BYTES, (stop - 1) // _CHUNK_BYTES
+        if first != last:
+            return self.request(start, stop) if start < stop else b""
+        begin = first * _CHUNK_BYTES
+        return self._chunk(first)[start - begin : stop - begin]
+
+    def request(self, start: int, stop: int) -> bytes:
+        """Read from one offset up to another, in one request."""
+        data: bytes = self._ask(lambda path: self._folder.file_system.cat_file(path, start, stop))
+        return data
+
+    def _chunk(self, number: int) -> bytes:
+        if number not in self._chunks:
+            start = number * _CHUNK_BYTES
+            self._chunks = dict(list(self._chunks.items())[-1:])
+            self._chunks[number] = self.request(start, start + _CHUNK_BYTES)
+        return self._chunks[number]
+
+    def _ask(self, call: Callable[[str], _T]) -> _T:
+        found = self._folder.ask(self._path, call)
+        if found is None:
+            raise FileNotFoundError(self._file)
+        return found
+
+
+def _key(instant: Instant) -> _Key:
+    return instant.time, instant.action
+
+
+def _number(file: str) -> int:
+    return int(file.split(".")[3].partition("_")[0])

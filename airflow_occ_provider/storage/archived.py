@@ -1,0 +1,69 @@
+"""The archived instants of a table, in whichever format its layout keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.storage.archive import Archive
+from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.history import Contents, History
+
+_T = TypeVar("_T")
+
+
+class ArchivedInstants:
+    """The archived instants of a table, listed once.
+
+    :param folder: the table's files.
+    :param properties: its ``hoodie.properties``.
+    :param name: the folder of archived instants, relative to the base path.
+    """
+
+    def __init__(self, folder: TableFolder, properties: Mapping[str, str], name: str) -> None:
+        self._folder, self._name = folder, name
+        is_layout_1 = properties.get("hoodie.timeline.layout.version", "1") == "1"
+        self._archive = Archive(folder, name) if is_layout_1 else None
+        self._of_one_file: dict[Instant, Contents] = {}
+
+    def exist(self) -> bool:
+        """Whether instants were archived.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        names = self._folder.listing(self._name).names
+        return any(name.endswith(".parquet") or ".archive." in name for name in names)
+
+    def instants(self) -> tuple[Instant, ...]:
+        """Return them, oldest first.
+
+        :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        return self._instants
+
+    def contents(self, instant: Instant) -> Contents:
+        """Return what the files of one of them held.
+
+        :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        nothing = Contents(None, None)
+        if self._archive:
+            return self._archive.contents([instant]).get(instant, nothing)
+        if instant not in self._of_one_file:
+            of_same_file = [one for one in self._instants if one.file_name == instant.file_name]
+            self._of_one_file = self._ask(lambda history: history.contents(of_same_file)) or {}
+        return self._of_one_file.get(instant, nothing)
+
+    @cached_property
+    def _instants(self) -> tuple[Instant, ...]:
+        if self._archive:
+            return self._archive.instants()
+        return self._ask(lambda history: history.instants()) or ()
+
+    def _ask(self, read: Callable[[History], _T]) -> _T | None:
+        file_system = self._folder.file_system
+        return self._folder.ask(self._name, lambda path: read(History(file_system, path)))
