@@ -69,7 +69,7 @@ def committed(folder, tries):
 
 def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     """Also not one whose archive nobody can read."""
-    table = unpack(GOLDEN / "version_6_archive.zip", tmp_path / "t")
+    table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
     run = TaskRun({"ti": Instance(1, 14)})
     tries = EarlierTries(run, HudiTable, RULE, lambda _: None, logging.getLogger(__name__))
     assert tries.commit(str(table), "d") is None
