@@ -29,8 +29,9 @@ def run(capsys):
     return run
 
 
-def test_the_timeline_as_json_has_one_object_an_instant(run, table):
-    path = table("history")
+@pytest.mark.parametrize("name", ["history", "version_6_history"])
+def test_the_timeline_as_json_has_one_object_an_instant(run, table, name):
+    path = table(name)
     found = json.loads(run("timeline", path, "--archived", "--files", "--output", "json"))
     assert list(found[0]) == [
         *("time", "action", "state", "completion_time", "operation", "written", "replaced", "planned"),
