@@ -18,6 +18,7 @@ COMMON: dict[str, Any] = {
     "driver_memory": "1g",
     "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=5)),
     "hudi_options": {
+        "hoodie.metadata.enable": "false",  # a quarter of what a driver costs; the faults' rig has it on
         "hoodie.client.heartbeat.interval_in_ms": 2000,
         "hoodie.client.heartbeat.tolerable.misses": 5,
     },
