@@ -6,14 +6,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from datetime import timedelta
-from types import MappingProxyType, SimpleNamespace
+from pathlib import Path
 
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
     ConfigurationError,
     DataLossError,
@@ -22,9 +22,11 @@ from airflow_occ_provider.errors import (
     OccError,
     WriterAliveError,
 )
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.outcome import Outcome, Reading
 from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
@@ -37,48 +39,69 @@ from tests.unit.test_residue import GOLDEN, LONG_AGO_S, RULE, beat, clean, compl
 from tests.unit.test_table import T1, T2, begin
 
 LATE_S = 100
-COLLISION = (f"HoodieIOException: Failed to create file /t/.hoodie/timeline/{T2}.clean.inflight",)
-FAILED = (1, Reading(Outcome.JOB_ERROR, lines=("it broke",)))
+LOGS = GOLDEN.parents[1] / "logs"
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "clean_job.py", line 20, in <module>',
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.clean.",
+)
+FAILED = (*TRACEBACK, ": java.lang.IllegalStateException: it broke")
+COLLIDED = (
+    *TRACEBACK,
+    f": org.apache.hudi.exception.HoodieIOException: Failed to create file /t/{T2}.clean.inflight",
+)
+LOCKED = (LOGS / "lock_timeout.exit1.log").read_text().splitlines()
+LOCK = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1"}
 
 
 class Clean(HudiCleanOperator):
-    """In the place of Spark and the lock service: what Hudi's lazy rollback does to the files."""
+    """In the place of Spark: what Hudi's lazy rollback does to the files, or a driver that fails.
 
-    def prepare(self, folder, *ends):
-        self.folder, self.ends, self.runs = folder, list(ends), 0
+    :param logs: what each failing driver writes, one after the other.
+    """
+
+    def prepare(self, folder, *logs):
+        self.folder, self.logs, self.runs = folder, list(logs), 0
         return self
-
-    known: Mapping[str, str] = MappingProxyType({})
-
-    def _known_options(self, context, run):
-        return self.known
 
     def on_run(self):
         """What happens while a driver runs."""
 
-    def _prepare(self, context, run, order_token=""):
-        options = {"hoodie.client.heartbeat.interval_in_ms": str(RULE.interval_ms)}
-        return SimpleNamespace(options=options)
-
-    def _run_ours(self, context, preparation, application, arguments):
-        assert arguments == (self.table,)
+    def _submit(self, context, submission, follower):
+        assert submission.arguments[1:] == (clean_job.__file__, self.table)
+        assert (
+            "hoodie.client.heartbeat.interval_in_ms=60000" in Path(submission.arguments[0]).read_text()
+        )
         self.runs += 1
         self.on_run()
-        if self.ends:
-            return self.ends.pop(0)
+        if self.logs:
+            for line in self.logs.pop(0):
+                follower.log.feed(line)
+            return 1
         for instant in self._look().pending.values():
             if not instant.fate.beating:
                 clean(self.folder, instant.instant)
                 (self.folder / ".heartbeat" / instant.instant).unlink(missing_ok=True)
-        return 0, Reading(Outcome.UNKNOWN)
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch):
+    """Spark, and a lock service that answers."""
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(LOCK))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local"}))
+    monkeypatch.setenv("PATH", f"{pyspark_home() / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(HudiZookeeperLockHook, "check", lambda _: "reachable")
 
 
 @pytest.fixture
 def task(folder, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    options = {"hoodie.client.heartbeat.interval_in_ms": RULE.interval_ms}
 
-    def task(*ends, **given):
-        return Clean(task_id="t", table=str(folder.parent), **given).prepare(folder, *ends)
+    def task(*logs, **given):
+        given = {"task_id": "t", "table": str(folder.parent), "hudi_options": options, **given}
+        return Clean(**given).prepare(folder, *logs)
 
     return task
 
@@ -189,22 +212,20 @@ def test_without_wait_what_is_dead_is_cleaned_now(folder, task, context):
 
 def test_a_clean_that_another_one_got_in_the_way_of_is_run_again(folder, task, context):
     dead(folder, T1)
-    collided = (1, Reading(Outcome.JOB_ERROR, lines=COLLISION))
-    one = task(collided, collided)
+    one = task(COLLIDED, COLLIDED)
     assert one.execute(context)["rolled_back"] == [T1]
     assert one.runs == 3
     with pytest.raises(FenceError, match=r"clean\.inflight"):
-        task(collided, collided, collided).execute(context)
+        task(COLLIDED, COLLIDED, COLLIDED).execute(context)
 
 
 def test_a_clean_that_fails_otherwise_is_not(folder, task, context):
     one = task(FAILED)
-    with pytest.raises(FenceError, match=r"failed \(exit code 1\): it broke"):
+    with pytest.raises(FenceError, match=r"failed \(exit code 1\): .*it broke"):
         one.execute(context)
     assert one.runs == 1
-    locked = (1, Reading(Outcome.LOCK_TIMEOUT, lines=("org.apache.hudi.x.HoodieLockException",)))
     with pytest.raises(LockTimeoutError):
-        task(locked).execute(context)
+        task(LOCKED).execute(context)
 
 
 def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
@@ -216,19 +237,25 @@ def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
     assert survivor.wait(10) < 0
 
 
-def test_a_completed_write_without_its_files_fails_the_task(tmp_path, context):
+def test_a_completed_write_without_its_files_fails_the_task(tmp_path, task, context):
     table = unpack(GOLDEN / "cleaned.zip", tmp_path)
     max(table.glob("p0/*.parquet"), key=lambda path: path.name.rpartition("_")[2]).unlink()
-    task = Clean(task_id="t", table=str(table)).prepare(table / ".hoodie")
+    one = task(table=str(table))
     with pytest.raises(DataLossError, match=r"1 of its 2 files are gone.*Remedy: find what removes"):
-        task.execute(context)
+        one.execute(context)
 
 
-def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(folder, task, context, queue):
+def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
+    folder, task, context, monkeypatch
+):
     """Queued behind a living writer, and none is granted while it runs."""
     dead(folder, T1)
-    line, one = Line(queue), task()
-    one.known = IN_PROCESS
+    provider = "".join(f"{key}={value}" for key, value in IN_PROCESS.items())
+    lock = {**LOCK, "extra": {"hudi_lock_options": provider}}
+    monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(lock))
+    nodes = MemoryNodes()
+    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda _: Line(nodes))
+    line, one = Line(nodes), task()
     whole = Scope.of(str(folder.parent), None)
     theirs = line.request(Request("rival", Owner(("d", "r", "writer")), (whole,), 60_000))
     with pytest.raises(TaskDeferred) as deferred:
