@@ -17,6 +17,7 @@
     │   ├── UnknownTableVersionError  retry no    the table is newer than what we can read
     │   ├── MetadataCorruptError      retry yes   a metadata file is cut off or not what it should be
     │   ├── StorageStalledError       retry yes   the storage did not answer in time
+    │   ├── StorageDeniedError        retry no    the storage does not let this worker read the table
     │   └── HistoryUnreadableError    retry no    archived instants cannot be read here
     ├── CommitStateUnknownError   retry no,  committed unknown  the table cannot tell what happened
     └── AttemptError              one run of the Spark job failed
@@ -138,6 +139,12 @@ class MetadataCorruptError(TableUnreadableError):
 
 class StorageStalledError(TableUnreadableError):
     """The storage did not answer within the time-out."""
+
+
+class StorageDeniedError(TableUnreadableError):
+    """The storage refuses this worker's credentials."""
+
+    retry = False
 
 
 class HistoryUnreadableError(TableUnreadableError):

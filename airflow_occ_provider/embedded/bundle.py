@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import subprocess
 import tempfile
 import warnings
+import zipfile
 from pathlib import Path
 
 from airflow_occ_provider.embedded.java import find_java_home
@@ -26,19 +28,31 @@ def cache_folder() -> Path:
     return Path(given) if given else Path(base) / "airflow_occ_provider"
 
 
-def find_bundle(hudi_version: str = HUDI_VERSION) -> Path:
+def find_bundle(hudi_version: str | None = None) -> Path:
     """Return Hudi's Spark bundle, from ``HUDI_BUNDLE_JAR``, the cache, or else from Maven.
 
-    :param hudi_version: the release.
+    :param hudi_version: the release; ``HUDI_BUNDLE_JAR`` counts only if it is of that one. By default
+        that jar, whatever its release, or ``HUDI_VERSION``.
     :raises EmbeddedError: if it is missing and cannot be resolved.
     """
     given = os.environ.get("HUDI_BUNDLE_JAR")
     if given:
         if not Path(given).is_file():
             raise EmbeddedError(f"HUDI_BUNDLE_JAR names {given}, which does not exist")
-        return Path(given)
+        if hudi_version in (None, _release_of(Path(given))):
+            return Path(given)
     name = f"hudi-spark{SPARK_VERSION}-bundle_{_SCALA_VERSION}"
-    return resolve_jar("org.apache.hudi", name, hudi_version)
+    return resolve_jar("org.apache.hudi", name, hudi_version or HUDI_VERSION)
+
+
+def _release_of(jar: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(jar) as packed:
+            manifest = packed.read("META-INF/MANIFEST.MF").decode()
+    except (zipfile.BadZipFile, KeyError):
+        return None
+    found = re.search(r"^Implementation-Version: *(\S+)", manifest, re.MULTILINE)
+    return found[1] if found else None
 
 
 def resolve_jar(group: str, name: str, version: str) -> Path:

@@ -6,18 +6,18 @@ import os
 import sys
 from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION, find_bundle, pyspark_home
+from airflow_occ_provider.embedded.bundle import find_bundle, pyspark_home
 from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 
 
-def spark_environment(folder: Path, hudi_version: str = HUDI_VERSION) -> dict[str, str]:
+def spark_environment(folder: Path, hudi_version: str | None = None) -> dict[str, str]:
     """Return this process's environment, made ready for ``spark-submit`` with Hudi.
 
     Spark is the one of ``SPARK_HOME``, if that is set, and runs jobs with the Python of
     ``PYSPARK_PYTHON``; else it is the installed PySpark, with the Python of this process.
 
     :param folder: where Spark's configuration and scratch files go.
-    :param hudi_version: release of Hudi's bundle.
+    :param hudi_version: release of Hudi's bundle, as for ``find_bundle``.
     :raises EmbeddedError: if Java, Spark or the bundle is missing.
     """
     conf, scratch = folder / "conf", folder / "local"

@@ -17,20 +17,21 @@ class EmbeddedStack:
     """A running lock service and an environment for ``spark-submit``, in a folder of their own.
 
     :param folder: where everything lives; ``None`` for a scratch folder that is removed after.
-    :param hudi_version: release of Hudi's bundle.
+    :param hudi_version: release of Hudi's bundle, as for ``find_bundle``.
     :param lock: which lock service runs.
     """
 
     def __init__(
         self,
         folder: Path | None = None,
-        hudi_version: str = HUDI_VERSION,
+        hudi_version: str | None = None,
         *,
         lock: Literal["zookeeper", "metastore"] = "zookeeper",
     ) -> None:
         self._temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="airflow_occ_stack_"))
-        self.hudi_version = hudi_version
+        self.hudi_version = hudi_version or HUDI_VERSION
+        self._bundle_version = hudi_version
         self.lock = lock
         self.zookeeper = EmbeddedZookeeper(self.folder / "zookeeper")
         self.metastore = EmbeddedMetastore(self.folder / "metastore")
@@ -38,7 +39,7 @@ class EmbeddedStack:
 
     def __enter__(self) -> Self:
         try:
-            self.environment = spark_environment(self.folder / "spark", self.hudi_version)
+            self.environment = spark_environment(self.folder / "spark", self._bundle_version)
             self._service.start()
         except BaseException:
             self.stop()

@@ -14,5 +14,12 @@ def procedure_call(procedure: str, properties: Mapping[str, str], instant: str) 
     """
     names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
     table = ".".join(filter(None, names))
-    quoted = table.replace("\\", "\\\\").replace("'", "\\'")
+    quoted = "".join(map(_quoted, table))
     return f"CALL {procedure}(table => '{quoted}', instant_time => '{instant}')"
+
+
+def _quoted(character: str) -> str:
+    """Return a character as it stands in a string literal of Spark SQL, in one line."""
+    if character in "\\'":
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"(?:\\.|[^\\\s:=])*")
+
+
+# Hudi has written all of them since table version 4, in no order, and a line break after the last line.
+_ALWAYS_WRITTEN = frozenset(
+    {
+        "hoodie.table.checksum",
+        "hoodie.table.name",
+        "hoodie.table.type",
+        "hoodie.table.version",
+        "hoodie.timeline.layout.version",
+    }
+)
+
+
+def whole_table_properties(content: bytes) -> dict[str, str] | None:
+    """Read ``hoodie.properties``; ``None`` if it is cut off.
+
+    Hudi's own checksum covers no more than the names of database and table (0.15.0 to 1.2.0,
+    ``HoodieTableConfig.generateChecksum``), hence the other conditions.
+
+    :param content: of the file, as it was seen.
+    """
+    found = parse_table_properties(content.decode("utf-8", errors="replace"))
+    if not content.endswith(b"\n") or not found.keys() >= _ALWAYS_WRITTEN:
+        return None
+    return found if found["hoodie.table.checksum"] == table_checksum(found) else None
+
+
+def table_checksum(properties: Mapping[str, str]) -> str:
+    """Return the ``hoodie.table.checksum`` of a table's properties."""
+    database = properties.get("hoodie.database.name", "")
+    return str(zlib.crc32(f"{database}.{properties['hoodie.table.name']}".encode()))
 
 
 def parse_table_properties(text: str) -> dict[str, str]:

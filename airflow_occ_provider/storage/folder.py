@@ -7,11 +7,20 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from airflow_occ_provider.errors import OccError, StorageStalledError, TableUnreadableError
+from airflow_occ_provider.errors import (
+    MetadataCorruptError,
+    OccError,
+    StorageDeniedError,
+    StorageStalledError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.storage.address import fsspec_url
 from airflow_occ_provider.storage.listing import Listing, list_folder
 
 _REMEDY = "check that the worker reaches the storage and may read it"
+# HTTP's status as gcsfs, adlfs and others call it.
+_STATUS = ("code", "status_code", "status")
+_DENIED = {"401", "403"}
 _AT_ONCE = 16
 _T = TypeVar("_T")
 _K = TypeVar("_K")
@@ -109,9 +118,16 @@ class TableFolder:
 
         :param name: relative to the base path.
         :param call: makes the request, given the path on the file system.
+        :raises MetadataCorruptError: if the name leads out of the table.
         :raises StorageStalledError: if it takes longer than the time-out.
-        :raises TableUnreadableError: if the storage refuses.
+        :raises StorageDeniedError: if these credentials may not do it.
+        :raises TableUnreadableError: if it fails.
         """
+        if ".." in name.split("/"):
+            raise MetadataCorruptError(
+                f"{self.path}: its metadata names the path {name!r}, which leads out of the table",
+                remedy="Hudi writes no such path: find out what wrote to the table's .hoodie folder",
+            )
         path = f"{self._root}/{name}" if name else self._root
         try:
             return _within(self.timeout_s, lambda: call(path))
@@ -125,9 +141,17 @@ class TableFolder:
                 remedy="check the storage and the network between; the request may be made again",
             ) from error
         except Exception as error:
-            raise TableUnreadableError(
+            kind = StorageDeniedError if _is_denied(error) else TableUnreadableError
+            raise kind(
                 f"{self.path}/{name} cannot be read: {type(error).__name__}: {error}", remedy=_REMEDY
             ) from error
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether the storage knows these credentials and refuses them; ones that expired are renewed."""
+    status = next((getattr(error, name, None) for name in _STATUS if hasattr(error, name)), None)
+    denied = isinstance(error, PermissionError) or str(status) in _DENIED
+    return denied and "expired" not in str(error).lower()
 
 
 class _Request(threading.Thread):

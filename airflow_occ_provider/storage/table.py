@@ -10,17 +10,16 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.properties import parse_table_properties
+from airflow_occ_provider.hudi.properties import whole_table_properties
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import NOTHING, TableFolder
 from airflow_occ_provider.storage.snapshot import Snapshot, timeline_folder
 
 DEFAULT_TIMEOUT_S = 60.0
-_WHOLE = frozenset({"hoodie.table.name", "hoodie.timeline.layout.version"})
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
 _LAYOUTS = {"1", "2"}
-_NEWEST_VERSION = 9
+_VERSIONS = tuple(map(str, range(4, 10)))  # older ones have no checksum
 
 
 class HudiTable:
@@ -55,14 +54,14 @@ class HudiTable:
         for _ in range(_WHOLE_TRIES):
             for name in ("hoodie.properties", "hoodie.properties.backup"):
                 content = self._folder.read(f".hoodie/{name}") or b""
-                found = parse_table_properties(content.decode("utf-8", errors="replace"))
-                if found.keys() >= _WHOLE:
+                found = whole_table_properties(content)
+                if found is not None:
                     return self._known_version(found)
             if not self._folder.listing(".hoodie").names:
                 return None
             time.sleep(_WHOLE_PAUSE_S)
         raise TableUnreadableError(
-            f"{self.path}/.hoodie/hoodie.properties is missing or cut off",
+            f"{self.path}/.hoodie/hoodie.properties is missing, cut off, or not that of its checksum",
             remedy="wait for the writer that updates it; if there is none, restore it from its backup",
         )
 
@@ -102,13 +101,12 @@ class HudiTable:
         return existed
 
     def _known_version(self, properties: dict[str, str]) -> dict[str, str]:
-        version = properties.get("hoodie.table.version", "")
+        version = properties["hoodie.table.version"]
         layout = properties["hoodie.timeline.layout.version"]
-        newer = version.isdigit() and int(version) > _NEWEST_VERSION
-        if newer or (version and not version.isdigit()) or layout not in _LAYOUTS:
+        if version not in _VERSIONS or layout not in _LAYOUTS:
             raise UnknownTableVersionError(
-                f"{self.path} has table version {version} and timeline layout {layout}; known are "
-                f"versions up to {_NEWEST_VERSION} and layouts 1 and 2",
+                f"{self.path} has table version {version!r} and timeline layout {layout!r}; known are "
+                f"versions {_VERSIONS[0]} to {_VERSIONS[-1]} and layouts 1 and 2",
                 remedy="update airflow-occ-provider, or pin hoodie.write.table.version",
             )
         return properties

@@ -18,15 +18,11 @@ from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Sight, WriterWatch
+from tests.table_properties import table_properties
 
 _ROOT = "/simulated"
 _HEARTBEATS, _TIMELINE = f"{_ROOT}/.hoodie/.heartbeat", f"{_ROOT}/.hoodie/timeline"
-_PROPERTIES = b"""hoodie.table.name=simulated
-hoodie.table.type=COPY_ON_WRITE
-hoodie.table.version=8
-hoodie.timeline.layout.version=2
-hoodie.timeline.path=timeline
-"""
+_PROPERTIES = table_properties(version=8).encode()
 _STEP_MS = 2000  # between the steps in which a writer begins and ends, at most
 _SLOW_MS, _FROZEN_MS = 59_000, 180_000
 

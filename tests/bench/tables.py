@@ -14,22 +14,13 @@ import fastavro
 import pyarrow as pa
 from pyarrow import parquet
 
+from tests.table_properties import table_properties
+
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _BETWEEN = timedelta(seconds=61, milliseconds=234)
 _LASTS = timedelta(seconds=5, milliseconds=678)
 # As a copy-on-write table with inline cleaning and the one or other overwrite has them.
 _ACTIONS = ("commit", "clean", "commit", "clean", "commit", "replacecommit", "commit", "rollback")
-_PROPERTIES = """hoodie.table.name=bench
-hoodie.table.type=COPY_ON_WRITE
-hoodie.table.version=8
-hoodie.timeline.layout.version=2
-hoodie.timeline.path=timeline
-hoodie.timeline.history.path=history
-hoodie.table.timeline.timezone=UTC
-hoodie.table.recordkey.fields=id
-hoodie.table.base.file.format=PARQUET
-hoodie.table.checksum=1
-"""
 _STATS = ("numInserts", "numUpdateWrites", "numDeletes", "numWrites", "fileSizeInBytes")
 _STAT = {
     "type": "record",
@@ -59,11 +50,6 @@ _HISTORY = pa.schema(
         *((name, pa.binary()) for name in ("metadata", "plan")),
         pa.field("version", pa.int32(), nullable=False),
     ]
-)
-
-
-_OF_LAYOUT_1 = _PROPERTIES.replace("table.version=8", "table.version=6").replace(
-    "layout.version=2", "layout.version=1"
 )
 
 
@@ -113,7 +99,9 @@ def make_table(root: Path, number: int, layout: int = 2) -> Path:
     """Make a table with as many completed instants in its active timeline; return that folder."""
     timeline = root / ".hoodie" / ("timeline" if layout == 2 else "")
     timeline.mkdir(parents=True)
-    properties = _PROPERTIES if layout == 2 else _OF_LAYOUT_1
+    properties = table_properties(
+        version=8 if layout == 2 else 6, layout=layout, table__timeline__timezone="UTC"
+    )
     (root / ".hoodie" / "hoodie.properties").write_text(properties)
     for time, completion, action in instants(number):
         add_instant(timeline, time, completion, action, layout)

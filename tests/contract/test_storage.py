@@ -17,14 +17,11 @@ from airflow_occ_provider.hudi.conflict import Certainty
 from airflow_occ_provider.storage.conflicts import verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
+from tests.table_properties import table_properties
 from tests.unit.test_metadata import RECORD, avro
 
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
 C0, C2 = "20261121092508000", "20261121092559999"
-PROPERTIES = (
-    "hoodie.table.name=t\nhoodie.table.version=9\nhoodie.timeline.layout.version=2\n"
-    "hoodie.table.type=COPY_ON_WRITE\n"
-)
 MARKER = "p=1/f1-0_0-1-2_{time}.parquet.marker.MERGE"
 
 
@@ -34,7 +31,7 @@ def folder(tmp_path):
     metadata = tmp_path / "made" / ".hoodie"
     timeline = metadata / "timeline"
     (timeline / "history").mkdir(parents=True)
-    (metadata / "hoodie.properties").write_text(PROPERTIES)
+    (metadata / "hoodie.properties").write_text(table_properties())
     profile = avro({**RECORD, "partitionToReplaceFileIds": {}, "operationType": "UPSERT"})
     for time, completion in ((T0, C0), (T1, None), (T2, C2)):
         (timeline / f"{time}.commit.requested").write_bytes(b"")
@@ -110,9 +107,9 @@ def test_no_table_here(storage):
 
 def test_a_table_from_the_future(storage, folder):
     properties = folder / ".hoodie" / "hoodie.properties"
-    properties.write_text(PROPERTIES.replace("version=9", "version=10"))
+    properties.write_text(table_properties(version=10))
     storage.put(folder, "future")
-    with pytest.raises(UnknownTableVersionError, match=r"future has table version 10.*Remedy"):
+    with pytest.raises(UnknownTableVersionError, match=r"future has table version '10'.*Remedy"):
         storage.open("future").snapshot()
 
 

@@ -23,6 +23,7 @@ from tests.system.rivals import (
 )
 from tests.system.test_airflow import SPARK_STARTED, driver_of, error_of
 from tests.system.test_one_commit import clear
+from tests.table_properties import table_properties
 from tests.writers import LOCK_BASE_PATH
 
 pytestmark = pytest.mark.system
@@ -184,11 +185,10 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
     )
     paths = conf(tmp_path)
     (paths["table"] / ".hoodie").mkdir(parents=True)
-    properties = (
-        *("hoodie.table.name=t", "hoodie.table.version=9", "hoodie.timeline.layout.version=2"),
-        *("hoodie.table.partition.fields=p", "hoodie.datasource.write.hive_style_partitioning=true"),
+    properties = table_properties(
+        table__partition__fields="p", datasource__write__hive_style_partitioning="true"
     )
-    (paths["table"] / ".hoodie" / "hoodie.properties").write_text("\n".join(properties))
+    (paths["table"] / ".hoodie" / "hoodie.properties").write_text(properties)
     wrong, beyond = start("wrong", **paths), start("beyond", **paths)
     said = {
         (wrong, "scope"): "'day=1' cannot be: the table is partitioned by p=...",

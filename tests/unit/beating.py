@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-PROPERTIES = """hoodie.table.name=t
-hoodie.table.type=COPY_ON_WRITE
-hoodie.table.version=9
-hoodie.timeline.layout.version=2
-"""
+from tests.table_properties import table_properties
 
 
 def instant(number: int) -> str:
@@ -24,7 +20,7 @@ class BeatingTable:
         self._timeline = path / ".hoodie" / "timeline"
         self._heartbeats = path / ".hoodie" / ".heartbeat"
         self._timeline.mkdir(parents=True)
-        (path / ".hoodie" / "hoodie.properties").write_text(PROPERTIES)
+        (path / ".hoodie" / "hoodie.properties").write_text(table_properties())
 
     def begin(self, number: int, at_ms: int) -> str:
         time = instant(number)

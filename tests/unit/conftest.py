@@ -11,8 +11,9 @@ from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.storage.table import HudiTable
+from tests.table_properties import table_properties
 
-PROPERTIES = "hoodie.table.name=t\nhoodie.timeline.layout.version=2\n"
+PROPERTIES = table_properties()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import zipfile
 
 import psutil
 import pytest
@@ -111,6 +112,21 @@ def test_a_missing_jar_is_said(monkeypatch):
     monkeypatch.setenv("HUDI_BUNDLE_JAR", "/no/such.jar")
     with pytest.raises(EmbeddedError, match=r"HUDI_BUNDLE_JAR names /no/such\.jar"):
         bundle.find_bundle()
+
+
+def test_the_given_bundle_serves_the_release_that_it_is_of(tmp_path, monkeypatch):
+    given, cached = tmp_path / "mine.jar", tmp_path / "hudi-spark3.5-bundle_2.12-0.15.0.jar"
+    with zipfile.ZipFile(given, "w") as packed:
+        packed.writestr(
+            "META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\nImplementation-Version: 1.1.1\r\n"
+        )
+    cached.touch()
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path))
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", str(given))
+    assert bundle.find_bundle() == bundle.find_bundle("1.1.1") == given
+    assert bundle.find_bundle("0.15.0") == cached
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", str(cached))  # no jar: of no release
+    assert bundle.find_bundle("0.15.0") == cached
 
 
 def test_a_busy_port_is_said_before_anything_starts(tmp_path):

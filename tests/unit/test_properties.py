@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
+
 import pytest
 
-from airflow_occ_provider.hudi.properties import format_defaults, parse_defaults, parse_table_properties
+from airflow_occ_provider.hudi.properties import (
+    format_defaults,
+    parse_defaults,
+    parse_table_properties,
+    whole_table_properties,
+)
+from tests.table_properties import table_properties
 
 
 def test_java_properties():
@@ -43,3 +52,36 @@ def test_what_is_written_is_read_back():
 def test_a_line_break_is_refused_not_smuggled_in(value):
     with pytest.raises(ValueError, match="line break"):
         format_defaults({"hoodie.a": value})
+
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "tables").glob("*/created.zip"))
+NEEDED = ("hoodie.table.version", "hoodie.timeline.layout.version", "hoodie.table.type")
+
+
+@pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.parent.name)
+def test_a_file_that_hudi_wrote_is_not_taken_for_whole_when_it_is_cut_off(archive):
+    content = zipfile.ZipFile(archive).read("table/.hoodie/hoodie.properties")
+    whole = whole_table_properties(content)
+    assert {key: whole[key] for key in NEEDED}
+    taken = [cut for cut in range(len(content)) if whole_table_properties(content[:cut]) is not None]
+    # Only where whole lines are missing which are not needed to find the table's instants.
+    assert all(content[:cut].endswith(b"\n") for cut in taken)
+    assert all(
+        whole_table_properties(content[:cut])[key] == whole[key] for cut in taken for key in NEEDED
+    )
+    assert len(taken) <= 3
+
+
+def test_every_golden_table_has_its_checksum():
+    for archive in GOLDEN[0].parents[1].glob("*/*.zip"):
+        with zipfile.ZipFile(archive) as packed:
+            for name in packed.namelist():
+                if name.endswith("/hoodie.properties"):
+                    assert whole_table_properties(packed.read(name)), (archive, name)
+
+
+def test_properties_of_another_table_are_not_whole():
+    text = table_properties()
+    assert whole_table_properties(text.encode())
+    assert whole_table_properties(text.replace("name=t\n", "name=u\n").encode()) is None
+    assert whole_table_properties(text.replace("checksum=", "checksum=0").encode()) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.errors import DataLossError, TableUnreadableError
+from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.fate import Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.procedure import procedure_call
@@ -21,6 +21,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from tests.golden.table_archive import unpack
+from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 from tests.unit.test_fence import mark, roll_back
 from tests.unit.test_table import T0, T1, T2, C, add, begin
@@ -141,6 +142,28 @@ def test_markers_of_files_that_are_gone_are_only_markers(folder, table):
     take_back(folder, T1)
     mark(folder, T1, written=False)
     assert left(table) == [("markers", T1)]
+
+
+def test_a_marker_that_leads_out_of_the_table_is_an_error_not_a_data_file(folder, table, tmp_path):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key_1.parquet").touch()
+    take_back(folder, T1)
+    markers = folder / ".temp" / T1
+    markers.mkdir(parents=True)
+    (markers / "MARKERS.type").write_text("TIMELINE_SERVER_BASED")
+    (markers / "MARKERS0").write_text("../secrets/key_1.parquet.marker.CREATE\n")
+    with pytest.raises(MetadataCorruptError, match=r"'\.\./secrets', which leads out of the table"):
+        residues(table, RULE)
+
+
+def test_the_name_of_a_table_cannot_change_the_sql_that_a_person_is_told_to_run(folder, table):
+    name = "t', instant_time => '0'); DROP TABLE x; --\\\n"
+    (folder / "hoodie.properties").write_text(table_properties(table__name=name))
+    take_back(folder, T1)
+    mark(folder, T1, written=False)
+    (markers,) = residues(table, RULE)
+    told = r"t\', instant_time => \'0\'); DROP TABLE x; --\\\U0000000A"
+    assert markers.remedy.endswith(f"CALL delete_marker(table => '{told}', instant_time => '{T1}')")
 
 
 def test_the_metadata_table_is_looked_at_too(folder, table):

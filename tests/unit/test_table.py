@@ -3,13 +3,17 @@ from __future__ import annotations
 import threading
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     ConfigurationError,
     DriverKilledError,
+    MetadataCorruptError,
     NotHudiTableError,
+    StorageDeniedError,
     TableUnreadableError,
+    UnknownTableVersionError,
 )
 from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
@@ -18,6 +22,7 @@ from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.table import HudiTable
+from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 from tests.unit.test_metadata import RECORD, avro
 
@@ -60,9 +65,8 @@ def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, ta
 
 
 def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
-    (folder / "hoodie.properties").write_text(
-        "hoodie.table.name=t\nhoodie.timeline.layout.version=1\nhoodie.timeline.path=timeline\n"
-    )
+    text = table_properties(version=6, layout=1, timeline__path="timeline")
+    (folder / "hoodie.properties").write_text(text)
     (folder / f"{T1}.commit").write_text("{}")
     add(folder, f"{T2}_{C}.commit")
     assert [instant.time for instant in table.snapshot().timeline] == [T1]
@@ -81,7 +85,7 @@ def test_what_left_the_timeline_is_not_kept_in_memory(folder, table):
 
 
 def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
-    layout_1 = "hoodie.table.name=t\nhoodie.timeline.layout.version=1\n"
+    layout_1 = table_properties(version=6, layout=1)
     (folder / "hoodie.properties").write_text(layout_1)
     for number in range(50):
         (folder / f"202611210925{number:02}000.commit").write_text("{}")
@@ -216,7 +220,7 @@ def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
     assert find_commit(table.snapshot(), "me").instant.time == old
 
 
-@pytest.mark.parametrize("content", ["", "hoodie.table.name=t\n", None])
+@pytest.mark.parametrize("content", ["", "hoodie.table.name=t\n", PROPERTIES[:-1], None])
 def test_half_written_properties_are_an_error_never_no_table(folder, table, content):
     add(folder, f"{T1}_{C}.commit", identity="me")
     if content is None:
@@ -227,6 +231,42 @@ def test_half_written_properties_are_an_error_never_no_table(folder, table, cont
         table.snapshot()
     (folder / "hoodie.properties.backup").write_text(PROPERTIES)
     assert find_commit(table.snapshot(), "me").instant.time == T1
+
+
+@pytest.mark.parametrize("version", ["", "\\u00b2", "10", "3", "-9", "9" * 5000])
+def test_a_table_version_that_is_none_of_hudis_is_our_own_error(folder, table, version):
+    text = PROPERTIES.replace("table.version=9", f"table.version={version}")
+    (folder / "hoodie.properties").write_text(text)
+    with pytest.raises(UnknownTableVersionError, match="has table version"):
+        table.snapshot()
+
+
+@pytest.mark.parametrize("key", ["timeline__path", "timeline__history__path"])
+def test_no_path_in_the_properties_leads_out_of_the_table(folder, table, key):
+    (folder / "hoodie.properties").write_text(table_properties(**{key: "../.."}))
+    with pytest.raises(MetadataCorruptError, match=r"\.\./\.\.', which leads out of the table"):
+        table.snapshot().history()
+
+
+@pytest.mark.parametrize(
+    ("error", "denied"),
+    [
+        (PermissionError("Forbidden"), True),
+        (type("HttpError", (Exception,), {"code": 403})("gcsfs"), True),
+        (type("HttpResponseError", (Exception,), {"status_code": 401})("adlfs"), True),
+        (PermissionError("The provided token has expired."), False),
+        (type("HttpError", (Exception,), {"code": 503})("slow down"), False),
+    ],
+)
+def test_what_the_storage_forbids_is_not_tried_again(error, denied):
+    class Refusing(MemoryFileSystem):
+        def cat_file(self, *_, **__):
+            raise error
+
+    with pytest.raises(TableUnreadableError, match=r"hoodie\.properties cannot be read") as raised:
+        HudiTable("memory://lake/t", Refusing()).snapshot()
+    assert isinstance(raised.value, StorageDeniedError) is denied
+    assert raised.value.retry is not denied
 
 
 def test_a_table_that_cannot_be_read_after_the_attempt_is_asked_again(folder, table):
