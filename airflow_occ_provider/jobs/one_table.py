@@ -79,5 +79,5 @@ class OneTable:
 
 def _place(table: str) -> str:
     """Return a table's place, also as Hadoop prints it: ``file:/lake/t``, ``hdfs:/lake/t``."""
-    place = canonical_table(re.sub(r"^([a-z][a-z0-9+.-]*):/(?!/)", r"\1:///", table))
+    place = canonical_table(table)
     return os.path.realpath(place) if place.startswith("/") else place

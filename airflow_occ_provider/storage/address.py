@@ -9,28 +9,46 @@ from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://.+")
+_URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
+# As Hadoop prints a path where the authority is that of its own configuration.
+_NO_AUTHORITY = re.compile(r"(?P<scheme>file|hdfs|viewfs):(?P<path>/(?!/).*)", re.IGNORECASE)
 # Hadoop's names for file systems that fsspec knows by another one.
-_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "abfs", "viewfs": "hdfs"}
+_FSSPEC_SCHEME = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "viewfs": "hdfs",
+    **dict.fromkeys(("abfss", "wasb", "wasbs"), "abfs"),
+}
 
 
 def parse_table_path(table: object) -> tuple[str, str]:
     """Return the scheme and the canonical form of a table's base path.
 
-    :param table: an absolute path or a URL; trailing slashes do not matter.
+    Like Hadoop (``Path.normalizePath``), it ignores repeated and trailing slashes and dot segments;
+    object stores themselves do not.
+
+    :param table: an absolute path or a URL.
     :raises ConfigurationError: for anything else, such as a table's name.
     """
     text = table.rstrip("/") if isinstance(table, str) else ""
-    match = _URL.fullmatch(text)
+    match = _URL.fullmatch(text) or _NO_AUTHORITY.fullmatch(text)
     if match:
-        return match["scheme"], text
+        scheme, authority = match["scheme"].lower(), match.groupdict().get("authority", "")
+        path = _normal(match["path"]) if match["path"] else ""
+        if (authority or path) and not (scheme == "file" and authority):
+            return scheme, f"{scheme}://{authority}{path}"
     if text.startswith("/"):
-        return "file", posixpath.normpath(text)
+        return "file", _normal(text)
     raise ConfigurationError(
         "table",
         f"{table!r} is not a path",
         remedy="give the table's base path, such as s3a://lake/trips or /lake/trips, not its name",
     )
+
+
+def _normal(path: str) -> str:
+    """Return an absolute path without repeated slashes and dot segments; of the root nothing is left."""
+    return posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
 
 
 def fsspec_scheme(scheme: str) -> str:
@@ -50,7 +68,7 @@ def canonical_table(table: object) -> str:
     """
     scheme, path = parse_table_path(table)
     if scheme == "file":
-        return posixpath.normpath(path.removeprefix("file://"))
+        return path.removeprefix("file://")
     return fsspec_url(scheme, path)
 
 

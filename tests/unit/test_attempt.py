@@ -187,7 +187,10 @@ def test_a_missing_spark_submit_is_refused(environment):
         read_site("no-such-submit", environment)
 
 
-@pytest.mark.parametrize("table", ["trips", "db.trips", "", None, "lake/trips", "s3a:", 3])
+@pytest.mark.parametrize(
+    "table",
+    ["trips", "db.trips", "", None, "lake/trips", "s3a:", 3, "s3a:/x", "file://host/x", "//", "s3a:///"],
+)
 def test_a_table_that_is_not_a_path_is_refused(table):
     with refused("table"):
         parse_table_path(table)
@@ -200,6 +203,8 @@ def test_a_table_that_is_not_a_path_is_refused(table):
         ("/lake//x/../trips", ("file", "/lake/trips")),
         ("s3a://lake/trips/", ("s3a", "s3a://lake/trips")),
         ("file:///lake/trips", ("file", "file:///lake/trips")),
+        ("file:/lake/trips", ("file", "file:///lake/trips")),
+        ("S3A://lake//x/../trips/.", ("s3a", "s3a://lake/trips")),
     ],
 )
 def test_table_paths(table, expected):

@@ -137,7 +137,28 @@ def test_the_nearer_setting_of_the_index_wins():
     assert claim(("a",), key_safe=True).scope(options, None).partitions == ("a",)
 
 
-@pytest.mark.parametrize("path", ["file:///lake/trips", "/lake//trips/", "file:///lake/x/../trips"])
-def test_a_table_has_one_name(path):
-    assert canonical_table(path) == "/lake/trips"
-    assert canonical_table("s3a://lake/trips/") == canonical_table("s3://lake/trips")
+ONE_TABLE = {
+    "/lake/trips": (
+        *("file:///lake/trips", "/lake//trips/", "file:///lake/x/../trips", "file:/lake/trips"),
+        *("//lake/trips", "/lake/trips/.", "FILE:///lake//trips"),
+    ),
+    "s3://lake/trips": (
+        *("s3a://lake/trips/", "s3n://lake/trips", "s3a://lake//trips", "s3a://lake/./trips"),
+        *("s3a://lake/trips/.", "s3a://lake/x/../trips//", "S3A://lake/trips", "s3://lake///trips"),
+    ),
+    "abfs://c@a.blob.core.windows.net/trips": (
+        *("wasb://c@a.blob.core.windows.net/trips", "wasbs://c@a.blob.core.windows.net//trips"),
+        *("WASBS://c@a.blob.core.windows.net/trips/", "abfss://c@a.blob.core.windows.net/./trips"),
+    ),
+    "hdfs://nn:8020/lake/trips": ("HDFS://nn:8020/lake//trips", "viewfs://nn:8020/lake/trips"),
+    "hdfs:///lake/trips": ("hdfs:/lake/trips", "hdfs:////lake/trips"),
+    "gs://lake/a b#c?d": ("gs://lake//a b#c?d", "GS://lake/a b#c?d/"),
+    "s3://lake": ("s3a://lake/", "s3a://lake//", "s3a://lake/."),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, paths in ONE_TABLE.items() for path in (name, *paths)]
+)
+def test_a_table_has_one_name(name, path):
+    assert canonical_table(path) == name

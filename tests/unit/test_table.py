@@ -64,6 +64,18 @@ def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, ta
     assert table.properties()["hoodie.table.name"] == "t"
 
 
+@pytest.mark.parametrize(
+    "spelling", ["memory://lake//t/", "memory://lake/./t", "Memory://lake/x/../t/."]
+)
+def test_a_table_is_found_where_hadoop_finds_it(spelling):
+    store = MemoryFileSystem()
+    store.pipe("/lake/t/.hoodie/hoodie.properties", PROPERTIES.encode())
+    try:
+        assert HudiTable(spelling, store).properties()["hoodie.table.name"] == "t"
+    finally:
+        store.rm("/lake", recursive=True)
+
+
 def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     text = table_properties(version=6, layout=1, timeline__path="timeline")
     (folder / "hoodie.properties").write_text(text)
