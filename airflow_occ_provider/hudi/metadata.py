@@ -142,25 +142,34 @@ def read_clustering_plan(content: Content) -> frozenset[FileGroup] | None:
 
 
 def read_rollback_victims(content: bytes) -> frozenset[str]:
-    """Return the requested times that a rollback's plan or metadata names; a plan may name none yet.
+    """Return the requested times that a rollback's or restore's plan or metadata names.
 
-    :param content: the whole file of a requested, inflight or completed rollback.
+    :param content: the whole file of a requested, inflight or completed rollback or restore; the plan
+        of a rollback may name none yet.
     :raises ValueError: for content that is not one, or is cut off.
     """
     record = _read_record(content) if content else {}
-    planned = (record.get("instantToRollback") or {}).get("commitTime")
-    named = [info.get("commitTime") for info in record.get("instantsRollback") or ()]
-    return frozenset(filter(None, [planned, *named, *(record.get("commitsRollback") or ())]))
+    named = [
+        record.get("instantToRollback"),
+        *(record.get("instantsRollback") or ()),
+        *(record.get("commitsRollback") or ()),
+        *(record.get("instantsToRollback") or ()),  # of a restore: plain times once it is completed
+        *(record.get("hoodieRestoreMetadata") or ()),
+    ]
+    times = (one.get("commitTime") if isinstance(one, dict) else one for one in named)
+    return frozenset(filter(None, times))
 
 
 def read_deleted_names(content: bytes) -> frozenset[str]:
-    """Return the names of the data files that a clean or rollback deleted, or plans to delete.
+    """Return the names of the data files that a clean, rollback or restore deleted, or plans to.
 
     :param content: the whole file: a plan (requested) or what was done (completed).
     :raises ValueError: for content that is not one, or is cut off.
     """
     record = _read_record(content)
-    done = (record.get("partitionMetadata") or {}).values()
+    steps = (record.get("hoodieRestoreMetadata") or {"": [record]}).values()
+    rollbacks = [rollback for step in steps for rollback in step or ()]
+    done = [one for rollback in rollbacks for one in (rollback.get("partitionMetadata") or {}).values()]
     planned = (record.get("filePathsToBeDeletedPerPartition") or {}).values()
     paths = [
         *(path for entry in done for path in entry.get("successDeleteFiles") or ()),

@@ -109,7 +109,9 @@ class Traces:
         if instant:
             fate = f"instant {time} is completed ({instant.file_name})"
         elif taker:
-            fate = f"rollback {taker.time} ({taker.state}) names instant {time}, which is not pending"
+            fate = (
+                f"{taker.action} {taker.time} ({taker.state}) names instant {time}, which is not pending"
+            )
         else:
             fate = f"instant {time} is not in the active timeline, and no rollback there names it"
         ticked = self.ticks.get(time)

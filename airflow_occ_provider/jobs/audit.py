@@ -47,7 +47,11 @@ class Loss:
 
     def __str__(self) -> str:
         gone = f"{len(self.missing)} of its {self.files} files are gone"
-        by = f"rollback {self.culprit.time} ({self.culprit.state}) took it back" if self.culprit else ""
+        by = (
+            f"{self.culprit.action} {self.culprit.time} ({self.culprit.state}) took it back"
+            if self.culprit
+            else ""
+        )
         return f"commit {self.instant} is in the table, but {'; '.join(filter(None, (gone, by)))}"
 
 

@@ -189,7 +189,9 @@ def _judge_uncommitted(
 
 def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
     pairs = ((time, snapshot.rollback_of(time)) for time in log.own_instants)
-    return tuple(f"rollback {rollback.time} took back {time}" for time, rollback in pairs if rollback)
+    return tuple(
+        f"{rollback.action} {rollback.time} took back {time}" for time, rollback in pairs if rollback
+    )
 
 
 def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...]:

@@ -178,11 +178,11 @@ class Snapshot:
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         for instant in self.timeline:
-            if instant.action == "rollback":
+            if instant.action in ("rollback", "restore"):
                 yield instant, self.victims(instant)
 
     def victims(self, rollback: Instant) -> frozenset[str]:
-        """Return the requested times that a rollback names.
+        """Return the requested times that a rollback or restore names.
 
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
@@ -190,14 +190,14 @@ class Snapshot:
         return self._decode(name, read_rollback_victims) or frozenset()
 
     def rollback_of(self, time: str) -> Instant | None:
-        """Return the rollback, pending or done, that names an instant.
+        """Return the rollback or restore, pending or done, that names an instant.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         return next((rollback for rollback, victims in self.rollbacks() if time in victims), None)
 
     def deleted_names(self, instant: Instant) -> frozenset[str]:
-        """Return the names of the data files that a clean or rollback deletes.
+        """Return the names of the data files that a clean, rollback or restore deletes.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.hudi.avro import decode
 from airflow_occ_provider.hudi.evidence import infer_strategy, possible_releases
 from airflow_occ_provider.hudi.strategy import Strategy
 from airflow_occ_provider.jobs.audit import audit, audit_table
@@ -80,6 +81,23 @@ def test_the_files_of_a_writer_tell_its_release_and_its_index(golden, request):
         if said["table"]["version"] == 6 and metadata.stat_fields is not None:
             told = possible_releases(6, metadata.stat_fields)
             assert set(told) == ({(1, 0), (1, 1)} if release == (1, 0) else {release})
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.2.0"])
+def test_a_restore_names_all_that_it_took_back(tmp_path, version, pending):
+    path = unpack(FOLDER / version / "restored.zip", tmp_path)
+    (plan,) = path.glob(".hoodie/**/*.restore.requested")
+    taken = {one["commitTime"] for one in decode(plan.read_bytes())["instantsToRollback"]}
+    if pending:
+        next(path.glob(".hoodie/**/*.restore")).unlink()
+    snapshot = HudiTable(str(path)).snapshot()
+    ((restore, victims),) = snapshot.rollbacks()
+    assert (restore.action, restore.completed, victims) == ("restore", not pending, taken)
+    assert len(taken) == 2
+    assert {snapshot.rollback_of(time) for time in taken} == {restore}
+    deleted = snapshot.deleted_names(restore) if not pending else frozenset()
+    assert pending or {name.rpartition("_")[2] for name in deleted} == {f"{t}.parquet" for t in taken}
 
 
 def test_no_commit_of_them_has_lost_data(golden):
