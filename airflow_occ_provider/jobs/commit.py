@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
-from airflow_occ_provider.errors import CommitStateUnknownError, HistoryUnreadableError
+from airflow_occ_provider.errors import (
+    CommitStateUnknownError,
+    HistoryUnreadableError,
+    TableUnreadableError,
+)
 from airflow_occ_provider.hudi.instant import Instant
 from airflow_occ_provider.hudi.metadata import CommitMetadata
 from airflow_occ_provider.jobs.audit import audit
@@ -16,6 +20,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may sit in different zones
+_LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Commit:
             "records": self.metadata.records,
         }
 
+
+_Wanted: TypeAlias = Callable[[Commit], bool]
 
 NO_COMMIT: dict[str, Any] = {
     "instant": None,
@@ -58,33 +65,81 @@ def find_commit(snapshot: Snapshot, identity: str, since: str = "") -> Commit | 
     :raises HistoryUnreadableError: if only archived instants can tell, and they cannot be read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    active = reversed(snapshot.timeline.completed_writes())
-    found = _signed(snapshot, active, identity, since)
-    if found or (since and snapshot.timeline.find(since)) or not snapshot.has_history():
-        return found
-    archived = (instant for instant in reversed(snapshot.history()) if instant.is_write)
-    return _signed(snapshot, archived, identity, since)
+    return _Search(snapshot, since).first(_signed_by([identity]))
 
 
-def _signed(
-    snapshot: Snapshot, youngest_first: Iterable[Instant], identity: str, since: str
-) -> Commit | None:
-    for instant in youngest_first:
-        if since and not _may_be_younger(instant.time, since):
-            return None
-        metadata = snapshot.commit(instant)
-        if metadata is None and instant.archived:
-            raise HistoryUnreadableError(
-                f"what archived {instant} did cannot be decoded, by Hudi neither: its upgrade of the "
-                "table left Avro without a schema",
-                remedy="upgrade with Hudi 1.2, which archives what can be read",
-            )
-        if metadata is None or metadata.is_table_service:
-            continue
-        signature = Signature.from_extra(metadata.extra)
-        if signature and signature.identity == identity:
-            return Commit(instant, metadata)
-    return None
+class _GoneError(Exception):
+    """A listed file was not there when it was to be read."""
+
+
+class _Search:
+    """The completed writes of a table, youngest first, in the active timeline or the history.
+
+    A file that goes between the listing and the read was archived, rolled back, or moved by an upgrade:
+    then the table is listed again and the history is searched too.
+
+    :param snapshot: of the table.
+    :param since: requested time of a completed write that is older than those searched for, or empty.
+    """
+
+    def __init__(self, snapshot: Snapshot, since: str) -> None:
+        self._snapshot = snapshot
+        self._since = since
+        self._lost_sight = False
+
+    def first(self, wanted: _Wanted) -> Commit | None:
+        """Return the youngest write that is wanted."""
+        for _ in range(_LOOKS):
+            try:
+                return next((commit for commit in self._commits() if wanted(commit)), None)
+            except _GoneError:
+                self._snapshot, self._lost_sight = self._snapshot.again(), True
+        raise TableUnreadableError(
+            f"{self._snapshot.path}: files of the timeline keep vanishing before they can be read",
+            remedy="the next try looks again",
+        )
+
+    def _commits(self) -> Iterator[Commit]:
+        yield from self._read(self._snapshot.timeline.completed_writes())
+        if not self._is_all_active() and self._snapshot.has_history():
+            yield from self._read([one for one in self._snapshot.history() if one.is_write])
+
+    def _is_all_active(self) -> bool:
+        """Whether nothing younger than ``since`` can be archived: Hudi archives the oldest first.
+
+        A write that a savepoint keeps may stay longer (``hoodie.archive.beyond.savepoint``).
+        """
+        of_since = [one for one in self._snapshot.timeline if one.time == self._since]
+        kept = any(one.action == "savepoint" for one in of_since)
+        return bool(self._since and of_since) and not kept and not self._lost_sight
+
+    def _read(self, oldest_first: Sequence[Instant]) -> Iterator[Commit]:
+        for instant in reversed(oldest_first):
+            if self._since and not _may_be_younger(instant.time, self._since):
+                return
+            metadata = self._snapshot.commit(instant)
+            if metadata is not None:
+                yield Commit(instant, metadata)
+            elif not instant.archived:
+                raise _GoneError
+            else:
+                raise HistoryUnreadableError(
+                    f"what archived {instant} did cannot be decoded, by Hudi neither: its upgrade of "
+                    "the table left Avro without a schema",
+                    remedy="upgrade with Hudi 1.2, which archives what can be read",
+                )
+
+
+def _signed_by(identities: Sequence[str]) -> _Wanted:
+    def wanted(commit: Commit) -> bool:
+        signature = Signature.from_extra(commit.metadata.extra)
+        return signature is not None and signature.identity in identities and _is_write(commit)
+
+    return wanted
+
+
+def _is_write(commit: Commit) -> bool:
+    return not commit.metadata.is_table_service
 
 
 def earlier_commit(
@@ -108,9 +163,9 @@ def earlier_commit(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(missing_ok=not must_exist)
+    search = _Search(snapshot, since)
     try:
-        commits = (find_commit(snapshot, identity, since) for identity in identities)
-        commit = next(filter(None, commits), None)
+        commit = search.first(_signed_by(identities))
     except HistoryUnreadableError as error:
         raise CommitStateUnknownError(
             f"commit state unknown: an earlier try may have committed, and {error.message}",
@@ -118,7 +173,7 @@ def earlier_commit(
             "no commit, delete hudi_write from the task's state store and clear the task",
         ) from error
     if commit is None:
-        _refuse_unsigned(snapshot, told)
+        _refuse_unsigned(search, told)
         return None
     loss = audit(table, snapshot, commit.instant, commit.metadata)
     if loss:
@@ -132,22 +187,24 @@ def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> 
     :raises TableUnreadableError: if the storage cannot be read.
     """
     young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
-    told = filter(None, map(snapshot.commit, young))
-    signed = (Signature.from_extra(one.extra) for one in told if not one.is_table_service)
-    return sum(1 for one in signed if one and one.identity in identities)
+    told = (Commit(one, metadata) for one in young if (metadata := snapshot.commit(one)))
+    return sum(map(_signed_by(identities), told))
 
 
-def _refuse_unsigned(snapshot: Snapshot, told: Iterable[str]) -> None:
-    for time in told:
-        found = snapshot.timeline.find(time)
-        metadata = snapshot.commit(found) if found and found.completed and found.is_write else None
-        if metadata and not metadata.is_table_service and not Signature.from_extra(metadata.extra):
-            raise CommitStateUnknownError(
-                f"commit state unknown: {found} was completed by an earlier try, but it is not signed",
-                remedy="leave hoodie.datasource.write.commitmeta.key.prefix alone in the job; if that "
-                "commit is this task's work, mark the task as success, else delete hudi_write from its "
-                "state store and clear it",
-            )
+def _refuse_unsigned(search: _Search, told: Sequence[str]) -> None:
+    def unsigned(commit: Commit) -> bool:
+        is_own = commit.instant.time in told and _is_write(commit)
+        return is_own and not Signature.from_extra(commit.metadata.extra)
+
+    found = search.first(unsigned) if told else None
+    if found:
+        raise CommitStateUnknownError(
+            f"commit state unknown: {found.instant} was completed by an earlier try, but it is not "
+            "signed",
+            remedy="leave hoodie.datasource.write.commitmeta.key.prefix alone in the job; if that "
+            "commit is this task's work, mark the task as success, else delete hudi_write from its "
+            "state store and clear it",
+        )
 
 
 def _may_be_younger(time: str, since: str) -> bool:

@@ -64,6 +64,7 @@ class Snapshot:
     :param properties: its ``hoodie.properties``.
     :param listing: of its active timeline.
     :param previous: an earlier snapshot of it, of which all that stayed the same is taken over.
+    :param look: looks at the whole table anew, given the last snapshot.
     """
 
     def __init__(
@@ -72,7 +73,11 @@ class Snapshot:
         properties: Mapping[str, str],
         listing: Listing,
         previous: Snapshot | None = None,
+        look: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
+        self._look: Callable[[Snapshot], Snapshot] | None = look
+        if look is None and previous:
+            self._look = previous._look
         self.properties = properties
         read = previous.timeline.refreshed if previous else Timeline.from_file_names
         # One request for all: layout 1 looks at each completed file for its completion time.
@@ -119,18 +124,34 @@ class Snapshot:
         """Return the table as a newer listing of its timeline shows it."""
         return Snapshot(self._folder, self.properties, listing, self)
 
+    def again(self) -> Snapshot:
+        """Return the table as it is now, its ``hoodie.properties`` read anew too.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        if self._look:
+            return self._look(self)
+        return self.refreshed(self._folder.listing(self.timeline_folder))
+
     def commit(self, instant: Instant) -> CommitMetadata | None:
-        """Return what a completed write did; ``None`` if its file has gone (archived) meanwhile.
+        """Return what a completed write did; ``None`` if its file has gone meanwhile.
+
+        It was archived, rolled back, or moved by an upgrade.
 
         Of an archived one also where Hudi 1.0.2's upgrade has left nothing that can be decoded.
 
-        :raises TableUnreadableError: if the file cannot be read or decoded.
+        :raises MetadataCorruptError: if the file is empty or cannot be decoded.
+        :raises TableUnreadableError: if the storage cannot be read.
         """
         if instant.archived:
             content = self._archived.contents(instant).metadata or b""
             readable = names_its_schema(content)
             return self._decoded(instant.file_name, content, read_commit) if readable else None
-        return self._decode(instant.file_name, read_commit)
+        found = self._decode(instant.file_name, read_commit)
+        if found is None:  # the file has gone, or is empty
+            left = self._folder.read(f"{self.timeline_folder}/{instant.file_name}")
+            return None if left is None else self._decoded(instant.file_name, left, read_commit)
+        return found
 
     def profile(self, instant: Instant) -> CommitMetadata | None:
         """Return the workload profile of a write; ``None`` while there is none, or it is empty.

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from airflow_occ_provider.errors import (
     NotHudiTableError,
     TableUnreadableError,
     UnknownTableVersionError,
 )
+from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.hudi.properties import whole_table_properties
+from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import NOTHING, TableFolder
 from airflow_occ_provider.storage.snapshot import Snapshot, timeline_folder
 
 DEFAULT_TIMEOUT_S = 60.0
+PROPERTIES_AGE_S = DEFAULT_RULE.interval_ms * DEFAULT_RULE.tolerable_misses / 1000
+_PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
 _LAYOUTS = {"1", "2"}
 _VERSIONS = tuple(map(str, range(4, 10)))  # older ones have no checksum
+
+
+class _Read(NamedTuple):
+    """The last time that ``hoodie.properties`` were read; when they were written, if a listing tells."""
+
+    properties: Mapping[str, str]
+    written_ms: int | None
+    at_s: float
 
 
 class HudiTable:
@@ -38,6 +51,7 @@ class HudiTable:
         self.scheme, self.path = parse_table_path(path)
         served = file_system or open_file_system(self.scheme, self.path)
         self._folder = TableFolder(self.scheme, self.path, served, timeout_s)
+        self._last_read: _Read | None = None
 
     @property
     def files(self) -> TableFolder:
@@ -52,7 +66,7 @@ class HudiTable:
         :raises TableUnreadableError: if the storage cannot be read, or neither file is whole.
         """
         for _ in range(_WHOLE_TRIES):
-            for name in ("hoodie.properties", "hoodie.properties.backup"):
+            for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
                 content = self._folder.read(f".hoodie/{name}") or b""
                 found = whole_table_properties(content)
                 if found is not None:
@@ -65,27 +79,74 @@ class HudiTable:
             remedy="wait for the writer that updates it; if there is none, restore it from its backup",
         )
 
-    def snapshot(self, previous: Snapshot | None = None, *, missing_ok: bool = False) -> Snapshot:
+    def snapshot(
+        self,
+        previous: Snapshot | None = None,
+        *,
+        missing_ok: bool = False,
+        max_age_s: float = PROPERTIES_AGE_S,
+    ) -> Snapshot:
         """Look at the table once.
 
-        :param previous: an earlier snapshot of it: then one listing is all that it costs.
+        :param previous: an earlier snapshot of it: then one listing is all that it costs, as long as
+            the timeline shows no sign of an upgrade.
         :param missing_ok: whether a table that the first write has not made yet is an empty one.
+        :param max_age_s: seconds after which ``hoodie.properties`` are read again nevertheless.
         :raises NotHudiTableError: if there is no table at the path.
-        :raises TableUnreadableError: if the storage cannot be read.
+        :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded.
         """
-        if previous is not None:
-            listing = self._folder.listing(previous.timeline_folder)
-            if listing.names:
-                return previous.refreshed(listing)
-        properties = self.properties()
+        if previous is None or not previous.properties:
+            return self._opened(missing_ok=missing_ok)
+        begun_s, listing = time.monotonic(), self._folder.listing(previous.timeline_folder)
+        in_sight = _PROPERTIES in listing.names  # in layout 1
+        written_ms = listing.modified(_PROPERTIES) if in_sight else None
+        found = previous.refreshed(listing)
+        emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
+        if not emptied and self._has_read(previous.properties, written_ms, begun_s - max_age_s):
+            return found
+        if self.properties() != previous.properties:
+            return self._opened(missing_ok=missing_ok)
+        if emptied:
+            self._refuse_half_upgraded(previous.timeline_folder)
+        self._last_read = _Read(previous.properties, written_ms, begun_s)
+        return found
+
+    def _opened(self, *, missing_ok: bool) -> Snapshot:
+        begun_s, properties = time.monotonic(), self.properties()
         if properties is None and missing_ok:
-            return Snapshot(self._folder, {}, NOTHING)
+            return Snapshot(self._folder, {}, NOTHING, look=self._anew)
         if properties is None:
             raise NotHudiTableError(
                 f"{self.path} holds no Hudi table: there is no .hoodie/hoodie.properties",
                 remedy="give the table's base path, the folder that holds .hoodie",
             )
-        return Snapshot(self._folder, properties, self._folder.listing(timeline_folder(properties)))
+        self._last_read = _Read(properties, None, begun_s)
+        listing = self._folder.listing(timeline_folder(properties))
+        return Snapshot(self._folder, properties, listing, look=self._anew)
+
+    def _anew(self, previous: Snapshot) -> Snapshot:
+        return self.snapshot(previous, max_age_s=-1)
+
+    def _has_read(self, properties: Mapping[str, str], written_ms: int | None, since_s: float) -> bool:
+        last = self._last_read
+        return (
+            last is not None
+            and last.properties == properties
+            and last.written_ms == written_ms
+            and last.at_s >= since_s
+        )
+
+    def _refuse_half_upgraded(self, folder: str) -> None:
+        """Refuse an empty timeline of layout 1 whose instants are in the folder of layout 2.
+
+        Hudi moves them before it writes the new version (1.2.0, ``UpgradeDowngrade``).
+        """
+        other = timeline_folder({"hoodie.timeline.layout.version": "2"})
+        if folder != other and Timeline.from_file_names(self._folder.listing(other).names).instants:
+            raise TableUnreadableError(
+                f"{self.path} is being upgraded: its instants are in {other} already",
+                remedy="read again; if it stays so, let Hudi finish the upgrade",
+            )
 
     def retire_heartbeat(self, instant_time: str) -> bool:
         """Delete the heartbeat of an instant whose writer is proven dead; ``False`` if it had none.

@@ -75,6 +75,7 @@ class WriterWatch:
     ) -> None:
         self._table = table
         self._rule = rule
+        self._tolerance_ms = rule.interval_ms * rule.tolerable_misses
         self._clock_ms = clock_ms
         self._ticks: Mapping[str, int] = {}
         self._looked_ms = 0
@@ -131,7 +132,7 @@ class WriterWatch:
 
     def _list(self) -> Snapshot:
         self._listed_ms = self._clock_ms()
-        self._snapshot = self._table.snapshot(self._snapshot)
+        self._snapshot = self._table.snapshot(self._snapshot, max_age_s=self._tolerance_ms / 1000)
         return self._snapshot
 
     def _read_heartbeats(self) -> bool:
@@ -150,7 +151,7 @@ class WriterWatch:
                 self._clock = self._clock.narrowed(shown) if self._clock else shown
 
     def _is_due(self, now_ms: int) -> bool:
-        return now_ms - self._listed_ms >= self._rule.interval_ms * self._rule.tolerable_misses
+        return now_ms - self._listed_ms >= self._tolerance_ms
 
     def _only_timeline_is_due(self) -> bool:
         """Whether a look at the timeline alone will do: no heartbeat can be overdue yet."""

@@ -63,6 +63,11 @@ def test_the_timeline(table):
     assert snapshot.commit(snapshot.timeline.find(T0)).operation == "UPSERT"
 
 
+@pytest.mark.parametrize("spelling", ["/t", "./t", "x/../t/."])
+def test_a_table_is_found_as_hadoop_spells_it(table, storage, spelling):
+    assert storage.open(spelling).snapshot().timeline == table.snapshot().timeline
+
+
 def test_who_writes(table):
     (writer,) = pending_writers(table, table.snapshot())
     assert writer.live

@@ -15,12 +15,23 @@ def instant(number: int) -> str:
 class BeatingTable:
     """A table without data: ``begin``, ``beat``, ``commit`` and ``roll_back`` are a writer's steps."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layout: int = 2) -> None:
         self.path = path
-        self._timeline = path / ".hoodie" / "timeline"
+        self._timeline = path / ".hoodie" / ("timeline" if layout == 2 else "")
         self._heartbeats = path / ".hoodie" / ".heartbeat"
         self._timeline.mkdir(parents=True)
-        (path / ".hoodie" / "hoodie.properties").write_text(table_properties())
+        self.write_properties(layout)
+
+    def write_properties(self, layout: int) -> None:
+        text = table_properties(version=9 if layout == 2 else 6, layout=layout)
+        (self.path / ".hoodie" / "hoodie.properties").write_text(text)
+
+    def move_timeline(self) -> None:
+        """Move the instants as an upgrade from layout 1 does, before it writes the new version."""
+        old, self._timeline = self._timeline, self.path / ".hoodie" / "timeline"
+        self._timeline.mkdir()
+        for path in old.glob("[0-9]*"):
+            path.rename(self._timeline / path.name)
 
     def begin(self, number: int, at_ms: int) -> str:
         time = instant(number)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -21,7 +25,9 @@ from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import settle
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 from tests.unit.test_metadata import RECORD, avro
@@ -120,6 +126,146 @@ def test_an_unreadable_commit_is_its_own_error_never_no_commit(folder, table):
     with pytest.raises(TableUnreadableError, match=rf"{T1}_{C}.commit"):
         find_commit(table.snapshot(), "me")
     assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
+
+
+def archive(folder, *instants):
+    """Move completed instants of the timeline into the history, as Hudi's archival does."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    history, rows = folder / "timeline" / "history", []
+    for instant in instants:
+        (path,) = (folder / "timeline").glob(f"{instant}_*.commit")
+        row = {"instantTime": instant, "completionTime": C, "action": "commit"}
+        rows.append({**row, "metadata": path.read_bytes(), "plan": b""})
+        path.unlink()
+    name = f"{instants[0]}_{instants[-1]}_0.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), history / name)
+    (history / "manifest_1").write_text(json.dumps({"files": [{"fileName": name, "fileLen": 1}]}))
+    (history / "_version_").write_text("1")
+
+
+def test_a_commit_that_is_archived_between_listing_and_read_is_found(folder, table):
+    add(folder, f"{T0}_{C}.commit")
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    add(folder, f"{T2}_{C}.commit")
+    snapshot = table.snapshot()
+    archive(folder, T0, T1)
+    assert find_commit(snapshot, "me", since=T0).instant.time == T1
+
+
+def test_an_unsigned_commit_that_is_archived_between_listing_and_read_is_told(
+    folder, table, monkeypatch
+):
+    add(folder, f"{T0}_{C}.commit")
+    add(folder, f"{T1}_{C}.commit")
+    stale, look = iter([table.snapshot()]), HudiTable.snapshot
+    archive(folder, T0, T1)
+    monkeypatch.setattr(HudiTable, "snapshot", lambda *a, **k: next(stale, None) or look(*a, **k))
+    with pytest.raises(CommitStateUnknownError, match="not signed"):
+        earlier_commit(table, ("me",), T0, [T1])
+
+
+def test_a_commit_that_an_upgrade_moves_between_listing_and_read_is_found(folder, table):
+    (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
+    add(folder, f"{T0}_{C}.commit")
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    for time in (T0, T1):
+        (folder / "timeline" / f"{time}_{C}.commit").rename(folder / f"{time}.commit")
+    snapshot = table.snapshot()
+    for time in (T0, T1):
+        (folder / f"{time}.commit").rename(folder / "timeline" / f"{time}_{C}.commit")
+    with pytest.raises(TableUnreadableError, match="is being upgraded"):
+        find_commit(snapshot, "me", since=T0)
+    (folder / "hoodie.properties").write_text(PROPERTIES)
+    assert find_commit(snapshot, "me", since=T0).instant.time == T1
+
+
+def test_a_commit_that_is_rolled_back_between_listing_and_read_is_none(folder, table):
+    add(folder, f"{T0}_{C}.commit")
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    snapshot = table.snapshot()
+    (folder / "timeline" / f"{T1}_{C}.commit").unlink()
+    assert find_commit(snapshot, "me", since=T0) is None
+
+
+def test_a_savepoint_keeps_an_old_commit_active_while_ours_is_archived(folder, table):
+    add(folder, f"{T0}_{C}.commit")
+    (folder / "timeline" / f"{T0}_{C}.savepoint").write_bytes(b"")
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    archive(folder, T1)
+    assert find_commit(table.snapshot(), "me", since=T0).instant.time == T1
+
+
+def test_files_that_keep_vanishing_are_an_error_never_no_commit(folder, table, monkeypatch):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    monkeypatch.setattr(Snapshot, "commit", lambda *_: None)
+    with pytest.raises(TableUnreadableError, match="keep vanishing"):
+        find_commit(table.snapshot(), "me")
+
+
+def test_an_empty_completed_file_is_damaged_never_no_commit(folder, table):
+    (folder / "timeline" / f"{T1}_{C}.commit").touch()
+    with pytest.raises(MetadataCorruptError, match=rf"{T1}_{C}\.commit"):
+        find_commit(table.snapshot(), "me", since=T0)
+    with pytest.raises(MetadataCorruptError):
+        earlier_commit(table, ("me",), T0, [T1])
+    assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
+
+
+@pytest.mark.parametrize("release", ["1.0.2", "1.2.0"])
+def test_a_refresh_of_a_table_that_was_upgraded_is_a_cold_read(tmp_path, release):
+    path = unpack(GOLDEN / "0.15.0" / "operations.zip", tmp_path)
+    table = HudiTable(str(path))
+    before = table.snapshot(table.snapshot())
+    assert (before.table_version, before.timeline_folder) == (6, ".hoodie")
+    shutil.rmtree(path)
+    unpack(GOLDEN / release / "upgraded.zip", tmp_path)
+    after, cold = table.snapshot(before), HudiTable(str(path)).snapshot()
+    assert after.table_version == cold.table_version == (8 if release == "1.0.2" else 9)
+    assert after.timeline.instants == cold.timeline.instants
+    for instant in cold.timeline.completed_writes():
+        assert after.commit(instant) == cold.commit(instant)
+
+
+def test_the_properties_are_read_again_when_they_are_old_or_were_written(folder, table, monkeypatch):
+    add(folder, f"{T1}_{C}.commit")
+    read, original = [], HudiTable.properties
+    monkeypatch.setattr(HudiTable, "properties", lambda t: (read.append(1), original(t))[1])
+    snapshot = table.snapshot()
+    for _ in range(3):
+        snapshot = table.snapshot(snapshot)
+    assert len(read) == 1
+    (folder / "hoodie.properties").write_text(table_properties(version=8))
+    assert table.snapshot(snapshot).table_version == 9
+    assert table.snapshot(snapshot, max_age_s=0).table_version == 8
+
+
+def test_in_layout_1_the_listing_tells_that_the_properties_were_written(folder, table):
+    (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
+    (folder / f"{T1}.commit").write_text("{}")
+    snapshot = table.snapshot()
+    (folder / "hoodie.properties").write_text(table_properties(version=5, layout=1))
+    os.utime(folder / "hoodie.properties", (1, 1))
+    assert table.snapshot(snapshot).table_version == 5
+
+
+def test_a_table_that_is_removed_after_the_first_look_is_not_an_empty_one(folder, table):
+    snapshot = table.snapshot()
+    shutil.rmtree(folder)
+    with pytest.raises(NotHudiTableError):
+        table.snapshot(snapshot)
+
+
+def test_a_table_that_is_made_after_the_first_look_is_seen(folder, table):
+    (folder / "hoodie.properties").rename(folder.parent / "aside")
+    shutil.rmtree(folder)
+    snapshot = table.snapshot(missing_ok=True)
+    (folder / "timeline").mkdir(parents=True)
+    (folder.parent / "aside").rename(folder / "hoodie.properties")
+    add(folder, f"{T1}_{C}.commit")
+    assert table.snapshot(snapshot).timeline.latest_completed_write == T1
 
 
 def test_only_write_commits_count(folder, table):

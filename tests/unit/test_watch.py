@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.errors import NotHudiTableError, StorageStalledError
+from airflow_occ_provider.errors import NotHudiTableError, StorageStalledError, TableUnreadableError
 from airflow_occ_provider.hudi.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
@@ -132,7 +132,7 @@ def test_after_a_look_that_failed_half_way_nobody_is_overlooked(table, watch, cl
         table.commit(old)
         table.stop_beating(old)
 
-    def away(*_):
+    def away(*_, **__):
         raise StorageStalledError("no answer", remedy="wait")
 
     with monkeypatch.context() as stalled:
@@ -196,6 +196,29 @@ def test_table_services_are_no_writers(tmp_path, name):
     services = {i.time for i in sight.snapshot.timeline if sight.snapshot.planned(i) is not None}
     assert services
     assert not services & sight.pending.keys()
+
+
+@pytest.mark.parametrize("rewritten_in_time", [False, True])
+def test_an_upgrade_of_the_table_makes_no_living_writer_gone(tmp_path, clock, rewritten_in_time):
+    table = BeatingTable(tmp_path / "t", layout=1)
+    watch = WriterWatch(HudiTable(str(table.path)), HeartbeatRule(INTERVAL_MS, MISSES), clock)
+    times = [table.begin(number, clock.ms) for number in range(5)]
+    assert set(watch.look().fates.values()) == {Fate.ALIVE}
+    table.move_timeline()
+    if not rewritten_in_time:
+        clock.ms += TOLERANCE_MS
+        with pytest.raises(TableUnreadableError, match="is being upgraded"):
+            watch.look()
+    table.write_properties(layout=2)
+    for _ in range(3):
+        clock.ms += TOLERANCE_MS
+        for time in times:
+            table.beat(time, clock.ms)
+        sight = watch.look()
+        assert {time: sight.writer(time).fate for time in times} == dict.fromkeys(times, Fate.ALIVE)
+    table.commit(times[0])
+    table.stop_beating(times[0])
+    assert watch.look().writer(times[0]).fate is Fate.COMMITTED
 
 
 def test_without_a_table_there_is_nothing_to_watch(tmp_path):
