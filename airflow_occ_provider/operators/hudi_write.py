@@ -89,7 +89,8 @@ class HudiWriteOperator(ProtectedOperator):
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
     :param job_retries: how often the job's own errors are retried; by default ``retries`` where it
-        was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own.
+        was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own. A mapped
+        task takes ``retries`` that equal our default for none given.
     :param retries: upper bound of all retries of the task, whatever their cause.
     :param retry_policy: what is retried, how often and when.
 
