@@ -91,7 +91,7 @@ def _lost_file_of(cause: Cause) -> tuple[str | None, bool]:
 def _is_lock_provider_missing(cause: Cause) -> bool:
     places = {
         "java.lang.NullPointerException": ("ReflectionUtils", "LockManager"),
-        "org.apache.hudi.exception.HoodieException": ("LockManager",),
+        "org.apache.hudi.exception.HoodieException": ("getLockProvider",),
     }.get(cause.type, ())
     is_named = cause.message.startswith("Unable to load class") or "Null" in cause.type
     return is_named and any(place in frame for place in places for frame in cause.frames)

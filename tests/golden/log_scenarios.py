@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden.log_strangers import STRANGERS, Stranger
+from tests.golden.log_strangers import STRANGERS, Stranger, conflict_caught
 from tests.writers import JOB, Writer, commit_lock_held, wait_for
 
 Scenario = Callable[[EmbeddedStack, Path], Writer | Stranger]
@@ -168,6 +168,8 @@ _EVERY_RELEASE: dict[str, Scenario] = {
     "rolled_back_requested": _rolled_back_requested,
     "rolled_back_inflight": partial(_rolled_back_inflight, neighbour=("--partition", "other")),
     "clustering_conflict": _clustering_conflict,
+    "own_file_gone": _own_file_gone,
+    **STRANGERS,
 }
 _DEFAULT_RELEASE: dict[str, Scenario] = {
     "committed_info": partial(_one, arguments=("--log-level", "INFO")),
@@ -179,8 +181,7 @@ _DEFAULT_RELEASE: dict[str, Scenario] = {
     "commit_conflict_caught_then_other_error": partial(_commit_conflict, more=("--catch", "raise")),
     "killed": _killed,
     "rolled_back_and_in_conflict": _rolled_back_inflight,
-    "own_file_gone": _own_file_gone,
-    **STRANGERS,
+    "stranger_conflict_caught": conflict_caught,
 }
 
 

@@ -18,7 +18,7 @@ from airflow_occ_provider.hudi.options import (
 from tests.writers import JOB, LOCK_BASE_PATH, Writer, wait_for
 
 _PATIENCE_S = 240
-# Ports 1 and 9083 of loopback answer nobody.
+# Port 1 of loopback refuses connections.
 _NO_METASTORE = "thrift://127.0.0.1:1"
 _SQL = """\
 CREATE TABLE t USING hudi LOCATION '{table}';
@@ -97,7 +97,7 @@ def _metastore_unreachable(stack: EmbeddedStack, folder: Path) -> Stranger:
     return _pyspark(stack, folder / "t", writer_options(lock, {})).start().wait()
 
 
-def _conflict_caught(stack: EmbeddedStack, folder: Path) -> Stranger:
+def conflict_caught(stack: EmbeddedStack, folder: Path) -> Stranger:
     """The loser's job prints the conflict and goes on."""
     Writer(stack, folder / "t").run()
     arguments = ("--writer", "loser", "--gate", str(folder), "--catch", "print")
@@ -135,7 +135,6 @@ def _pass_by(stack: EmbeddedStack, folder: Path, loser: str) -> None:
 
 STRANGERS: dict[str, Callable[[EmbeddedStack, Path], Stranger]] = {
     "stranger_conflict_in_sql": _conflict_in_sql,
-    "stranger_conflict_caught": _conflict_caught,
     "stranger_metastore_unreachable": _metastore_unreachable,
     "stranger_unknown_lock_provider": partial(
         _with_options, {"hoodie.write.lock.provider": "org.example.NoSuchLockProvider"}
