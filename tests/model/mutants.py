@@ -93,6 +93,18 @@ class KeepsEpoch(Line):
 
 
 class _Unversioned(Observer):
+    """It counts what it slept through too: otherwise there is little that a version saves from."""
+
+    def disturbed(self, seconds: float) -> None:
+        pass
+
+    def _see(self, name: str, node: Node) -> Any:
+        before, seen = self._sightings.get(name), super()._see(name, node)
+        if before and seen.stood_s:
+            seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
+            self._sightings[name] = seen
+        return seen
+
     def _remove(self, name: str, node: Node) -> bool:
         if not self._see(name, node).is_expired():
             return False
