@@ -148,7 +148,7 @@ def parse(name: str) -> Name | None:
     """Return what a node's name states; ``None`` if it is not a name of a known format."""
     try:
         run, tables, key, order = name.split("~")
-        tokens = tuple(int(token, 16) for token in order.split(".")) if order else ()
+        tokens = _tokens(order)
     except ValueError:
         return None
     return Name(run, frozenset(tables.split(".")), key, tokens) if tables else None
@@ -177,9 +177,11 @@ def of_run(owner: Owner, names: Iterable[str]) -> list[str]:
 
 
 def under(name: str) -> tuple[int, ...]:
-    """Return the order of the lease that a request passes under, empty for none."""
-    known = parse(name)
-    return known.under if known else ()
+    """Return the order of the lease that a request passes under, empty for none.
+
+    :param name: of the request, which ends with that order, whatever service it stands in.
+    """
+    return _tokens(name.rpartition("~")[2])
 
 
 def order(name: str, token: int) -> tuple[int, ...]:
@@ -202,6 +204,10 @@ def standing(name: str, node: Node | None) -> Standing:
     except LeaseRefusedError:
         return Standing.of_unknown(name, place, known.tables, node.created_ms)
     return Standing(request, name, place, node.created_ms)
+
+
+def _tokens(order: str) -> tuple[int, ...]:
+    return tuple(int(token, 16) for token in order.split(".")) if order else ()
 
 
 def _run_of(owner: Owner) -> str:

@@ -74,6 +74,7 @@ def test_a_task_passes_under_the_lease_of_its_run(line, other):
     assert holds(line, lease)
     assert holds(other, task)
     assert waits_for(other, rival) == [lease.id, task.id]
+    assert task.order_token == f"{lease.order_token}.{task.token}"
 
 
 @pytest.mark.parametrize("looked", [True, False])
