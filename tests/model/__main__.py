@@ -1,4 +1,4 @@
-"""``python -m tests.model --steps 100000 --seed 7``, ``--backend zookeeper --steps 10000``."""
+"""``python -m tests.model --steps 200000 --seed 7``, ``--backend zookeeper --steps 10000``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _stores(backend: str) -> Iterator[list[Nodes] | None]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--backend", choices=["memory", "zookeeper"], default="memory")
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.nodes import Node
+from airflow_occ_provider.leases.rules import Request
 
 # An observer waits 2 % longer than the term, on a clock that may be 4 % slow.
 SLACK = 1.02 / 0.96
@@ -41,6 +42,8 @@ class Entry:
     raised_s: float
     ttl_s: float
     trusted_s: float  # the term that the last owner but this one may still trust in
+    id: str
+    incarnation: int  # of the youngest try that asked for it
 
 
 @dataclass
@@ -62,11 +65,20 @@ class Checker:
         self.looks: dict[object, Look] = {}
         self.operations = 0
         self.trace = 0
+        self.back_s = 0.0  # when the store came back, after it had been away for everybody
         self._last_token = 0
 
     # What the store did, in its order.
 
-    def created(self, client: object, name: str, data: bytes, beside: str | None, node: Node) -> None:
+    def created(
+        self,
+        client: object,
+        name: str,
+        data: bytes,
+        beside: str | None,
+        node: Node,
+        deed: tuple[str, object],
+    ) -> None:
         self._record("create", name, data)
         if node.token <= self._last_token:
             raise ViolationError(f"token {node.token} came after {self._last_token}")
@@ -91,11 +103,16 @@ class Checker:
             self.now(),
             says["ttl_ms"] / 1000,
             0.0,
+            says["id"],
+            deed[1].incarnation if isinstance(deed[1], Request) else 0,
         )
 
-    def wrote(self, client: object, name: str, data: bytes) -> None:
+    def wrote(self, client: object, name: str, data: bytes, deed: tuple[str, object]) -> None:
         self._record("write", name, data)
         says, entry = json.loads(data), self.nodes[name]
+        if isinstance(asked := deed[1], Request):
+            self._is_not_older(asked, entry)
+            entry.incarnation = asked.incarnation
         if says["epoch"] < entry.epoch:
             raise ViolationError(f"the epoch of {name} went back to {says['epoch']}")
         if client != entry.writer and says["epoch"] == entry.epoch:
@@ -115,15 +132,17 @@ class Checker:
             if by.name != name or by.epoch != entry.epoch:
                 raise ViolationError(f"{name} of epoch {entry.epoch} was released by {by}")
             self.removed[name] = "released"
-        elif kind == "request":
-            if by != entry.owner:
-                raise ViolationError(f"{by} gave up {name} of {entry.owner}")
+        elif isinstance(by, Request):
+            self._is_not_older(by, entry)
             self.removed[name] = "superseded"
         else:
-            stood_s = self.now() - entry.written_s
+            # Of an outage that an observer did not notice, a renewal's period may count.
+            back_s = self.back_s - entry.ttl_s / 3
+            stood_s = self.now() - max(entry.written_s, back_s)
             if stood_s < entry.term_s * LEAST:
                 raise ViolationError(
-                    f"{name} was removed {stood_s} s after a write for {entry.term_s} s"
+                    f"{name} was removed after {stood_s} s in which it could have been renewed, "
+                    f"written for {entry.term_s} s"
                 )
             self.removed[name] = "dead"
             self.counts["evictions"] += 1
@@ -173,6 +192,11 @@ class Checker:
             raise ViolationError(f"{ticket} was told to be lost, but stands")
         self.counts["lost"] += 1
 
+    def told_released(self, ticket: Ticket, *, was_there: bool) -> None:
+        now = self.nodes.get(ticket.name)
+        if not was_there and now and now.epoch == ticket.epoch:
+            raise ViolationError(f"{ticket} was told to be gone when it was released, but stands")
+
     def told_done(
         self, ticket: Ticket, before: tuple[int, object] | None, again_by: object = None
     ) -> None:
@@ -180,16 +204,29 @@ class Checker:
         if before is None or (before[0] > ticket.epoch and before[1] != again_by):
             raise ViolationError(f"a zombie's {ticket} was served where {before} was")
 
-    def told_refused(self, client: object, path: tuple[str, ...]) -> None:
-        over = [one for one in self.looks[client].line.values() if one.path == path[: len(one.path)]]
-        if not over:
-            raise ViolationError(f"{path} was refused, but its run has no lease")
-        self.counts["refusals"] += 1
+    def told_refused(self, client: object, asked: Request) -> None:
+        path = (asked.owner.site, *asked.owner.path) if asked.owner.site else asked.owner.path
+        line = self.looks[client].line.values()
+        over = [one for one in line if one.path == path[: len(one.path)]]
+        ids = (asked.id, *asked.supersedes)
+        younger = [one for one in line if one.id in ids and one.incarnation > asked.incarnation]
+        if not over and not younger:
+            raise ViolationError(f"{asked} was refused, but its run has no lease")
+        self.counts["older tries refused" if younger else "refusals"] += 1
 
     def owned(self, name: str) -> tuple[int, object] | None:
         """Return a node's epoch, and the process that wrote it last."""
         entry = self.nodes.get(name)
         return (entry.epoch, entry.writer) if entry else None
+
+    def _is_not_older(self, asked: Request, entry: Entry) -> None:
+        """A try may take over or give up what its own task asked for, and no younger try."""
+        owner = asked.owner
+        path = (owner.site, *owner.path) if owner.site else owner.path
+        if (path, owner.label) != entry.owner or entry.id not in (asked.id, *asked.supersedes):
+            raise ViolationError(f"{asked} changed {entry}, which another one asked for")
+        if asked.incarnation < entry.incarnation:
+            raise ViolationError(f"{asked} changed {entry} of a younger try")
 
     def _is_not_of_old(self, ticket: Ticket, mine: Entry) -> None:
         if ticket.epoch < mine.epoch and self.now() - mine.raised_s > mine.trusted_s:

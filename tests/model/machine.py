@@ -6,6 +6,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from unittest import mock
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -52,6 +53,7 @@ class LineMachine(RuleBasedStateMachine):
         self._names = mock.patch.object(line_module, "uuid", _Uuids())
         self._names.start()
         self.asked = self._before = 0
+        self.tries: dict[Owner, list[str]] = {}
         self.world = World(self.counts, self.stores, self.line)
 
     @rule(client=small, run=st.integers(0, 2), below=small, scopes=small, slow=st.booleans())
@@ -63,12 +65,38 @@ class LineMachine(RuleBasedStateMachine):
     def request_again(self, client: int, claim: int) -> None:
         self._step("request again")
         if (found := self._claim(claim)) and self.world.acts(chosen := self._client(client)):
-            if found.keeper and found.keeper is not chosen and found.ticket:
-                self.world.zombies.append((found.keeper, found.keeper.line, found.ticket))
-            found.keeper, found.ticket, found.looking_since = chosen, None, None
-            self.world.request(found)
+            self._ask_again(found, found.asked, chosen)
         else:
             self._idle(claim)
+
+    @rule(client=small, claim=small)
+    def younger_try(self, client: int, claim: int) -> None:
+        """A younger try of the task asks for what an older one has."""
+        self._step("younger try")
+        if (found := self._claim(claim)) and self.world.acts(chosen := self._client(client)):
+            self.world.older.append(found.asked)
+            younger = replace(found.asked, incarnation=found.asked.incarnation + 1)
+            self._ask_again(found, younger, chosen)
+        else:
+            self._idle(claim)
+
+    @rule(number=small, client=small)
+    def older_try(self, number: int, client: int) -> None:
+        """An older try wakes up, and asks for what a younger one has asked for since."""
+        self._step("older try")
+        older, chosen = self.world.older, self._client(client)
+        if not older or not self.world.acts(chosen):
+            self._idle(number)
+            return
+        asked = older[-1 - number % len(older)]
+        same = [one for one in self.world.claims if one.asked.id == asked.id]
+        if any(one.keeper and one.keeper.busy for one in same):
+            self._idle(number)
+        elif same and same[0].asked.incarnation <= asked.incarnation:
+            self._ask_again(same[0], asked, chosen)
+        else:
+            self.world.claims.append(claim := Claim(asked, chosen, looked=self.world.now))
+            self.world.request(claim)
 
     @rule(claim=small)
     def status(self, claim: int) -> None:
@@ -192,6 +220,32 @@ class LineMachine(RuleBasedStateMachine):
                 found.keeper.wire.arm(*arm)
                 do(found)
 
+    @rule(claim=small, client=small, call=small, do=st.sampled_from(["adopt", "keep"]))
+    def behind(self, claim: int, client: int, call: int, do: str) -> None:
+        """A client whose server is behind takes over, or goes on with, what was changed meanwhile."""
+        self._step("behind")
+        found, chosen = self._kept(claim), self._client(client)
+        if not found or not self.world.acts(chosen):
+            self._idle(claim)
+            return
+        self.world.fall_behind(client)
+        self._do(found, call)
+        if found in self.world.claims and found.ticket and self.world.acts(chosen):
+            if do == "adopt":
+                self.world.adopt(found, chosen)
+            else:
+                self.world.fall_behind(client)
+        if found in self.world.claims and found.ticket and self.world.acts(found.keeper):
+            self._do(found, (call + client) % 10)
+
+    @rule(run=st.integers(0, 2), below=small, scopes=small, ticks=st.integers(6, 20), client=small)
+    def store_is_away(self, run: int, below: int, scopes: int, ticks: int, client: int) -> None:
+        self._step("store is away")
+        self._request(client, run, below, scopes, False)
+        if not self.world.is_away:
+            self.world.be_away(ticks)
+        self.world.pass_time(2)
+
     @rule(ticks=st.integers(1, 12))
     def time_passes(self, ticks: int) -> None:
         self._step("time passes")
@@ -228,10 +282,26 @@ class LineMachine(RuleBasedStateMachine):
         self.asked += 1
         self.counts["requests"] += 1
         path = ("dag", f"r{run}", *BELOW[below % len(BELOW)])
-        owner = Owner(path, "" if len(path) > 2 else f"ask{below % 2}")
-        asked = Request(f"q{self.asked}", owner, SCOPES[scopes], 6000 if slow else 3000)
+        site = "green" if client % 4 == 3 else "blue"
+        owner = Owner(path, "" if len(path) > 2 else f"ask{below % 2}", site)
+        before = self.tries.setdefault(owner, [])
+        asked = Request(
+            f"q{self.asked}",
+            owner,
+            SCOPES[scopes],
+            6000 if slow else 3000,
+            incarnation=10 * len(before),
+            supersedes=tuple(before),
+        )
+        before.append(asked.id)
         claim = Claim(asked, chosen, looked=self.world.now)
         self.world.claims.append(claim)
+        self.world.request(claim)
+
+    def _ask_again(self, claim: Claim, asked: Request, chosen: Client) -> None:
+        if claim.keeper and claim.keeper is not chosen and claim.ticket:
+            self.world.zombies.append((claim.keeper, claim.keeper.line, claim.ticket))
+        claim.asked, claim.keeper, claim.ticket, claim.looking_since = asked, chosen, None, None
         self.world.request(claim)
 
     def _do(self, claim: Claim, call: int) -> None:

@@ -162,6 +162,41 @@ class ReleasesAnyEpoch(Line):
         return super().release(replace(ticket, epoch=epoch))
 
 
+class LosesUnsynced(Line):
+    """A request is lost by the word of a server that may be behind."""
+
+    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
+        super().__init__(nodes, clock)
+        self._nodes.latest = self._nodes.read  # type: ignore[method-assign]
+
+
+class KeepsSightings(Line):
+    """An outage counts against who could not renew in it."""
+
+    def _disturbed(self, seconds: float) -> None:
+        pass
+
+
+class EvictsTheOtherSite(Line):
+    """A request of another deployment, with the same DAG, run and task, is given up."""
+
+    def _without_earlier(self, line: list[Standing], asked: Request) -> list[Standing]:
+        for one in line:
+            if (one.request.owner.path, one.request.owner.label) == (
+                asked.owner.path,
+                asked.owner.label,
+            ):
+                self.evict(one)
+        return super()._without_earlier(line, asked)
+
+
+class OlderTryAdopts(Line):
+    """A try takes over whatever has its id, also where a younger one has it."""
+
+    def request(self, asked: Request) -> Ticket:
+        return super().request(replace(asked, incarnation=1_000_000))
+
+
 MUTANTS: tuple[type[Line], ...] = (
     MixesModes,
     SeesHoldersOnly,
@@ -174,4 +209,8 @@ MUTANTS: tuple[type[Line], ...] = (
     DeletesEarly,
     NeverDeletes,
     ReleasesAnyEpoch,
+    LosesUnsynced,
+    KeepsSightings,
+    EvictsTheOtherSite,
+    OlderTryAdopts,
 )

@@ -38,6 +38,7 @@ class Wire:
         self._skip = 0
         self._meanwhile: Callable[[], None] = lambda: None
         self._operations = 0
+        self.is_away = False
 
     def arm(
         self, fault: Fault | None, skip: int = 0, meanwhile: Callable[[], None] = lambda: None
@@ -51,7 +52,7 @@ class Wire:
     def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
         def do() -> Node:
             node = self._nodes.create(name, data, beside)
-            self._checker.created(self.client, name, data, beside, node)
+            self._checker.created(self.client, name, data, beside, node, self.deed)
             return node
 
         return self._deliver(do)
@@ -73,7 +74,7 @@ class Wire:
     def write(self, name: str, data: bytes, version: int) -> int:
         def do() -> int:
             written = self._nodes.write(name, data, version)
-            self._checker.wrote(self.client, name, data)
+            self._checker.wrote(self.client, name, data, self.deed)
             return written
 
         return self._deliver(do)
@@ -96,7 +97,7 @@ class Wire:
         if self._operations > _MOST_OPERATIONS:
             raise ViolationError(f"{self.deed} does not come to an end")
         fault = self._due()
-        if fault is Fault.DROPPED:
+        if fault is Fault.DROPPED or self.is_away:
             raise LockUnreachableError("dropped")
         try:
             answer = do()

@@ -15,6 +15,7 @@ from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.rules import Request
 from tests.model.checker import SLACK, Checker, Entry, ViolationError
+from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire
 
 TICK_S = 0.5
@@ -67,10 +68,13 @@ class World:
         self.checker = Checker(lambda: self.now, counts)
         self.claims: list[Claim] = []
         self.zombies: list[tuple[Client, Line, Ticket]] = []
+        self.older: list[Request] = []  # of tries after which a younger one asked
         memory = MemoryNodes(lambda: self.server_ms)
         self._line = line
-        self._stores = stores or [memory] * 4
+        self.followers = [] if stores else [Follower(memory) for _ in range(4)]
+        self._stores: Sequence[Nodes] = stores or self.followers
         self._born = 0
+        self.is_away = False
         self.clients = [self._new(number) for number in range(len(self._stores))]
 
     # Single steps.
@@ -78,13 +82,12 @@ class World:
     def request(self, claim: Claim) -> None:
         client = claim.keeper
         assert client
-        owner = claim.asked.owner
-        by = (owner.path, owner.label)
-        answer = self._call(client, "request", by, lambda: client.line.request(claim.asked))
+        asked = claim.asked
+        answer = self._call(client, "request", asked, lambda: client.line.request(asked))
         if isinstance(answer, Ticket):
             claim.ticket, claim.held = answer, False
         elif answer is _REFUSED:
-            self.checker.told_refused(client.wire.client, claim.asked.owner.path)
+            self.checker.told_refused(client.wire.client, asked)
             self._drop(claim)
 
     def status(self, claim: Claim, *, extra: bool = True) -> None:
@@ -161,6 +164,7 @@ class World:
         assert ticket
         answer = self._call(client, "release", ticket, lambda: client.line.release(ticket))
         if answer in {True, False}:
+            self.checker.told_released(ticket, was_there=answer)
             self._drop(claim)
 
     def zombie(self, number: int, what: str) -> None:
@@ -199,9 +203,28 @@ class World:
                 if due and claim in self.claims and self.acts(claim.keeper):
                     self._tend(claim)
 
+    def fall_behind(self, number: int) -> None:
+        """Have one client's server learn nothing for now but what that client does."""
+        if self.followers:
+            self.followers[number % len(self.followers)].fall_behind()
+
+    def be_away(self, ticks: int) -> None:
+        """Have the store answer no client for a time, in which all go on trying."""
+        self._reach(False)
+        self.pass_time(ticks)
+        self._reach(True)
+        self.checker.back_s = self.now
+
+    def _reach(self, reachable: bool) -> None:
+        self.is_away = not reachable
+        for client in self.clients:
+            client.wire.is_away = self.is_away
+
     def come_to_an_end(self) -> None:
         """No fault any more: whoever lives is granted, once those who hold leave."""
         self.zombies.clear()
+        for follower in self.followers:
+            follower.catch_up()
         for client in self.clients:
             client.wire.arm(None)
             client.paused_until = 0.0
@@ -238,7 +261,7 @@ class World:
             claim.looking_since, claim.extra_looks = (self.now if smooth else None), extra
             return
         for elder in there:
-            waited_s = self.now - max(elder.written_s, claim.looking_since)
+            waited_s = self.now - max(elder.written_s, claim.looking_since, self.checker.back_s)
             # An extra look puts the regular one off by half a renewal, once at each end.
             periods = 3 if claim.extra_looks else 2
             # Between two looks no more counts than a renewal's period of the elder.
@@ -285,4 +308,5 @@ class World:
         rate, self._born = RATES[self._born % len(RATES)], self._born + 1
         start = 1000.0 * self._born
         wire = Wire(self._stores[number], self.checker, (number, self._born))
+        wire.is_away = self.is_away
         return Client(number, wire, self._line(wire, lambda: start + rate * self.now))
