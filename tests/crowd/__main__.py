@@ -1,4 +1,7 @@
-"""``python -m tests.crowd --seconds 600 --seed 7``: leases on a real metastore, everybody at once."""
+"""``python -m tests.crowd --seconds 600 --seed 7``: leases on a real metastore, everybody at once.
+
+``--postgres`` keeps the locks in PostgreSQL, ``--memory`` in memory; by default they are in Derby.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import logging
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
@@ -16,6 +20,7 @@ from tests.crowd.locks import MemoryLocks
 from tests.crowd.mutants import MUTANTS
 from tests.crowd.run import run
 from tests.crowd.witness import ViolationError
+from tests.stack.metastore import metastore_on_postgres
 
 TIMEOUT_S = 6
 
@@ -26,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--people", type=int, default=6)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--postgres", action="store_true", help="over a metastore on PostgreSQL")
     parser.add_argument("--memory", action="store_true", help="over locks in memory")
     parser.add_argument("--mutants", action="store_true", help="have the wrong ones found, in memory")
     given = parser.parse_args()
@@ -40,7 +46,7 @@ def main() -> int:
     else:
         with (
             tempfile.TemporaryDirectory() as folder,
-            EmbeddedMetastore(Path(folder), lock_timeout_s=TIMEOUT_S) as metastore,
+            _metastore(Path(folder), postgres=given.postgres) as metastore,
         ):
             access = Access(metastore.uris)
             began = time.monotonic()
@@ -49,6 +55,12 @@ def main() -> int:
         print(f"{count:8,}  {name}")
     print(f"{time.monotonic() - began:.0f} s, nothing broken")
     return 0
+
+
+def _metastore(folder: Path, *, postgres: bool) -> AbstractContextManager[EmbeddedMetastore]:
+    if postgres:
+        return metastore_on_postgres(folder, TIMEOUT_S)
+    return EmbeddedMetastore(folder, lock_timeout_s=TIMEOUT_S)
 
 
 def _find_mutants(seconds: float, seed: int) -> int:

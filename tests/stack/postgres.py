@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -54,7 +54,7 @@ class Postgres:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start it and return when it listens."""
+        """Start it and return when it answers."""
         data = str(self._folder / "data")
         words = [
             str(self.programs / "postgres"),
@@ -68,7 +68,7 @@ class Postgres:
             "",
         ]
         self._server = Server("PostgreSQL", self._as_nobody(words), os.environ, self._folder / "log")
-        self._server.wait_until(self._listens, _TIMEOUT_S)
+        self._server.wait_until(self._answers, _TIMEOUT_S)
 
     def stop(self) -> None:
         """Stop it; safe to repeat. Its data stay until the end of the ``with`` block."""
@@ -127,11 +127,10 @@ class Postgres:
             *words,
         ]
 
-    def _listens(self) -> bool:
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-            return True
-        return False
+    def _answers(self) -> bool:
+        """Whether it takes connections: it listens before that."""
+        words = [str(self.programs / "pg_isready"), "--host=127.0.0.1", f"--port={self.port}", "--quiet"]
+        return not subprocess.run(words, check=False, timeout=_TIMEOUT_S).returncode
 
 
 def free_ports(count: int) -> list[int]:
