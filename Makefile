@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo test test-rest test-all nightly unit lint types format golden-logs golden-tables \
-	differential faults model handovers crowd races stalls test-spark6 \
+	differential faults model handovers outages crowd races stalls test-spark6 \
 	bench-timeline bench-import bench-leases bench-triggers stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -45,7 +45,7 @@ test-all: $(INSTALLED)  ## All tests: test, then test-rest
 	$(MAKE) test-rest
 
 nightly: $(INSTALLED)  ## The long rigs below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) --keep-going differential faults model handovers crowd races stalls
+	$(MAKE) --keep-going differential faults model handovers outages crowd races stalls
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
@@ -77,10 +77,10 @@ RUNS ?= 60
 faults: $(INSTALLED)  ## One task run, one commit, whatever is killed or frozen when (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
 
-STEPS ?= 100000
-model: $(INSTALLED)  ## The line under kills, pauses and lost answers (STEPS=100000 SEED=7)
+STEPS ?= 200000
+model: $(INSTALLED)  ## The line under kills, pauses and lost answers (STEPS=200000 SEED=7)
 	$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED)
-	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 10)) --seed $(SEED)
+	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 20)) --seed $(SEED)
 
 HANDOVERS ?= 1000
 handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting (HANDOVERS=1000 SEED=7)
@@ -90,6 +90,12 @@ CROWD ?= 600
 crowd: $(INSTALLED)  ## Leases on a metastore, everybody at once, answers lost (CROWD=600 SEED=7)
 	$(BIN)/python -m tests.crowd --mutants --seed $(SEED)
 	$(BIN)/python -m tests.crowd --seconds $(CROWD) --seed $(SEED)
+	$(BIN)/python -m tests.crowd --postgres --seconds $(CROWD) --seed $(SEED)
+
+OUTAGES ?= 10
+outages: $(INSTALLED)  ## 200 waiters while the lock service is away, or behind (OUTAGES=10)
+	$(BIN)/python -m tests.outages --times $(OUTAGES)
+	$(BIN)/python -m tests.outages --times $(OUTAGES) --lag
 
 RACES ?= 50
 races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7)
