@@ -9,6 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.sdk.timezone import utcnow
+
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.jobs.record import Place
@@ -54,6 +57,7 @@ class Admission:
         self._timeout = timeout
         self._log = log
         self.terms = lock.terms()
+        self._claim_ttl_ms = self.terms.claim_ttl_ms
 
     def ask(self, scopes: Iterable[Scope]) -> tuple[Ticket, Status]:
         """Stand in line, or take the place over that an earlier process of the task has.
@@ -64,6 +68,7 @@ class Admission:
         wanted = tuple(scopes)
         asked = "; ".join(map(str, wanted))
         place = self._place(hashlib.sha256(repr(wanted).encode()).hexdigest())
+        has_stood = place == self._run.record.place
         # Written down before it is asked for: a process that dies in between finds it again.
         self._run.stand(place)
         ticket = self._service.request(
@@ -76,6 +81,8 @@ class Admission:
                 supersedes=place.earlier,
             )
         )
+        if has_stood and ticket.epoch == 1:
+            self._claim_longer()
         status = self._service.status(ticket)
         does = "Holds" if status.held else "Stands in line for"
         self._log.info("%s %s; order token %s.", does, asked, ticket.order_token)
@@ -83,6 +90,15 @@ class Admission:
             self._log.info("%s", told(status))
             self._log.info("%s", self._service.reaper)
         return ticket, status
+
+    def _claim_longer(self) -> None:
+        """Claim the next grant for as long as the wait so far: the place was lost between processes."""
+        self._claim_ttl_ms = max(self._claim_ttl_ms, round(1000 * self.waited_s))
+        self._log.warning(
+            "The place in the queue was lost before this process came, and is asked for anew. The next "
+            "grant waits %g s for a worker slot; if slots are often that late, raise claim_ttl_s.",
+            self._claim_ttl_ms / 1000,
+        )
 
     @property
     def waited_s(self) -> float:
@@ -107,12 +123,12 @@ class Admission:
                 remedy="look with `airflow hudi leases list` who holds the table and whether he lives, "
                 "or raise admission_timeout; nothing was run",
             )
-        self._service.renew(ticket, self.terms.claim_ttl_ms)
+        self._service.renew(ticket, self._claim_ttl_ms)
         return HudiAdmissionTrigger(
             lock_conn_id=self._lock_conn_id,
             ticket=ticket.to_json(),
             ttl_ms=self.terms.ttl_ms,
-            claim_ttl_ms=self.terms.claim_ttl_ms,
+            claim_ttl_ms=self._claim_ttl_ms,
             deadline_ms=deadline_ms,
         )
 
@@ -131,7 +147,11 @@ def tell_admission(event: Mapping[str, Any], log: Any) -> None:
 
     :param event: of a ``HudiAdmissionTrigger``.
     :param log: the task's log.
+    :raises AirflowRescheduleException: if the triggerer has no slot for another waiter.
     """
+    if event["status"] == "full":
+        log.info("The triggerer is full of waiters: the task looks again in %g s.", event["again_s"])
+        raise AirflowRescheduleException(utcnow() + timedelta(seconds=event["again_s"]))
     said = {
         "granted": "Its turn has come.",
         "lost": f"The place in line was lost ({event.get('message')}): it is asked for again, behind "

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
@@ -22,8 +23,11 @@ _AGAIN_S = 1.0
 _LOOK_S = 900.0
 # Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
 _REASSIGNED_MS = 180_000
-# The share of a triggerer's slots that waiters may fill: keepers of held leases need some.
+# The share of a triggerer's slots that waiters may fill: the keepers of held leases need some.
 _WAITERS = 0.9
+_FULL_S = 60.0
+
+_waiting: set[int] = set()
 
 
 class LeaseTrigger(BaseTrigger):
@@ -124,9 +128,27 @@ class LeaseTrigger(BaseTrigger):
 class HudiAdmissionTrigger(LeaseTrigger):
     """Renew a request that stands in line, and fire when its turn has come.
 
-    Events: ``granted``, ``lost`` (others took it for dead: ask again), ``timeout``, ``error``. The
-    lease stays claimed for the task's next process.
+    Events: ``granted``, ``lost`` (others took it for dead: ask again), ``timeout``, ``error``, and
+    ``full`` (the triggerer has no slot for another waiter: look again in ``again_s`` seconds). The lease
+    stays claimed for the task's next process.
     """
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait, unless the waiters in this triggerer leave no slots for the keepers of leases."""
+        if len(_waiting) >= _WAITERS * conf.getint("triggerer", "capacity", fallback=1000):
+            begun_s = time.monotonic()
+            await self._leave(release=False)
+            await until_earliest(begun_s)
+            self._has_fired = True
+            again_s = min(_FULL_S, self.claim_ttl_ms / 4000)
+            yield TriggerEvent({"status": "full", "again_s": again_s})
+            return
+        _waiting.add(id(self))
+        try:
+            async for event in super().run():
+                yield event
+        finally:
+            _waiting.discard(id(self))
 
     async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         loop, turn, told_last = asyncio.get_running_loop(), asyncio.Event(), ""

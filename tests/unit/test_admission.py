@@ -6,6 +6,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.sdk.timezone import utcnow
 
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -22,7 +24,7 @@ from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission as module
 from airflow_occ_provider.operators import deployment
-from airflow_occ_provider.operators.admission import Admission
+from airflow_occ_provider.operators.admission import Admission, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
@@ -162,6 +164,27 @@ def test_the_next_process_of_the_task_finds_its_place_again(store, nodes, line):
     assert status.held
     assert (again.name, again.token) == (ours.name, ours.token)
     assert again.epoch > ours.epoch
+
+
+def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
+    store, line, caplog, monkeypatch
+):
+    rival(line)
+    ticket, status = admission(store, line).ask([SCOPE])
+    first = admission(store, line).wait(ticket, status)
+    line.evict(line.line()[-1])
+    late_ms = module.now_ms() + 5 * first.claim_ttl_ms
+    monkeypatch.setattr(module, "now_ms", lambda: late_ms)
+    again = admission(store, line)
+    waiting = again.wait(*again.ask([SCOPE]))
+    assert 4.9 * first.claim_ttl_ms < waiting.claim_ttl_ms < 5.1 * first.claim_ttl_ms
+    assert "raise claim_ttl_s" in caplog.text
+
+
+def test_a_triggerer_that_is_full_has_the_task_look_again_later():
+    with pytest.raises(AirflowRescheduleException) as raised:
+        tell_admission({"status": "full", "again_s": 60.0}, LOG)
+    assert raised.value.reschedule_date > utcnow()
 
 
 def test_who_asks_for_something_else_gets_a_new_place_and_gives_the_old_one_up(store, line):

@@ -149,6 +149,27 @@ def test_one_session_serves_every_trigger_of_a_connection(hook):
     assert hook.opened == 1
 
 
+def test_waiters_leave_slots_of_the_triggerer_to_keepers(hook, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__TRIGGERER__CAPACITY", "2")
+    line, first = ask(hook, "r0")
+    tickets = [ask(hook, f"r{number}")[1] for number in range(1, 4)]
+
+    async def wait():
+        waiting = [asyncio.create_task(first_event(trigger(ticket))) for ticket in tickets[:2]]
+        for ticket in tickets[:2]:
+            await renewals(hook, ticket, 1)
+        assert await first_event(trigger(tickets[2])) == {"status": "full", "again_s": 0.75}
+        line.release(first)
+        assert await waiting[0] == {"status": "granted"}
+        waiting[1].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(wait())
+    assert lease._waiting == set()
+    node = hook.nodes.read([tickets[2].name])[tickets[2].name]
+    assert Content.decode(node.data, tickets[2].name).term_ms == 5 * TTL_MS
+
+
 def test_a_place_that_is_gone_is_lost(hook):
     line, _ = ask(hook, "r1")
     _, ticket = ask(hook, "r2")
