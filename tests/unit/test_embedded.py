@@ -146,10 +146,12 @@ def test_a_server_that_dies_at_its_start_shows_its_last_words(tmp_path):
 
 
 def test_a_server_that_never_gets_ready_is_stopped(tmp_path):
-    server = Server("Thing", ["sh", "-c", "echo $$; exec sleep 600"], os.environ, tmp_path / "log")
+    log = tmp_path / "log"
+    server = Server("Thing", ["sh", "-c", "echo $$; exec sleep 600"], os.environ, log)
+    server.wait_until(lambda: log.read_text().endswith("\n"), 60)
     with pytest.raises(EmbeddedError, match=r"Thing not ready in 1 s"):
         server.wait_until(lambda: False, 1)
-    assert not is_alive(int((tmp_path / "log").read_text()))
+    assert not is_alive(int(log.read_text()))
 
 
 def test_free_ports_can_be_bound():
