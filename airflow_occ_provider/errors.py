@@ -118,7 +118,7 @@ class TableUnreadableError(OccError):
 
     def after_an_attempt(self) -> TableUnreadableError:
         """Return it as what it means once an attempt has run; a later try asks the table first."""
-        return TableUnreadableError(f"commit state unknown: {self.message}", remedy=self.remedy)
+        return type(self)(f"commit state unknown: {self.message}", remedy=self.remedy)
 
 
 class NotHudiTableError(TableUnreadableError):

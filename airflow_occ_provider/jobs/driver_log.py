@@ -53,11 +53,11 @@ class DriverLog:
     def _note(self, line: str) -> None:
         if "operation = " in line and "instantTime=" in line:
             self._conflict = line.strip()
+        elif _CHECKED in line:
+            self._checked = self._checked or follows_record_start(line, line.index(_CHECKED))
         elif "appl" in line or "app ID" in line:
             told = _APPLICATION.search(line)
             self.application_id = told[1] if told else self.application_id
-        elif _CHECKED in line:
-            self._checked = self._checked or follows_record_start(line, line.index(_CHECKED))
         elif line.startswith("airflow_occ_provider: protected: "):
             self._protected = True
         elif line.startswith("airflow_occ_provider: not protected: "):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -207,14 +207,16 @@ class AdmittedOperator(SparkAttemptOperator):
             finally:
                 # Where only the lease keeps others away, it outlives a driver that does not end.
                 if is_fenced or self._driver is None or self._driver_ended:
-                    self._leave_line(service, ticket, held_s)
+                    self._leave_line(run, service, ticket, held_s)
         finally:
             service.close()
 
-    def _leave_line(self, service: LeaseService, ticket: Ticket, held_s: float) -> None:
+    def _leave_line(self, run: TaskRun, service: LeaseService, ticket: Ticket, held_s: float) -> None:
         try:
             if service.release(ticket):
                 metrics.lease_age(self._work, time.monotonic() - held_s)
+                with suppress(StateStoreError):  # an old place is only asked for in vain
+                    run.stand(None)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.errors import FenceError, OccError, WriterAliveError
+from airflow_occ_provider.errors import FenceError, TableUnreadableError, WriterAliveError
 from airflow_occ_provider.hudi.fate import ENDED, Fate
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
@@ -110,6 +110,7 @@ class HudiCleanOperator(ProtectedOperator):
         return self._wait_or_clean(context, sight, chosen, since_ms)
 
     def _execute(self, context: Context) -> dict[str, Any]:
+        self._learn_rule(context)
         return self._clean(context, self._task_run(context))
 
     def execute_after_wait(
@@ -121,10 +122,10 @@ class HudiCleanOperator(ProtectedOperator):
     ) -> dict[str, Any]:
         """Go on after ``HudiHeartbeatTrigger`` has fired: the table decides.
 
-        :raises OccError: if the triggerer cannot watch the table.
+        :raises TableUnreadableError: if the triggerer cannot watch the table.
         """
         if event["status"] == "error":
-            raise OccError(event["message"])
+            raise TableUnreadableError(event["message"])
         self._learn_rule(context)
         return self._wait_or_clean(context, self._look(), chosen or self._named, since_ms)
 

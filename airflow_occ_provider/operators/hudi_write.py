@@ -137,6 +137,7 @@ class HudiWriteOperator(ProtectedOperator):
         if commit is None:
             self._refuse_deaths(run)
             options = self._known_options(context, run)
+            self._wait_for_rivals(run, HeartbeatRule.of(options))
             with self._admitted(context, run, options) as admitted:
                 self._wait_for_rivals(run, HeartbeatRule.of(options))
                 commit = self._attempt(context, run, admitted)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.rival import Rival
@@ -50,7 +52,11 @@ class NextTry:
         policy = self.policy if isinstance(self.policy, HudiConflictRetryPolicy) else None
         if policy is None or not isinstance(error, WriteConflictError):
             return ""
-        if not policy.grants(error, now.number, now.max_tries, self.context):
+        try:
+            granted = policy.grants(error, now.number, now.max_tries, self.context)
+        except (AirflowRuntimeError, OSError, EOFError):  # the policy is asked again by Airflow
+            return ""
+        if not granted:
             return "none"
         planned = planned_partitions(self.table, settlement.instant)
         pending = self._pending(settlement, planned)

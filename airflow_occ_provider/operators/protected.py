@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk.log import mask_secret
 
-from airflow_occ_provider.errors import AdmissionTimeoutError, OccError, WorkerLostError
+from airflow_occ_provider.errors import AdmissionTimeoutError, TableUnreadableError, WorkerLostError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.fate import ENDED, Fate
@@ -142,10 +142,10 @@ class ProtectedOperator(AdmittedOperator):
     def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Go on after the wait for instants of others: the table decides.
 
-        :raises OccError: if the triggerer cannot watch the table.
+        :raises TableUnreadableError: if the triggerer cannot watch the table.
         """
         if event["status"] == "error":
-            raise OccError(event["message"])
+            raise TableUnreadableError(event["message"])
         return self._execute(context)
 
     def _wait_for_rivals(self, run: TaskRun, rule: HeartbeatRule) -> None:

@@ -30,7 +30,8 @@ def pending_rivals(
 
     The rival that Hudi named, if it is still pending. If Hudi named none: the pending clusterings and
     the writers with a live heartbeat that may touch the same partitions. Not a writer that is only
-    requested: it has no markers yet. After a clustering refused the attempt, the clusterings alone.
+    requested: it has no markers yet. After a clustering refused the attempt, the clusterings alone;
+    after an early conflict none of them, since early detection does not look at plans.
 
     :param table: the table.
     :param settlement: of the attempt.
@@ -40,6 +41,7 @@ def pending_rivals(
     :param clusterings: whether a pending clustering may refuse the attempt.
     """
     refused = settlement.outcome is Outcome.CLUSTERING_CONFLICT
+    clusterings = clusterings and settlement.outcome is not Outcome.EARLY_CONFLICT
     try:
         snapshot = table.snapshot(missing_ok=True)
         found = _clusterings(snapshot, rule) if clusterings else []

@@ -459,7 +459,7 @@ def test_the_exit_code_is_read_from_airflows_own_error():
 def test_a_layout_of_ones_own_does_not_hide_hudis_check():
     log = DriverLog()
     log.feed('{"msg":"Creating a new instant [==>20261121092507982__commit__REQUESTED]","logger":"T"}')
-    log.feed('{"msg":"Successfully resolved conflicts, if any","logger":"T"}')
+    log.feed('{"msg":"Successfully resolved conflicts, if any","logger":"T","application":"a"}')
     assert log.read(0).conflict_checked is True
 
 

@@ -59,6 +59,7 @@ def test_a_pending_clustering_of_the_same_partitions_is_a_rival(release, tmp_pat
     assert rivals(table, REFUSED, ["p2/x", "p9"]) == (second,)
     assert rivals(table, REFUSED, ["p"]) == ()
     assert rivals(table, REFUSED, clusterings=False) == ()
+    assert rivals(table, EARLY) == ()  # early detection does not look at plans
     assert still_pending(table, (first, second), RULE) == (first, second)
 
 

@@ -9,7 +9,12 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.errors import AdmissionTimeoutError, WorkerLostError, WriteConflictError
+from airflow_occ_provider.errors import (
+    AdmissionTimeoutError,
+    TableUnreadableError,
+    WorkerLostError,
+    WriteConflictError,
+)
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.outcome import Outcome
@@ -148,6 +153,14 @@ def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, fold
     resume(context, {"status": "reached"})
     assert write.ran == 1
     assert (store["hudi_write"]["rivals"], store["hudi_write"]["waiting"]) == ([], None)
+    assert store["hudi_write"]["place"] is None  # released: no later process asks for it in vain
+
+
+def test_a_table_that_the_triggerer_could_not_watch_is_tried_again(start):
+    write, context = start(2)
+    with pytest.raises(TableUnreadableError, match="API server is away") as raised:
+        write.execute_after_rivals(context, {"status": "error", "message": "the API server is away"})
+    assert raised.value.retry
 
 
 def test_the_wait_for_a_rival_has_an_end(start, folder):
