@@ -6,10 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.state import TaskScope, get_state_backend
 
-from airflow_occ_provider.cli.table import shown_time, told_plainly
+from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.jobs.commit import find_commit
@@ -33,7 +32,7 @@ def attempts(args: argparse.Namespace) -> None:
     if args.output == "json":
         print(json.dumps({**_run(record), "attempts": described}, indent=2))
         return
-    AirflowConsole().print_as_table([_row(one) for one in described])
+    print_table(_row(one) for one in described)
     if record.waiting:
         print(f"waiting since {shown_time(record.waiting.since_ms)}: {record.waiting.reason}")
 

@@ -6,9 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_occ_provider.cli.table import told_plainly
+from airflow_occ_provider.cli.table import print_table, told_plainly
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
@@ -23,7 +21,7 @@ def ghosts(args: argparse.Namespace) -> None:
     if args.output == "json":
         print(json.dumps(described, indent=2))
     elif described:
-        AirflowConsole().print_as_table(list(map(_row, described)))
+        print_table(map(_row, described))
     else:
         print(_NOTHING)
 

@@ -10,9 +10,7 @@ from contextlib import closing
 from itertools import groupby
 from typing import Any, NoReturn
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_occ_provider.cli.table import shown_time, told_plainly
+from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Blocker, Scope, Standing, blockers
 from airflow_occ_provider.storage.address import canonical_table
@@ -124,7 +122,7 @@ def _print_text(described: Sequence[dict[str, Any]]) -> None:
         print("nobody stands in line")
     for table, group in groupby(described, key=lambda one: one["table"]):
         print(table)
-        AirflowConsole().print_as_table([_row(one) for one in group])
+        print_table(_row(one) for one in group)
 
 
 def _row(described: dict[str, Any]) -> dict[str, str]:

@@ -8,9 +8,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow.cli.simple_table import AirflowConsole
-
-from airflow_occ_provider.cli.table import shown_time, told_plainly
+from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
@@ -79,7 +77,7 @@ def _print_text(described: dict[str, Any]) -> None:
     holder = described["holder"]
     waiters = [_row("waits", one) for one in described["waiters"]]
     if holder or waiters:
-        AirflowConsole().print_as_table([*([_row("holds", holder)] if holder else []), *waiters])
+        print_table([*([_row("holds", holder)] if holder else []), *waiters])
         print(_TIMES)
     elif described["seen"]:
         print(_FREE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
@@ -106,7 +106,12 @@ def _print(described: Sequence[dict[str, Any]], rows: Sequence[dict[str, str]], 
     if output == "json":
         print(json.dumps(described, indent=2))
     else:
-        AirflowConsole().print_as_table(list(rows))
+        print_table(rows)
+
+
+def print_table(rows: Iterable[dict[str, str]]) -> None:
+    """Print rows as they are: brackets and colons in a partition's name are not rich's markup."""
+    AirflowConsole(markup=False, emoji=False).print_as_table(list(rows))
 
 
 def shown_time(epoch_ms: int) -> str:
@@ -185,10 +190,11 @@ def _conflict(conflict: Conflict) -> dict[str, Any]:
 
 
 def _verdict_rows(described: dict[str, Any]) -> list[dict[str, str]]:
-    if not described["conflicts"]:
+    rows = []
+    if described["rolled_back_by"] or not described["conflicts"]:
         reason = f"rolled back by {described['rolled_back_by']}" if described["rolled_back_by"] else "-"
-        return [_row(described["time"], described["verdict"], "-", reason, "-")]
-    return [
+        rows.append(_row(described["time"], described["verdict"], "-", reason, "-"))
+    return rows + [
         _row(
             described["time"],
             one["certainty"],

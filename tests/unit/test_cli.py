@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from airflow.cli.cli_parser import get_parser
 
+from airflow_occ_provider.cli.table import _verdict_rows, print_table
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
@@ -68,6 +69,20 @@ def test_conflicts_name_the_rival_and_the_file_groups(run, table):
     (alone,) = json.loads(run("conflicts", path, "--instant", one["time"], "--output", "json"))
     assert alone == one
     assert one["conflicts"][0]["rival"] in run("conflicts", path)
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
+    names = ["tag=[red]x", "[/y]", "dt=:smile:", "[link=z]"]
+    print_table({"partition": name} for name in names)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in names)
+
+
+def test_a_write_that_was_rolled_back_says_so_beside_its_conflicts():
+    conflict = {"rival": "1", "operation": "UPSERT", "state": "COMPLETED", "certainty": "certain"}
+    conflict |= {"reason": "both wrote it", "file_groups": [["p", "f"]]}
+    told = {"time": "2", "verdict": "certain", "rolled_back_by": "3", "conflicts": [conflict]}
+    assert [row["reason"] for row in _verdict_rows(told)] == ["rolled back by 3", "both wrote it"]
 
 
 @pytest.mark.parametrize(
