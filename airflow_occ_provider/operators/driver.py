@@ -23,6 +23,7 @@ from airflow_occ_provider.jobs.driver_process import DriverProcess
 
 _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0
+LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
 _ORPHAN_GRACE_S = 10.0
 _POLL_S = 0.05
 _LOOKS = 3
@@ -104,19 +105,22 @@ class ClientDriver:
         return process.returncode if process else None
 
     @property
+    def lives(self) -> bool:
+        """Whether something of it may be alive on this host."""
+        return self._hook._submit_sp is not None and not self.ended
+
+    @property
     def ended(self) -> bool:
         """Whether it was started, and nothing of it is alive on this host."""
         return self.exit_code is not None and not _marked(self._identity)
 
     def end(self) -> bool:
-        """End it, and see it end; ``False`` if it was not running."""
+        """End it, and see it end, within ``LONGEST_END_S``; ``False`` if it was not running.
+
+        A wrapper may have put it into a session of its own: both are ended at once.
+        """
         process = self._hook._submit_sp
-        if process is None:
-            return False
-        was_running = end_session(process)
-        if _marked(self._identity):  # a wrapper has put it into a session of its own
-            end_survivors(self._identity)
-        return was_running
+        return process is not None and end_session(process, self._identity)
 
     def _follow(self, lines: Iterator[str]) -> Iterator[str]:
         self._open_gate()
@@ -152,17 +156,23 @@ class ClientDriver:
         _signal(_session_of(process.pid), signal.SIGKILL)
 
 
-def end_session(driver: subprocess.Popen[str]) -> bool:
+def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
     """End a driver and all processes of its session, and see them end.
 
-    First SIGTERM, so that Spark removes its scratch folders, then SIGKILL: 3.5 seconds at most,
+    First SIGTERM, so that Spark removes its scratch folders, then SIGKILL: ``LONGEST_END_S`` at most,
     since Airflow kills a task 5 seconds after it asked it to stop.
 
     :param driver: the driver, started with ``start_new_session=True``.
+    :param identity: of the task run: processes that carry it are ended too, whatever their session.
     :return: whether the driver itself was still running.
     """
     was_running = driver.poll() is None
-    _end(lambda: _session_of(driver.pid), lambda: driver.poll() is not None)
+
+    def living() -> list[psutil.Process]:
+        marked = _marked(identity) if identity else []
+        return [*{*_session_of(driver.pid), *marked}]
+
+    _end(living, lambda: driver.poll() is not None)
     return was_running
 
 
@@ -182,7 +192,7 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
         return [*{*_marked(identity), *session}]
 
     found: set[int] = set()
-    for _ in range(_LOOKS):  # a process that is just becoming another program shows no environment
+    for _ in range(_LOOKS):
         found |= {process.pid for process in living()}
         _end(living)
         time.sleep(_POLL_S)
@@ -194,12 +204,16 @@ def _gate() -> list[str]:
 
 
 def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] = lambda: True) -> None:
-    for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
+    started = time.monotonic()
+    _signal(living(), signal.SIGTERM)
+    while time.monotonic() < started + _TERM_GRACE_S and (not reaped() or living()):
+        time.sleep(_POLL_S)
+    quiet = 0  # a process that is just becoming another program shows no environment
+    while time.monotonic() < started + LONGEST_END_S and quiet < _LOOKS:
         left = living()
-        _signal(left, number)
-        deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and (not reaped() or living()):
-            time.sleep(_POLL_S)
+        _signal(left, signal.SIGKILL)
+        quiet = 0 if left or not reaped() else quiet + 1
+        time.sleep(_POLL_S)
 
 
 def _session_of(leader: int) -> list[psutil.Process]:
