@@ -43,16 +43,13 @@ class HudiMetastoreLockHook(HudiLockHook):
     hook_name = "Hudi lock (Hive metastore)"
 
     def terms(self) -> Terms:
-        """Return how long leases stand unrenewed: the metastore's lock time-out.
+        """Return how long leases stand unrenewed: the metastore's lock time-out, or a shorter one given.
 
         :raises ConfigurationError: if a field of the connection is wrong.
         :raises LockUnreachableError: if the metastore does not answer in time.
         """
-        if self._given_timeout_s:
-            timeout_ms = self._given_timeout_s * 1000
-        else:
-            with closing(self._locks()) as locks:
-                timeout_ms = self._timeout_ms(locks)
+        with closing(self._locks()) as locks:
+            timeout_ms = self._timeout_ms(locks)
         return Terms(timeout_ms, timeout_ms)
 
     def leases(self) -> MetastoreLeases:
@@ -144,12 +141,11 @@ class HudiMetastoreLockHook(HudiLockHook):
             )
 
     def _timeout_ms(self, locks: MetastoreLocks) -> int:
-        if self._given_timeout_s:
-            return self._given_timeout_s * 1000
         told = re.fullmatch(r"(\d+)(\w*)", locks.setting(_TIMEOUT))
-        return (
-            int(told[1]) * _UNITS_MS[told[2]] if told and told[2] in _UNITS_MS else _DEFAULT_TIMEOUT_MS
-        )
+        servers_ms = int(told[1]) * _UNITS_MS.get(told[2], 0) if told else 0
+        # The server drops a lock after its own time, whatever is given here.
+        known = (self._given_timeout_s * 1000, servers_ms)
+        return min((one for one in known if one), default=_DEFAULT_TIMEOUT_MS)
 
     @property
     def _heartbeat_ms(self) -> int:
