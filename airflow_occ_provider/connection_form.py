@@ -99,8 +99,8 @@ def _metastore_leases() -> dict[str, _Field]:
         ),
         "lock_timeout_s": _field(
             "Lock time-out (s)",
-            "After this long without a heartbeat the metastore drops a lock; by default it is asked for "
-            "its own hive.txn.timeout.",
+            "After this long without a heartbeat a lock is taken as dropped, if that is shorter than "
+            "the metastore's own hive.txn.timeout, which it is asked for.",
             type=["integer", "null"],
             minimum=1,
         ),
@@ -156,7 +156,8 @@ def _leases() -> dict[str, _Field]:
         ),
         "lease_ttl_s": _number(
             "Lease time to live (s)",
-            "After this long without a renewal others take a writer for dead.",
+            "After this long without a renewal others take a writer for dead; at least 42 for writers "
+            "with key_safe or reads_table, whose driver is ended in the last tenth of it.",
             60,
             at_least=3,
         ),

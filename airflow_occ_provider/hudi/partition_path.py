@@ -8,6 +8,18 @@ _FIELDS = "hoodie.table.partition.fields"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 
 
+NOT_BELOW = "is not a path below the table"
+
+
+def is_below(path: str) -> bool:
+    """Whether a path is one below a table, in the one spelling that it has there.
+
+    :param path: such as ``dt=2026-11-21/hour=7``, and not ``dt=2026-11-21//hour=7``.
+    """
+    parts = path.strip("/").split("/")
+    return "://" not in path and not {"", ".", ".."} & {*parts}
+
+
 def objection(path: str, properties: Mapping[str, str]) -> str | None:
     """Return why a path cannot be a partition of a table, nor one above its partitions.
 
@@ -17,9 +29,9 @@ def objection(path: str, properties: Mapping[str, str]) -> str | None:
     :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
     :param properties: of the table (``hoodie.properties``).
     """
+    if not is_below(path):
+        return NOT_BELOW
     parts = path.strip("/").split("/")
-    if "://" in path or "" in parts or ".." in parts or "." in parts:
-        return "is not a path below the table"
     fields = [one.partition(":")[0].strip() for one in properties.get(_FIELDS, "").split(",")]
     fields = list(filter(None, fields))
     if not fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,16 @@ _log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
 _LOOKS_PER_TTL = 60
 _END_TIMEOUT_S = 2.0
+
+
+def least_ttl_s(end_s: float) -> int:
+    """Return the shortest time to live within which work is ended before others may hold its lease.
+
+    A loss is concluded at ``TRUSTED`` of it, and seen at the next look; then the work is ended.
+
+    :param end_s: seconds that ending the work may take.
+    """
+    return math.ceil(round(end_s / (1 - TRUSTED - 1 / _LOOKS_PER_TTL), 6))
 
 
 class Consequence(NamedTuple):

@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, excludes_nobody
-from airflow_occ_provider.leases.keeper import Consequence, Keeper
+from airflow_occ_provider.leases.keeper import Consequence, Keeper, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, task_owner, tell_admission
 from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
 from airflow_occ_provider.operators.claim import Claim, inherited, is_under_lease
+from airflow_occ_provider.operators.driver import LONGEST_END_S
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.storage.address import canonical_table, named
+from airflow_occ_provider.storage.address import canonical_table, named_partitions
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,9 @@ class AdmittedOperator(SparkAttemptOperator):
     def _partitions(self) -> tuple[str, ...] | None:
         """The declared scope.
 
-        :raises ConfigurationError: if a path of it was rendered empty.
+        :raises ConfigurationError: if a path of it was rendered empty, or is none below a table.
         """
-        return None if self.scope is None else named("scope", self.scope)
+        return named_partitions(self.scope)
 
     @cached_property
     def _lock_hook(self) -> HudiLockHook:
@@ -187,6 +191,8 @@ class AdmittedOperator(SparkAttemptOperator):
                 timeout=self.admission_timeout,
                 log=self.log,
             )
+            if not is_fenced:
+                self._refuse_short(admission.terms)
             asked = claim.scope(options, run.record.escalation)
             run_line = [one for one in service.own_run(owner) if asked.table in one.request.tables]
             if is_fenced:
@@ -203,13 +209,39 @@ class AdmittedOperator(SparkAttemptOperator):
             keeper = Keeper(service, ticket, admission.terms.ttl_ms, self._on_lost(is_fenced))
             try:
                 with keeper:
-                    yield Admitted(asked, ticket.order_token, is_fenced, keeper)
+                    try:
+                        yield Admitted(asked, ticket.order_token, is_fenced, keeper)
+                    finally:
+                        if not is_fenced:
+                            self._see_driver_end()
             finally:
                 # Where only the lease keeps others away, it outlives a driver that does not end.
-                if is_fenced or self._driver is None or self._driver_ended:
+                if is_fenced or self._driver is None or not self._driver.lives:
                     self._leave_line(run, service, ticket, held_s)
         finally:
             service.close()
+
+    def _refuse_short(self, terms: Terms) -> None:
+        """Refuse a time to live within which a driver could not be ended.
+
+        :raises ConfigurationError: then; nothing has been asked for.
+        """
+        least_s = least_ttl_s(LONGEST_END_S)
+        if terms.ttl_ms < least_s * 1000:
+            raise ConfigurationError(
+                f"connection {self.lock_conn_id!r}, time to live of leases",
+                f"{terms.ttl_ms / 1000:g} s is too short for a writer that only its lease protects: "
+                f"ending its driver takes up to {LONGEST_END_S:g} s",
+                remedy=f"raise it to {least_s} s: lease_ttl_s, or a metastore's hive.txn.timeout",
+            )
+
+    def _see_driver_end(self) -> None:
+        """Keep the lease until nothing of the driver is alive: nothing else keeps others away."""
+        if self._driver and self._driver.lives:
+            self.log.warning("The driver does not end; its lease is renewed until it has ended.")
+        while self._driver and self._driver.lives:
+            self._end_driver()
+            time.sleep(_PAUSE_S)
 
     def _leave_line(self, run: TaskRun, service: LeaseService, ticket: Ticket, held_s: float) -> None:
         try:

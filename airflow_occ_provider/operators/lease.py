@@ -20,7 +20,7 @@ from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun, is_dag_test, now_ms
-from airflow_occ_provider.storage.address import canonical_table, named
+from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class HudiLeaseOperator(BaseOperator):
     @property
     def _scopes(self) -> list[Scope]:
         tables = named("tables", self.tables)
-        partitions = None if self.scope is None else named("scope", self.scope)
+        partitions = named_partitions(self.scope)
         return [Scope.of(table, partitions) for table in sorted(set(map(canonical_table, tables)))]
 
 

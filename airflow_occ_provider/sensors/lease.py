@@ -15,7 +15,7 @@ from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.leases.told import whom
-from airflow_occ_provider.storage.address import canonical_table, named
+from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:
@@ -103,5 +103,4 @@ class HudiLeaseSensor(BaseSensorOperator):
 
     @property
     def _wanted(self) -> Scope:
-        partitions = None if self.scope is None else named("scope", self.scope)
-        return Scope.of(canonical_table(self.table), partitions)
+        return Scope.of(canonical_table(self.table), named_partitions(self.scope))

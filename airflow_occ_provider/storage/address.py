@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.partition_path import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 # As Hadoop prints a path where the authority is that of its own configuration.
@@ -85,6 +86,21 @@ def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
             field, f"{given!r} names nothing", remedy=f"name the {field}, or leave the argument out"
         )
     return names
+
+
+def named_partitions(scope: str | Sequence[object] | None) -> tuple[str, ...] | None:
+    """Return the partitions that a declared scope names; ``None`` where there is none.
+
+    :param scope: the argument, after rendering.
+    :raises ConfigurationError: if a path was rendered empty, or is none below a table.
+    """
+    paths = None if scope is None else named("scope", scope)
+    for path in paths or ():
+        if not is_below(path):
+            raise ConfigurationError(
+                "scope", f"{path!r} {NOT_BELOW}", remedy="name partitions as they stand in the table"
+            )
+    return paths
 
 
 def open_file_system(scheme: str, path: str) -> Any:

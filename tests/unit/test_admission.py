@@ -12,19 +12,24 @@ from airflow.sdk.timezone import utcnow
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
+    FenceError,
     LeaseRefusedError,
     StateStoreError,
     WriteConflictError,
 )
+from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER
 from airflow_occ_provider.jobs.record import Place, TaskRecord
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission as module
+from airflow_occ_provider.operators import admitted as admitted_module
 from airflow_occ_provider.operators import deployment
 from airflow_occ_provider.operators.admission import Admission, tell_admission
+from airflow_occ_provider.operators.driver import LONGEST_END_S
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun
@@ -279,3 +284,59 @@ def test_a_sensors_scope_that_was_rendered_empty_is_refused():
     for scope in ("", [], ["dt=1", ""]):
         with pytest.raises(ConfigurationError, match=r"^scope: .* names nothing"):
             HudiLeaseSensor(task_id="s", table="/t", scope=scope)._wanted  # noqa: B018 - as above
+
+
+def context(store):
+    names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
+    return {"ti": SimpleNamespace(**names, try_number=1, max_tries=1), "task_state_store": store}
+
+
+def admitted(store, line, monkeypatch, ttl_s, **arguments):
+    one = task(lock_conn_id="lock", scope=["p"], **arguments)
+    terms = Terms(round(ttl_s * 1000), 60_000)
+    hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
+    monkeypatch.setattr(admitted_module, "lock_hook", lambda _: hook)
+    return one, one._admitted(context(store), run_of(store), {})
+
+
+@pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
+def test_a_writer_without_a_fence_needs_a_term_in_which_its_driver_can_be_ended(
+    store, line, monkeypatch, promise
+):
+    least_s = 42
+    assert least_s * (1 - TRUSTED) - least_s / 60 >= LONGEST_END_S - 1e-9
+    _, short = admitted(store, line, monkeypatch, least_s - 1, **{promise: True})
+    with pytest.raises(ConfigurationError, match=r"41 s is too short.*raise it to 42 s"), short:
+        raise AssertionError("not reached")
+    assert line.line() == ()
+    _, enough = admitted(store, line, monkeypatch, least_s, **{promise: True})
+    with enough:
+        assert len(line.line()) == 1
+    _, fenced = admitted(store, line, monkeypatch, 3)
+    with fenced:
+        assert len(line.line()) == 1
+
+
+class Driver:
+    """One that lives on for some looks, after the job's submission has failed."""
+
+    def __init__(self, keeper, looks):
+        self.keeper, self.looks, self.kept = keeper, looks, []
+
+    @property
+    def lives(self):
+        self.looks -= 1
+        return self.looks >= 0
+
+    def end(self):
+        self.kept.append(not self.keeper._ended.is_set())
+
+
+def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeypatch):
+    monkeypatch.setattr(admitted_module, "_PAUSE_S", 0)
+    one, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
+    held = holding.__enter__()
+    one._driver = Driver(held.keeper, 4)
+    assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
+    assert one._driver.kept == [True] * 3
+    assert line.line() == ()
