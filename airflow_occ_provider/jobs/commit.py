@@ -19,6 +19,8 @@ from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+MOST_PARTITIONS = 1000
+"""Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
 _ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may sit in different zones
 _LOOKS = 5
 
@@ -31,14 +33,16 @@ class Commit:
     metadata: CommitMetadata
 
     def facts(self) -> dict[str, Any]:
-        """Return what it did, for XCom and asset events."""
+        """Return what it did, for XCom and asset events, with the first partitions of very many."""
+        left_out = len(self.metadata.partitions) - MOST_PARTITIONS
         return {
             "instant": self.instant.time,
             "action": self.instant.action,
             "operation": self.metadata.operation,
-            "partitions": list(self.metadata.partitions),
+            "partitions": list(self.metadata.partitions[:MOST_PARTITIONS]),
             "file_groups": len(self.metadata.file_groups | self.metadata.replaced),
             "records": self.metadata.records,
+            **({"partitions_left_out": left_out} if left_out > 0 else {}),
         }
 
 

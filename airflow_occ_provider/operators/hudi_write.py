@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, RetryPolicy
+from airflow.sdk import Asset, AssetAlias, RetryPolicy
 
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
@@ -96,7 +96,10 @@ class HudiWriteOperator(ProtectedOperator):
 
     The result is a dictionary: ``instant``, ``action``, ``operation``, ``partitions``,
     ``file_groups``, ``records``, ``seconds``; ``instant`` is ``None`` where nothing was written.
-    Every outlet's asset event carries the same facts.
+    Every outlet's asset event carries the same facts; an asset alias gets an
+    event of the asset at the table's path, if something was written.
+    Of more than 1000 partitions, ``partitions`` names the first, and ``partitions_left_out`` counts
+    the rest.
     """
 
     ui_color = "#d6ecf7"
@@ -311,6 +314,11 @@ class HudiWriteOperator(ProtectedOperator):
         return settlement
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
+        events = context["outlet_events"]
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = dict(result)
+                events[outlet].extra = dict(result)
+            elif isinstance(outlet, AssetAlias) and result["instant"]:  # it stands for the table then
+                path = self.table.rstrip("/")
+                uri = path if "://" in path else f"file://{path}"
+                events[outlet].add(Asset(uri), extra=dict(result))

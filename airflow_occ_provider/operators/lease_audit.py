@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
-from airflow_occ_provider.jobs.commit import Commit
+from airflow_occ_provider.jobs.commit import MOST_PARTITIONS, Commit
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.storage.table import HudiTable
@@ -26,6 +26,8 @@ _NAME = "hoodie.table.name"
 
 def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]:
     """Return the partitions that a write's workload profile names; empty where it cannot tell.
+
+    Empty too for more than a lease can name: the next attempt then takes the whole table.
 
     :param table: the table.
     :param instant: requested time of the write.
@@ -41,7 +43,8 @@ def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]
     if operation.may_touch_more or operation.overwrites_table:
         return ()
     touched = {partition for partition, _ in operation.file_groups}
-    return tuple(sorted(touched | operation.adds_to | operation.overwrites))
+    planned = touched | operation.adds_to | operation.overwrites
+    return tuple(sorted(planned)) if len(planned) <= MOST_PARTITIONS else ()
 
 
 def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:

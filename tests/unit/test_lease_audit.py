@@ -8,6 +8,7 @@ import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
+from airflow_occ_provider.operators import lease_audit
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
@@ -40,6 +41,13 @@ def test_a_completed_write_or_a_table_that_is_not_there_tells_nothing(tmp_path):
     (instant, *_) = table.snapshot().timeline.completed_writes()
     assert planned_partitions(table, instant.time) == ()
     assert planned_partitions(HudiTable(str(tmp_path / "nowhere")), instant.time) == ()
+
+
+def test_more_partitions_than_a_lease_can_name_mean_the_whole_table(tmp_path, monkeypatch):
+    table = HudiTable(str(unpack(TABLES / "live_direct.zip", tmp_path / "t")))
+    monkeypatch.setattr(lease_audit, "MOST_PARTITIONS", 1)
+    assert planned_partitions(table, "20261121134138704") == ()
+    assert planned_partitions(table, "20261121134141547") == ("p0",)
 
 
 def commit(*partitions):

@@ -10,20 +10,25 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG, BaseHook, BaseOperator, Connection
+from airflow.sdk import DAG, Asset, AssetAlias, BaseHook, BaseOperator, Connection
 from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.jobs.commit import Commit
 from airflow_occ_provider.jobs.site import Site, Source
 from airflow_occ_provider.operators import protected
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from tests.unit.test_record import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"
@@ -215,3 +220,34 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
     assert task._lock_hook.terms()
     task._get_hook()
     assert asked == {"lock": 1, "spark_default": 3}
+
+
+@pytest.mark.parametrize("table", ["s3a://lake/trips/", "/lake/trips"])
+def test_an_assets_alias_is_told_the_facts_of_the_table(dag, table):
+    outlets = [Asset("s3://other"), AssetAlias("trips")]
+    task = HudiWriteOperator(**{**WRITE, "table": table}, outlets=outlets)
+    events = OutletEventAccessors()
+    task._tell_outlets({"outlet_events": events}, {"instant": "1"})
+    task._tell_outlets({"outlet_events": events}, {"instant": None})
+    assert events[outlets[0]].extra == {"instant": None}
+    (event,) = events[outlets[1]].asset_alias_events
+    assert event.extra == {"instant": "1"}
+    assert event.dest_asset_key.uri == {"/": "file:///lake/trips"}.get(table[0], "s3a://lake/trips")
+
+
+def test_of_very_many_partitions_the_result_names_the_first_and_counts_the_rest():
+    paths = tuple(f"dt={number:05}" for number in range(1007))
+    groups = frozenset((path, "f") for path in paths)
+    metadata = CommitMetadata("INSERT", groups, frozenset(), 7, {})
+    facts = Commit(SimpleNamespace(time="1", action="commit"), metadata).facts()
+    assert (facts["partitions"], facts["partitions_left_out"]) == ([*paths[:1000]], 7)
+
+
+@pytest.mark.parametrize("path", ["dt=1//h=2", "./dt=1", "dt=1/..", "s3://lake/trips/dt=1"])
+def test_a_lease_takes_the_spelling_of_a_path_that_a_writer_takes(dag, path):
+    write = HudiWriteOperator(**WRITE, scope=["dt=1", path])
+    lease = HudiLeaseOperator(task_id="lease", tables=["/t"], scope=["dt=1", path])
+    sensor = HudiLeaseSensor(task_id="sensor", table="/t", scope=path)
+    for wrong in (lambda: write._partitions, lambda: lease._scopes, lambda: sensor._wanted):
+        with pytest.raises(ConfigurationError, match=r"^scope: .* is not a path below the table"):
+            wrong()

@@ -29,6 +29,10 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.wire import LOG, Wire
 
 _PAUSE_S = 0.05
+_CONNECTIONS = (
+    "It does not say how many connections it takes from one address (maxClientCnxns, 60 by default): "
+    "each running writer needs up to two."
+)
 _MOST_BETWEEN_TRIES_S = 1.0
 _AGAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, ConnectionClosedError)
 _REFUSED = (NoAuthError, AuthFailedError, InvalidACLError)
@@ -163,8 +167,9 @@ class Session:
             )
         return LockUnreachableError(
             f"ZooKeeper at {hosts} does not answer in {self.access.timeout_s:g} s: {_name(why)}",
-            remedy="check the connection's hosts, that this machine reaches them, and that they speak "
-            f"{'TLS' if self.access.tls else 'without TLS'} at these ports",
+            remedy="check the connection's hosts, that this machine reaches them, that they speak "
+            f"{'TLS' if self.access.tls else 'without TLS'} at these ports, and that maxClientCnxns "
+            "allows this address one more connection",
         )
 
 
@@ -184,7 +189,7 @@ def check_lock_service(access: Access, base_path: str | None, lease_root: str) -
     as_hudi = replace(access, login="", password="")
     found = [_probe(as_hudi, base_path, "Hudi's locks")] if base_path else []
     found.append(_probe(access, lease_root, "leases"))
-    return f"ZooKeeper answers; {', and '.join(found)}."
+    return f"ZooKeeper answers; {', and '.join(found)}. {_CONNECTIONS}"
 
 
 def _probe(access: Access, path: str, what: str) -> str:
