@@ -116,8 +116,8 @@ class ProtectedOperator(AdmittedOperator):
     ) -> None:
         """Render the fields, of a mapped task too, and show the options that are known by then.
 
-        Nothing is asked of the table, the lock service or Airflow: the attempt does, and
-        ``overwrite_rtif_after_execution`` has the UI show what it was given.
+        Nothing is asked of the table, the lock service or Airflow: the attempt does, and has the UI
+        show what it was given.
         """
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         if parent is not self:

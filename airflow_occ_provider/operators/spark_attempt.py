@@ -17,6 +17,7 @@ from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE, SparkJob, Submi
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.choices import refuse_unfit
 from airflow_occ_provider.operators.driver import ClientDriver, Flag, Follower
+from airflow_occ_provider.operators.task_run import show_fields
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -113,6 +114,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
             "driver_class_path": submission.driver_class_path,
             "env_vars": {**self._env_vars, **submission.environment},
         }
+        show_fields(self)
         given = {name: getattr(self, name) for name in self.submission}
         vars(self).update(self.submission)
         try:

@@ -28,7 +28,7 @@ from airflow_occ_provider.jobs.record import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
 _log = logging.getLogger(__name__)
 _TRIES = 3
@@ -170,6 +170,18 @@ def known_state(run: TaskRun) -> Iterator[None]:
 def now_ms() -> int:
     """Return the epoch milliseconds of this host's clock."""
     return round(time.time() * 1000)
+
+
+def show_fields(task: BaseOperator) -> None:
+    """Have the UI show a running task's fields as they are now, as Airflow does at the task's end."""
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import SetRenderedFields
+
+    try:
+        fields = task_runner._serialize_rendered_fields(task)
+        task_runner.SUPERVISOR_COMMS.send(SetRenderedFields(rendered_fields=fields))
+    except Exception as error:  # noqa: BLE001 - what the UI shows must not fail the job
+        _log.debug("The UI does not show the options yet: %s", error)
 
 
 def is_dag_test() -> bool:

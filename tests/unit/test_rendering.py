@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseHook, BaseOperator, Connection
 from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
@@ -19,6 +20,7 @@ from airflow.sdk.log import _secrets_masker
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.jobs.attempt import Submission
 from airflow_occ_provider.jobs.commit import Commit
 from airflow_occ_provider.jobs.site import Site, Source
 from airflow_occ_provider.operators import protected
@@ -208,6 +210,20 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
     assert shown["hudi_defaults"]["a"] == "ours"
     assert shown["hudi_defaults"]["_airflow_order"] == "20261122.4001"
     assert redact("instant 20261122.4001, secret-of-the-site") == "instant 20261122.4001, ***"
+
+
+def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
+    task, sent = HudiWriteOperator(**WRITE), []
+    monkeypatch.setattr(
+        task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
+    )
+    task.hudi_defaults = {"a": "b"}
+    with task._in_place(Submission("run.py", ("a.py",), "/conf", {"HUDI_CONF_DIR": "/conf"})):
+        assert task.application == "run.py"
+    (shown,) = sent
+    assert shown.rendered_fields["hudi_defaults"] == {"a": "b"}
+    assert shown.rendered_fields["submission"]["application"] == "run.py"
+    assert shown.rendered_fields["application"] == "a.py"
 
 
 def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
