@@ -74,7 +74,7 @@ def _metastore_commit_lock() -> dict[str, _Field]:
         ),
         "heartbeat_interval_ms": _number(
             "Lock heartbeat (ms)",
-            "How often a holder of Hudi's lock shows that he lives; below the metastore's time-out.",
+            "How often the holder of Hudi's lock renews it; less than the metastore's time-out.",
             60_000,
         ),
         "num_retries": _number(
@@ -90,17 +90,17 @@ def _metastore_leases() -> dict[str, _Field]:
     return {
         "lease_database": _name(
             "Lease database",
-            "Hive database of the names on which writers stand in line; it must not be that of Hudi's "
-            "lock, and need not exist.",
+            "Hive database of the names under which writers queue; not that of Hudi's lock. It need not "
+            "exist.",
             "airflow_occ_leases",
         ),
         "lease_poll_s": _number(
-            "Lease poll (s)", "How often a process with waiters looks whether it is their turn.", 1
+            "Lease poll (s)", "How often a process with waiters checks whether their leases are held.", 1
         ),
         "lock_timeout_s": _field(
             "Lock time-out (s)",
-            "After this long without a heartbeat a lock is taken as dropped, if that is shorter than "
-            "the metastore's own hive.txn.timeout, which it is asked for.",
+            "After this long without a heartbeat a lease counts as lost. Default, and at most: the "
+            "metastore's own hive.txn.timeout.",
             type=["integer", "null"],
             minimum=1,
         ),
@@ -125,15 +125,17 @@ def _commit_lock() -> dict[str, _Field]:
     return {
         "base_path": _path(
             "Base path",
-            "The node under which Hudi makes its locks; the same for all writers. It must be open to "
-            "everybody: Hudi's own ZooKeeper client takes no credentials.",
+            "The node under which Hudi makes its locks; the same for all writers. It must be open "
+            "without a login: Hudi's own ZooKeeper client has no credentials.",
             "/hudi/locks",
         ),
         "connection_timeout_ms": _number(
             "Connection time-out (ms)", "How long a writer waits for a connection.", 15_000
         ),
         "session_timeout_ms": _number(
-            "Session time-out (ms)", "After this long a dead writer's lock is freed.", 60_000
+            "Session time-out (ms)",
+            "After this long ZooKeeper releases the lock of a dead writer.",
+            60_000,
         ),
         "wait_time_ms": _number(
             "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
@@ -151,20 +153,20 @@ def _leases() -> dict[str, _Field]:
     return {
         "lease_root": _path(
             "Lease root",
-            "The node under which writers stand in line; neither in the base path nor above it.",
+            "The node under which writers queue; neither in the base path nor above it.",
             "/airflow_occ/leases",
         ),
         "lease_ttl_s": _number(
             "Lease time to live (s)",
-            "After this long without a renewal others take a writer for dead; at least 42 for writers "
-            "with key_safe or reads_table, whose driver is ended in the last tenth of it.",
+            "After this long without a renewal a lease expires. Writers with key_safe or reads_table "
+            "need at least 42, since their driver is ended before others may hold the lease.",
             60,
             at_least=3,
         ),
         "claim_ttl_s": _number(
             "Claim time to live (s)",
-            "How long a lease waits for the next process of its task, such as a free worker slot; no "
-            "shorter than the lease's.",
+            "How long a lease is kept while its task waits for a worker slot; at least the lease's "
+            "time to live.",
             600,
             at_least=3,
         ),

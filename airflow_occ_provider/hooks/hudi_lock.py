@@ -47,6 +47,8 @@ class HudiLockHook(BaseHook):
     default_conn_name = "hudi_lock_default"
     conn_type: ClassVar[str]
     hook_name: ClassVar[str]
+    limits: ClassVar[str] = ""
+    """What *Test* cannot see, in words."""
 
     def __init__(
         self, lock_conn_id: str = default_conn_name, connection: Connection | None = None
@@ -105,7 +107,7 @@ class HudiLockHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Answer Airflow's *Test* button with what the lock service itself said."""
         try:
-            return True, self.check()
+            return True, f"{self.check()} {self.limits}".strip()
         except (ConfigurationError, LockUnreachableError) as error:
             return False, str(error)
 

@@ -23,6 +23,10 @@ class HudiZookeeperLockHook(HudiLockHook):
 
     conn_type = "hudi_zookeeper_lock"
     hook_name = "Hudi lock (ZooKeeper)"
+    limits = (
+        "It does not say how many connections it accepts from one address (maxClientCnxns, 60 by "
+        "default): each running writer needs up to two."
+    )
 
     def terms(self) -> Terms:
         """Return how long leases stand unrenewed.

@@ -321,4 +321,7 @@ class HudiWriteOperator(ProtectedOperator):
             elif isinstance(outlet, AssetAlias) and result["instant"]:  # it stands for the table then
                 path = self.table.rstrip("/")
                 uri = path if "://" in path else f"file://{path}"
-                events[outlet].add(Asset(uri), extra=dict(result))
+                try:
+                    events[outlet].add(Asset(uri), extra=dict(result))
+                except ValueError as error:  # Airflow takes no such URI; what was written stays
+                    self.log.warning("The alias %s is not told of %s: %s", outlet.name, uri, error)

@@ -164,6 +164,15 @@ def test_leases_never_live_where_hudis_locks_do(monkeypatch, lease_root, base_pa
         lock_hook("lock").check()
 
 
+def test_the_test_button_says_what_it_cannot_see(monkeypatch):
+    connection(monkeypatch)
+    monkeypatch.setattr(HudiZookeeperLockHook, "check", lambda self: "ZooKeeper answers.")
+    ok, message = lock_hook("lock").test_connection()
+    assert ok
+    assert message.startswith("ZooKeeper answers. ")
+    assert "maxClientCnxns, 60 by default" in message
+
+
 def test_neighbouring_paths_are_no_harm(monkeypatch):
     fields = {"lease_root": "/hudi/locks2", "base_path": "/hudi/locks", "connection_timeout_ms": 300}
     connection(monkeypatch, host=CLOSED_PORT, **fields)

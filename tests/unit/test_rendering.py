@@ -238,6 +238,13 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
     assert asked == {"lock": 1, "spark_default": 3}
 
 
+def test_a_table_that_airflow_has_no_asset_for_does_not_fail_a_committed_task(dag):
+    task = HudiWriteOperator(**{**WRITE, "table": "airflow://lake"}, outlets=[AssetAlias("trips")])
+    events = OutletEventAccessors()
+    task._tell_outlets({"outlet_events": events}, {"instant": "1"})
+    assert events[task.outlets[0]].asset_alias_events == []
+
+
 @pytest.mark.parametrize("table", ["s3a://lake/trips/", "/lake/trips"])
 def test_an_assets_alias_is_told_the_facts_of_the_table(dag, table):
     outlets = [Asset("s3://other"), AssetAlias("trips")]

@@ -29,10 +29,6 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.wire import LOG, Wire
 
 _PAUSE_S = 0.05
-_CONNECTIONS = (
-    "It does not say how many connections it takes from one address (maxClientCnxns, 60 by default): "
-    "each running writer needs up to two."
-)
 _MOST_BETWEEN_TRIES_S = 1.0
 _AGAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, ConnectionClosedError)
 _REFUSED = (NoAuthError, AuthFailedError, InvalidACLError)
@@ -189,7 +185,7 @@ def check_lock_service(access: Access, base_path: str | None, lease_root: str) -
     as_hudi = replace(access, login="", password="")
     found = [_probe(as_hudi, base_path, "Hudi's locks")] if base_path else []
     found.append(_probe(access, lease_root, "leases"))
-    return f"ZooKeeper answers; {', and '.join(found)}. {_CONNECTIONS}"
+    return f"ZooKeeper answers; {', and '.join(found)}."
 
 
 def _probe(access: Access, path: str, what: str) -> str:
