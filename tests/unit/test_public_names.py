@@ -29,7 +29,7 @@ PUBLIC = {
     "hooks.metastore_lock": {"HudiMetastoreLockHook"},
     "hooks.zookeeper_lock": {"HudiZookeeperLockHook"},
     "leases.commit_lock": {"CommitLock", "LockSeat"},
-    "leases.keeper": {"Consequence", "Keeper"},
+    "leases.keeper": {"Consequence", "Keeper", "least_ttl_s"},
     "leases.lease": {"LeaseService", "Status", "Ticket"},
     "leases.line": {"Line"},
     "leases.rules": {
