@@ -218,7 +218,8 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
         task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
     )
     task.hudi_defaults = {"a": "b"}
-    with task._in_place(Submission("run.py", ("a.py",), "/conf", {"HUDI_CONF_DIR": "/conf"})):
+    submission = Submission("run.py", ("a.py",), "/conf", {"HUDI_CONF_DIR": "/conf"})
+    with task._in_place(context_of(task), submission):
         assert task.application == "run.py"
     (shown,) = sent
     assert shown.rendered_fields["hudi_defaults"] == {"a": "b"}
