@@ -314,14 +314,13 @@ class HudiWriteOperator(ProtectedOperator):
         return settlement
 
     def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
-        events = context["outlet_events"]
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
-                events[outlet].extra = dict(result)
+                context["outlet_events"][outlet].extra = dict(result)
             elif isinstance(outlet, AssetAlias) and result["instant"]:  # it stands for the table then
                 path = self.table.rstrip("/")
                 uri = path if "://" in path else f"file://{path}"
                 try:
-                    events[outlet].add(Asset(uri), extra=dict(result))
+                    context["outlet_events"][outlet].add(Asset(uri), extra=dict(result))
                 except ValueError as error:  # Airflow takes no such URI; what was written stays
                     self.log.warning("The alias %s is not told of %s: %s", outlet.name, uri, error)
