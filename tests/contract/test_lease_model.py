@@ -13,7 +13,7 @@ from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
 
-STEPS_TO_FIND_A_MUTANT = 20_000
+STEPS_TO_FIND_A_MUTANT = 100_000
 
 
 def test_no_promise_is_broken():
