@@ -65,7 +65,7 @@ class Checker:
         self.looks: dict[object, Look] = {}
         self.operations = 0
         self.trace = 0
-        self.back_s = 0.0  # when the store came back, after it had been away for everybody
+        self.away: list[tuple[float, float]] = []  # from when until when no client reached the store
         self._last_token = 0
 
     # What the store did, in its order.
@@ -136,9 +136,7 @@ class Checker:
             self._is_not_older(by, entry)
             self.removed[name] = "superseded"
         else:
-            # Of an outage that an observer did not notice, a renewal's period may count.
-            back_s = self.back_s - entry.ttl_s / 3
-            stood_s = self.now() - max(entry.written_s, back_s)
+            stood_s = self.now() - entry.written_s - self._kept_from_renewing_s(entry)
             if stood_s < entry.term_s * LEAST:
                 raise ViolationError(
                     f"{name} was removed after {stood_s} s in which it could have been renewed, "
@@ -218,6 +216,15 @@ class Checker:
         """Return a node's epoch, and the process that wrote it last."""
         entry = self.nodes.get(name)
         return (entry.epoch, entry.writer) if entry else None
+
+    def _kept_from_renewing_s(self, entry: Entry) -> float:
+        """Seconds since its last write in which no client reached the store.
+
+        Of an outage that an observer did not notice, a renewal's period may count as standing still: so
+        a dead owner is removed that much earlier, and none that renews again in its next period.
+        """
+        away = (end - max(start, entry.written_s) for start, end in self.away if end > entry.written_s)
+        return sum(max(0.0, seconds - entry.ttl_s / 3) for seconds in away)
 
     def _is_not_older(self, asked: Request, entry: Entry) -> None:
         """A try may take over or give up what its own task asked for, and no younger try."""

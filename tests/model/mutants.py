@@ -92,8 +92,8 @@ class KeepsEpoch(Line):
             return replace(ticket, epoch=own.content.epoch)
 
 
-class _Unversioned(Observer):
-    """It counts what it slept through too: otherwise there is little that a version saves from."""
+class _Uninterrupted(Observer):
+    """It counts all time as time in which an owner could have renewed."""
 
     def disturbed(self, seconds: float) -> None:
         pass
@@ -104,6 +104,10 @@ class _Unversioned(Observer):
             seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
             self._sightings[name] = seen
         return seen
+
+
+class _Unversioned(_Uninterrupted):
+    """Without an interruption: otherwise there is little that a version saves from."""
 
     def _remove(self, name: str, node: Node) -> bool:
         if not self._see(name, node).is_expired():
@@ -170,11 +174,10 @@ class LosesUnsynced(Line):
         self._nodes.latest = self._nodes.read  # type: ignore[method-assign]
 
 
-class KeepsSightings(Line):
-    """An outage counts against who could not renew in it."""
+class KeepsSightings(_Observed):
+    """An outage counts against owners that could not renew in it."""
 
-    def _disturbed(self, seconds: float) -> None:
-        pass
+    observer = _Uninterrupted
 
 
 class EvictsTheOtherSite(Line):

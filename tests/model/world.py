@@ -210,10 +210,11 @@ class World:
 
     def be_away(self, ticks: int) -> None:
         """Have the store answer no client for a time, in which all go on trying."""
+        began_s = self.now
         self._reach(False)
         self.pass_time(ticks)
         self._reach(True)
-        self.checker.back_s = self.now
+        self.checker.away.append((began_s, self.now))
 
     def _reach(self, reachable: bool) -> None:
         self.is_away = not reachable
@@ -261,7 +262,7 @@ class World:
             claim.looking_since, claim.extra_looks = (self.now if smooth else None), extra
             return
         for elder in there:
-            waited_s = self.now - max(elder.written_s, claim.looking_since, self.checker.back_s)
+            waited_s = self.now - max(elder.written_s, claim.looking_since)
             # An extra look puts the regular one off by half a renewal, once at each end.
             periods = 3 if claim.extra_looks else 2
             # Between two looks no more counts than a renewal's period of the elder.
