@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
+from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant, State
 from airflow_occ_provider.hudi.markers import Marker
 from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
 
@@ -151,7 +151,9 @@ def pending_operation(
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    adds_only = made and instant.action != "replacecommit" and all(map(_creates_base_file, made))
+    is_inflight = instant.state is State.INFLIGHT  # else its profile may have come after the listing
+    adds_only = made and is_inflight and instant.action != "replacecommit"
+    adds_only = adds_only and all(map(_creates_base_file, made))
     kind = profile.operation if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
     existing = profile.file_groups if profile else frozenset()
     existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _EARLIER_KEPT = 8
+_LONGER_CLAIM = 4
 
 
 class Admission:
@@ -92,8 +93,12 @@ class Admission:
         return ticket, status
 
     def _claim_longer(self) -> None:
-        """Claim the next grant for as long as the wait so far: the place was lost between processes."""
-        self._claim_ttl_ms = max(self._claim_ttl_ms, round(1000 * self.waited_s))
+        """Claim the next grant for as long as the wait so far: the place was lost between processes.
+
+        Not for much longer than the site allows: the claim of a task that is gone blocks the table.
+        """
+        longest_ms = _LONGER_CLAIM * self.terms.claim_ttl_ms
+        self._claim_ttl_ms = min(longest_ms, max(self._claim_ttl_ms, round(1000 * self.waited_s)))
         self._log.warning(
             "The place in the queue was lost before this process came, and is asked for anew. The next "
             "grant waits %g s for a worker slot; if slots are often that late, raise claim_ttl_s.",

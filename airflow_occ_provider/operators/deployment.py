@@ -15,6 +15,9 @@ SITE_KEY = "airflow_occ_site"
 """Airflow Variable of the site id. Made with the first lease; two deployments that share a copied
 database need values of their own, such as by ``AIRFLOW_VAR_AIRFLOW_OCC_SITE``."""
 _SETTLE_S = 1.0
+_DESCRIPTION = (
+    "Tells this deployment from others in Hudi's queues; not to be changed while leases are held"
+)
 
 
 @cache
@@ -40,12 +43,12 @@ def _known() -> str:
 def _made() -> str:
     # Airflow reads a Variable as missing also while its API server is away.
     if SITE_KEY not in list(Variable.keys(prefix=SITE_KEY)):
-        Variable.set(
-            SITE_KEY, uuid.uuid4().hex[:12], "Tells this deployment from others in Hudi's queues"
-        )
-        # Of two tasks that are the first ones at once, the one that wrote last decides.
+        Variable.set(SITE_KEY, uuid.uuid4().hex[:12], _DESCRIPTION)
+    # Of tasks that are the first ones at once, the one that wrote last decides.
+    found, before = _known(), None
+    while found != before:
         time.sleep(_SETTLE_S)
-    found = _known()
+        found, before = _known(), found
     if not found:
         raise OSError(f"the Variable {SITE_KEY} is there, but was not read")
     return found

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.real.lines import Lines, asks, bare_client, wait_until_held
@@ -272,3 +272,12 @@ def test_the_ensemble_is_one_zookeeper(ensemble, root):
         one.create(root, b"seen")
         other.sync(root)
         assert other.get(root)[0] == b"seen"
+
+
+def test_a_node_with_children_is_refused_by_name(zookeeper, lines, root):
+    line = lines.at(zookeeper.hosts, root)
+    with bare_client(zookeeper.hosts) as client:
+        client.ensure_path(f"{root}/requests/stray/child")
+    (stray,) = line.line()
+    with pytest.raises(ConfigurationError, match=f"{root}/requests/stray is no request"):
+        line.evict(stray)

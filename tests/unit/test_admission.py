@@ -182,7 +182,7 @@ def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
     monkeypatch.setattr(module, "now_ms", lambda: late_ms)
     again = admission(store, line)
     waiting = again.wait(*again.ask([SCOPE]))
-    assert 4.9 * first.claim_ttl_ms < waiting.claim_ttl_ms < 5.1 * first.claim_ttl_ms
+    assert waiting.claim_ttl_ms == 4 * first.claim_ttl_ms  # no longer: the task may be gone
     assert "raise claim_ttl_s" in caplog.text
 
 

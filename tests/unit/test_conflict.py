@@ -249,6 +249,13 @@ def test_an_empty_profile_is_a_bulk_insert_only_where_all_markers_create_base_fi
     assert judge(elsewhere, [rival], rules()).certainty is expected
 
 
+def test_the_markers_of_a_write_that_was_listed_as_requested_tell_no_operation():
+    """It went inflight since, and may have a profile that the listing does not show."""
+    listed = Instant(AFTER, "commit", State.REQUESTED, f"{AFTER}.commit.requested")
+    made = [parse_marker(f"p=1/{BASE}.marker.CREATE")]
+    assert pending_operation(listed, None, made, Times()).kind == "UNKNOWN"
+
+
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("strategy", [Strategy.SIMPLE, Strategy.BUCKET_INDEX, Strategy.PREFER_WRITER])
 def test_a_planned_log_compaction_is_no_rival(version, strategy):

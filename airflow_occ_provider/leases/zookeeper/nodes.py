@@ -9,8 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
+from kazoo.exceptions import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+)
 
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, NodeTakenError
 from airflow_occ_provider.leases.zookeeper.client import Access, Session
 
@@ -102,6 +109,12 @@ class ZookeeperNodes:
                 raise NodeGoneError(name) from None
         except BadVersionError:
             raise NodeMovedError(name) from None
+        except NotEmptyError:
+            raise ConfigurationError(
+                "lease root",
+                f"{path} is no request: it has children",
+                remedy="delete it with its children, by ZooKeeper's own command line",
+            ) from None
 
     def watch(self, name: str, wake: Callable[[], None]) -> bool:
         """Have ``wake`` called once when a node is deleted; whether it is there now."""
