@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real
 
 def test_no_waiter_that_retries_loses_its_place_in_an_outage(tmp_path):
     with EmbeddedZookeeper(tmp_path, free_port()) as server:
-        crowd = Crowd(server.hosts, server.hosts, waiters=40)
+        crowd = Crowd(server.hosts, server.hosts, waiters=20)
         asyncio.run(crowd.stands(lambda: stopped(server), seconds=2 * TTL_MS / 1000, times=1))
     assert crowd.counts["outages"] == 1
     assert crowd.counts["told granted"] == 2
