@@ -172,7 +172,7 @@ def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
 
 def expire(line):
     """End a line's session as ZooKeeper does, behind its back."""
-    client = line._nodes._client
+    client = line._nodes._nodes._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)
