@@ -16,6 +16,7 @@ from airflow_occ_provider.hudi.properties import whole_table_properties
 from airflow_occ_provider.hudi.timeline import Timeline
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import NOTHING, TableFolder
+from airflow_occ_provider.storage.listing import Listing
 from airflow_occ_provider.storage.snapshot import Snapshot, timeline_folder
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -24,6 +25,8 @@ _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
 _LAYOUTS = {"1", "2"}
+_LAYOUT_1 = timeline_folder({"hoodie.timeline.layout.version": "1"})
+_LAYOUT_2 = timeline_folder({"hoodie.timeline.layout.version": "2"})
 _VERSIONS = tuple(map(str, range(4, 10)))  # older ones have no checksum
 
 
@@ -93,7 +96,8 @@ class HudiTable:
         :param missing_ok: whether a table that the first write has not made yet is an empty one.
         :param max_age_s: seconds after which ``hoodie.properties`` are read again nevertheless.
         :raises NotHudiTableError: if there is no table at the path.
-        :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded.
+        :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
+            downgraded.
         """
         if previous is None or not previous.properties:
             return self._opened(missing_ok=missing_ok)
@@ -102,12 +106,13 @@ class HudiTable:
         written_ms = listing.modified(_PROPERTIES) if in_sight else None
         found = previous.refreshed(listing)
         emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
-        if not emptied and self._has_read(previous.properties, written_ms, begun_s - max_age_s):
+        moved_to = self._moved_to(found, listing, look=bool(emptied))
+        unchanged = self._has_read(previous.properties, written_ms, begun_s - max_age_s)
+        if unchanged and not (emptied or moved_to):
             return found
         if self.properties() != previous.properties:
             return self._opened(missing_ok=missing_ok)
-        if emptied:
-            self._refuse_half_upgraded(previous.timeline_folder)
+        self._refuse_half_moved(moved_to)
         self._last_read = _Read(previous.properties, written_ms, begun_s)
         return found
 
@@ -122,7 +127,12 @@ class HudiTable:
             )
         self._last_read = _Read(properties, None, begun_s)
         listing = self._folder.listing(timeline_folder(properties))
-        return Snapshot(self._folder, properties, listing, look=self._anew)
+        found = Snapshot(self._folder, properties, listing, look=self._anew)
+        moved_to = self._moved_to(found, listing)
+        if (moved_to or not found.timeline.instants) and self.properties() != properties:
+            return self._opened(missing_ok=missing_ok)
+        self._refuse_half_moved(moved_to)
+        return found
 
     def _anew(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)
@@ -136,16 +146,31 @@ class HudiTable:
             and last.at_s >= since_s
         )
 
-    def _refuse_half_upgraded(self, folder: str) -> None:
-        """Refuse an empty timeline of layout 1 whose instants are in the folder of layout 2.
+    def _moved_to(self, found: Snapshot, listing: Listing, *, look: bool = False) -> str | None:
+        """Return the folder of the other layout, if instants are in it.
 
-        Hudi moves them before it writes the new version (1.2.0, ``UpgradeDowngrade``).
+        An upgrade or downgrade moves the instants before it writes the new version (Hudi 1.2.0,
+        ``UpgradeDowngrade``). Without a sign of one, the other folder is not listed.
+
+        :param found: the table as ``listing`` shows it.
+        :param listing: of its timeline.
+        :param look: whether to list the other folder without a sign, too.
         """
-        other = timeline_folder({"hoodie.timeline.layout.version": "2"})
-        if folder != other and Timeline.from_file_names(self._folder.listing(other).names).instants:
+        in_layout_1 = found.timeline_folder == _LAYOUT_1
+        # The folder of layout 2 lies in that of layout 1, so its listing shows it.
+        sign = "timeline" in listing.names if in_layout_1 else not found.timeline.instants
+        if not (sign or look):
+            return None
+        other = _LAYOUT_2 if in_layout_1 else _LAYOUT_1
+        names = self._folder.listing(other).names
+        return other if Timeline.from_file_names(names).instants else None
+
+    def _refuse_half_moved(self, moved_to: str | None) -> None:
+        if moved_to:
+            change = "upgrade" if moved_to == _LAYOUT_2 else "downgrade"
             raise TableUnreadableError(
-                f"{self.path} is being upgraded: its instants are in {other} already",
-                remedy="read again; if it stays so, let Hudi finish the upgrade",
+                f"{self.path} is being {change}d: it has instants in {moved_to} already",
+                remedy=f"read again; if it stays so, let Hudi finish the {change}",
             )
 
     def retire_heartbeat(self, instant_time: str) -> bool:

@@ -107,7 +107,11 @@ class World:
         self.writers: dict[str, Writer] = {}
         self.killed: list[Writer] = []
         self._rng, self._rule, self._jitter, self._odds = rng, rule, jitter, odds
-        self._folders: dict[str, dict[str, float]] = {_HEARTBEATS: {}, _TIMELINE: {}}
+        self._folders: dict[str, dict[str, float]] = {
+            f"{_ROOT}/.hoodie": {"hoodie.properties": 0},
+            _HEARTBEATS: {},
+            _TIMELINE: {},
+        }
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count(1)
         for _ in range(writers):

@@ -25,6 +25,7 @@ from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import settle
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -86,7 +87,6 @@ def test_layout_1_keeps_its_timeline_beside_the_properties(folder, table):
     text = table_properties(version=6, layout=1, timeline__path="timeline")
     (folder / "hoodie.properties").write_text(text)
     (folder / f"{T1}.commit").write_text("{}")
-    add(folder, f"{T2}_{C}.commit")
     assert [instant.time for instant in table.snapshot().timeline] == [T1]
 
 
@@ -227,6 +227,93 @@ def test_a_refresh_of_a_table_that_was_upgraded_is_a_cold_read(tmp_path, release
     assert after.timeline.instants == cold.timeline.instants
     for instant in cold.timeline.completed_writes():
         assert after.commit(instant) == cold.commit(instant)
+
+
+def make_version_6(folder):
+    (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
+
+
+def move(folder, time, *, back=False):
+    """Move a completed commit as an upgrade does, or ``back`` as a downgrade does."""
+    names = [folder / f"{time}.commit", folder / "timeline" / f"{time}_{C}.commit"]
+    source, target = reversed(names) if back else names
+    source.rename(target)
+
+
+@pytest.mark.parametrize("release", ["1.0.2", "1.2.0"])
+def test_a_fresh_look_refuses_a_table_whose_upgrade_has_moved_its_commits(tmp_path, release):
+    path = unpack(GOLDEN / release / "upgraded.zip", tmp_path)
+    make_version_6(path / ".hoodie")
+    table = HudiTable(str(path))
+    with pytest.raises(TableUnreadableError, match=r"is being upgraded.*\.hoodie/timeline"):
+        table.snapshot()
+    with pytest.raises(TableUnreadableError, match="is being upgraded"):
+        earlier_commit(table, ("me",), "")
+    settlement = settle(table, SIGNATURE, DriverLog(), 0)
+    assert (settlement.outcome, settlement.error().committed) == (Outcome.UNKNOWN, None)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_a_timeline_that_an_upgrade_has_half_moved_is_refused(folder, table, refresh):
+    make_version_6(folder)
+    for time in (T0, T1):
+        add(folder, f"{time}_{C}.commit", identity="me")
+        move(folder, time, back=True)
+    previous = table.snapshot() if refresh else None
+    move(folder, T1)
+    with pytest.raises(TableUnreadableError, match="is being upgraded"):
+        table.snapshot(previous)
+    (folder / "hoodie.properties").write_text(PROPERTIES)
+    move(folder, T0)
+    assert [instant.time for instant in table.snapshot(previous).timeline] == [T0, T1]
+
+
+@pytest.mark.parametrize("times", [(), (T0,)])
+def test_an_upgrade_that_ends_before_the_listing_is_seen_at_once(folder, table, monkeypatch, times):
+    for time in times:
+        add(folder, f"{time}_{C}.commit")
+    before = {**table.properties(), "hoodie.table.version": "6", "hoodie.timeline.layout.version": "1"}
+    answers, read = iter([before]), HudiTable.properties
+    monkeypatch.setattr(HudiTable, "properties", lambda t: next(answers, None) or read(t))
+    snapshot = table.snapshot()
+    assert (snapshot.table_version, snapshot.timeline_folder) == (9, ".hoodie/timeline")
+    assert [instant.time for instant in snapshot.timeline] == list(times)
+
+
+@pytest.mark.parametrize("entry", [False, True])
+def test_version_6_made_by_1_x_costs_a_listing_more_only_with_a_timeline_folder(
+    tmp_path, monkeypatch, entry
+):
+    path = unpack(GOLDEN / "1.2.0" / "version_6.zip", tmp_path)
+    if entry:
+        (path / ".hoodie" / "timeline" / "history").mkdir(parents=True)
+    asked, listing, read = [], TableFolder.listing, TableFolder.read
+    monkeypatch.setattr(TableFolder, "listing", lambda f, n: (asked.append(n), listing(f, n))[1])
+    monkeypatch.setattr(TableFolder, "read", lambda f, n: (asked.append(n), read(f, n))[1])
+    table = HudiTable(str(path))
+    snapshot = table.snapshot()
+    look = [".hoodie", *([".hoodie/timeline"] if entry else [])]
+    assert asked == [".hoodie/hoodie.properties", *look]
+    refreshed = table.snapshot(snapshot)  # reads the properties again, their time now being known
+    asked.clear()
+    assert table.snapshot(refreshed).timeline.instants == snapshot.timeline.instants != ()
+    assert asked == look
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_a_timeline_that_a_downgrade_has_moved_is_refused(folder, table, refresh):
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    previous = table.snapshot() if refresh else None
+    move(folder, T1, back=True)
+    with pytest.raises(TableUnreadableError, match=r"is being downgraded.*in \.hoodie already"):
+        table.snapshot(previous)
+    make_version_6(folder)
+    assert find_commit(table.snapshot(previous), "me").instant.time == T1
+
+
+def test_a_table_without_instants_in_either_folder_is_an_empty_one(folder, table):
+    snapshot = table.snapshot()
+    assert table.snapshot(snapshot).timeline.instants == ()
 
 
 def test_the_properties_are_read_again_when_they_are_old_or_were_written(folder, table, monkeypatch):
