@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
     :param time: requested time.
     :param action: Hudi's word for it: a compaction completes as a ``commit``.
-    :param state: which state; entries without one are completed.
+    :param state: which state; entries without one are completed, as are all before Hudi 0.5.1.
     :param changed: when it came to that state, in the table's zone; Hudi before 0.14 does not tell.
     :param place: where its record is.
     """
@@ -102,12 +102,14 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
     """Yield the entries of one archive file, without what the instants did.
 
     A block that its writer has not finished is passed over, as Hudi does: Hudi removes instants from
-    the active timeline only after it has archived them.
+    the active timeline only after it has archived them. An entry without a time or an action is
+    ignored.
 
     :param file: the file's bare name.
     :param read: reads from it.
     :param size: its length.
     :raises TooLargeError: if a record or its schema is larger than any that Hudi writes.
+    :raises KeyError: if the schema has no field for the time or the action.
     :raises ValueError: if it is no archive, or damaged.
     """
     if not _MAGIC.startswith(read(0, min(size, len(_MAGIC)))):
@@ -116,7 +118,9 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
         if block.kind == _AVRO_DATA:
             for start, stop in _records(read, block):
                 place = Place(file, start, stop, block.schema)
-                yield _entry(place, decode_value(block.schema, read(start, stop), fields=_INDEX))
+                record = decode_value(block.schema, read(start, stop), fields=_INDEX)
+                if record["commitTime"] is not None and record["actionType"] is not None:
+                    yield _entry(place, record)
 
 
 def instants_of(entries: Iterable[Entry]) -> dict[Instant, Places]:
@@ -218,7 +222,7 @@ def _entry(place: Place, record: Mapping[str, Any]) -> Entry:
     time, action = str(record["commitTime"]), str(record["actionType"])
     if not time.isdecimal() or not action.isalpha():
         raise ValueError(f"{action!r} at {time!r} is no instant")
-    state = State(record["actionState"] or State.COMPLETED)
+    state = State(record.get("actionState") or State.COMPLETED)
     return Entry(time, action, state, record.get("stateTransitionTime"), place)
 
 

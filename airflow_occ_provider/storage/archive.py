@@ -100,7 +100,7 @@ class Archive:
     def _decoded(self, file: str, decode: Callable[[], _T]) -> _T:
         try:
             return decode()
-        except ValueError as error:
+        except (KeyError, ValueError) as error:
             raise MetadataCorruptError(
                 f"{self._folder.path}/{self._name}/{file} cannot be decoded: {error}",
                 remedy="read again; if it stays so, the file was damaged after Hudi had written it",

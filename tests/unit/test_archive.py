@@ -60,6 +60,15 @@ def times(data):
     return [one.time for one in read_entries("x", lambda start, stop: data[start:stop], len(data))]
 
 
+def schema_of(*fields):
+    listed = [{"name": name, "type": ["null", "string"]} for name in fields]
+    return header(json.dumps({"type": "record", "name": "x", "fields": listed}).encode())
+
+
+def text(value):
+    return b"\0" if value is None else b"\2" + bytes([2 * len(value)]) + value.encode()
+
+
 FIRST, SECOND = block(content(entry("101"), entry("102"))), block(content(entry("103")))
 
 
@@ -105,6 +114,28 @@ def test_instants_are_told_once_at_their_end(tmp_path):
         Instant("101", "commit", State.COMPLETED, last),
     )
     assert all(instant.archived for instant in archived.instants())
+
+
+def test_an_archive_begun_before_hudi_0_5_1_is_read(tmp_path):
+    head = schema_of("commitTime", "actionType")
+    old = block(content(text("099") + text("commit")), head)
+    archived = archive_of(tmp_path, _1=old + SECOND)
+    assert [(one.time, one.state) for one in archived.instants()] == [
+        ("099", State.COMPLETED),
+        ("103", State.COMPLETED),
+    ]
+
+
+def test_entries_without_a_time_or_an_action_are_passed_over():
+    timeless = text(None) + text("commit") + text(None)
+    actionless = text("1") + text(None) + text(None)
+    assert times(block(content(timeless, actionless, entry("2")))) == ["2"]
+
+
+def test_records_that_cannot_have_a_time_are_an_error(tmp_path):
+    archived = archive_of(tmp_path, _1=block(content(text("commit")), schema_of("actionType")))
+    with pytest.raises(MetadataCorruptError, match="commitTime"):
+        archived.instants()
 
 
 @pytest.mark.parametrize(
