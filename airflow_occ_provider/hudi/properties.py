@@ -75,7 +75,8 @@ def _unescape(text: str) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _NAMED.get(code, code)
 
-    return _ESCAPE.sub(one, text)
+    # Java escapes a character beyond the BMP as two surrogates.
+    return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parse_defaults(text: str) -> list[tuple[str, str]]:

@@ -85,3 +85,14 @@ def test_properties_of_another_table_are_not_whole():
     assert whole_table_properties(text.encode())
     assert whole_table_properties(text.replace("name=t\n", "name=u\n").encode()) is None
     assert whole_table_properties(text.replace("checksum=", "checksum=0").encode()) is None
+
+
+@pytest.mark.parametrize("field", ["table__name", "database__name"])
+def test_a_name_beyond_the_first_65536_characters_of_unicode_is_whole(field):
+    text = table_properties(**{field: "\U0001f41f"})
+    escaped = text.replace("\U0001f41f", "\\ud83d\\udc1f")
+    assert whole_table_properties(escaped.encode())[f"hoodie.{field.replace('__', '.')}"] == "\U0001f41f"
+
+
+def test_half_a_surrogate_pair_is_replaced():
+    assert parse_table_properties("name=a\\ud83db\n") == {"name": "a\ufffdb"}
