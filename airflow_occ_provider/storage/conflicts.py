@@ -103,9 +103,9 @@ def _operations(
 
 def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant]:
     """Return the instants that may count, by what the listing tells of them."""
-    outline = operations.outline(ours)
-    others = (one for one in operations.snapshot.timeline if _may_be_rival(one, ours))
-    return [one for one in others if _may_count(operations, outline, one, setup)]
+    others = [one for one in operations.snapshot.timeline if _may_be_rival(one, ours)]
+    outlines = operations.outlines([ours, *others])
+    return [one for one in others if _may_count(outlines[ours], outlines[one], setup)]
 
 
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
@@ -114,13 +114,13 @@ def _may_be_rival(other: Instant, ours: Instant) -> bool:
     return not ("_" in other.file_name and (other.completion_time or "") <= ours.time)
 
 
-def _may_count(operations: Operations, ours: Operation, other: Instant, setup: Setup) -> bool:
-    if not other.completed:
+def _may_count(ours: Operation, other: Operation, setup: Setup) -> bool:
+    if not other.instant.completed:
         return True
     if setup.strategy is Strategy.PREFER_WRITER:
-        counts = (other.completion_time or "") > ours.instant.time
+        counts = (other.instant.completion_time or "") > ours.instant.time
         return counts or setup.early is not EarlyDetection.OFF
-    return not was_seen(ours, operations.outline(other))
+    return not was_seen(ours, other)
 
 
 def _judge(operations: Operations, instant: Instant, others: list[Instant], setup: Setup) -> Verdict:
@@ -150,7 +150,7 @@ def _candidates(
 
 def _present(operations: Operations, ours: Operation) -> Present:
     done = operations.snapshot.timeline.completed_writes()
-    outlined = {one: was_seen(ours, operations.outline(one)) for one in done}
+    outlined = {one: was_seen(ours, found) for one, found in operations.outlines(done).items()}
     commits = operations.commits(one for one, seen in outlined.items() if seen)
     unsure = operations.read(one for one, seen in outlined.items() if seen is None)
     seen = [one for one in unsure if was_seen(ours, one)]
@@ -167,18 +167,20 @@ def _union(groups: Iterable[frozenset[FileGroup]]) -> frozenset[FileGroup]:
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
     """Return the rollbacks that name pending instants; older ones than all of these are not read."""
-    outlines = [operations.outline(one) for one in pending]
+    takings = [one for one in operations.snapshot.timeline if one.action in _TAKING_BACK]
+    outlines = operations.outlines([*pending, *takings])
     rollbacks = [
         one
-        for one in operations.snapshot.timeline
-        if one.action in _TAKING_BACK and any(_may_name(operations, one, ours) for ours in outlines)
+        for one in takings
+        if any(_may_name(operations.snapshot, outlines[one], outlines[ours]) for ours in pending)
     ]
     named = side_by_side(operations.snapshot.victims, rollbacks)
     return {victim: rollback for rollback in reversed(rollbacks) for victim in named[rollback]}
 
 
-def _may_name(operations: Operations, rollback: Instant, ours: Operation) -> bool:
-    if rollback.time > ours.instant.time:
+def _may_name(snapshot: Snapshot, rollback: Operation, ours: Operation) -> bool:
+    instant, requested_ms = rollback.instant, ours.requested_ms
+    if instant.time > ours.instant.time:
         return True
-    written_ms, requested_ms = operations.snapshot.written_ms(rollback.file_name), ours.requested_ms
+    written_ms = rollback.completed_ms if instant.completed else snapshot.written_ms(instant.file_name)
     return written_ms is None or requested_ms is None or written_ms >= requested_ms

@@ -28,19 +28,16 @@ class Operations:
         self._read: dict[Instant, Operation] = {}
         self._commits: dict[Instant, CommitMetadata | None] = {}
 
-    def outline(self, instant: Instant) -> Operation:
-        """Return what the timeline's listing alone tells of an instant: when its files were written.
+    def outlines(self, instants: Iterable[Instant]) -> dict[Instant, Operation]:
+        """Return what the timeline's listing alone tells of instants: when their files were written.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        if instant not in self._outlines:
-            written_ms = self.snapshot.written_ms
-            self._outlines[instant] = (
-                Operation(instant, completed_ms=written_ms(instant.file_name))
-                if instant.completed
-                else Operation(instant, **self.snapshot.times(instant)._asdict())
-            )
-        return self._outlines[instant]
+        wanted = tuple(instants)
+        new = [one for one in wanted if one not in self._outlines]
+        times = self.snapshot.last_times(new) if new else {}
+        self._outlines |= {one: Operation(one, **found._asdict()) for one, found in times.items()}
+        return {one: self._outlines[one] for one in wanted}
 
     def read(self, instants: Iterable[Instant]) -> list[Operation]:
         """Return what instants touch, in their order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError
@@ -281,6 +281,20 @@ class Snapshot:
             self._modified(inflight) if inflight else None,
             self._modified(instant.file_name) if instant.completed else None,
         )
+
+    def last_times(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
+        """Return `times` of instants in one request; of a completed one, only when it completed.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+
+        def last(instant: Instant) -> Times:
+            if not instant.completed:
+                return self.times(instant)
+            return Times(completed_ms=self._modified(instant.file_name))
+
+        ask = self._folder.ask
+        return ask(self.timeline_folder, lambda _: {one: last(one) for one in instants}) or {}
 
     def _decode(self, name: str | None, decode: Callable[[bytes], _T]) -> _T | None:
         if name is None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableErr
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.heartbeat import Liveness
 from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
+from tests.table_properties import table_properties
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 
@@ -111,6 +114,40 @@ def test_the_verdicts_read_no_file_twice_and_none_of_writes_that_were_seen(
         f"/{one.time}" in name for name in read for one in found.timeline().completed_writes()
     )
     assert judged == {one.time: found.conflicts(one.time, strategy) for one in pending}
+
+
+def test_verdicts_make_no_request_for_each_completed_file(folder, monkeypatch):
+    properties = table_properties(version=6, layout=1)
+    (folder / "hoodie.properties").write_text(properties)
+    requests = []
+    original = TableFolder.ask
+    monkeypatch.setattr(
+        TableFolder,
+        "ask",
+        lambda files, name, call: requests.append(name) or original(files, name, call),
+    )
+
+    def completed(*numbers):
+        for number in numbers:
+            for action in ("commit", "rollback"):
+                write(f"202611210925{number:02}000.{action}", 1)
+
+    def write(name, written_s):
+        (folder / name).touch()
+        os.utime(folder / name, (written_s, written_s))
+
+    def asked():
+        requests.clear()
+        judged = HudiTableHook(str(folder.parent)).verdicts()
+        assert list(judged) == ["20261121100000000"]
+        return len(requests)
+
+    for suffix in ("commit.requested", "inflight"):
+        write(f"20261121100000000.{suffix}", 2)
+    completed(1)
+    few = asked()
+    completed(*range(2, 50))
+    assert asked() == few
 
 
 def test_no_table_and_no_storage_are_clear_errors():
