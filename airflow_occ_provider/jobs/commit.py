@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.errors import (
@@ -106,7 +106,9 @@ class _Search:
     def _commits(self) -> Iterator[Commit]:
         yield from self._read(self._snapshot.timeline.completed_writes())
         if not self._is_all_active() and self._snapshot.has_history():
-            yield from self._read([one for one in self._snapshot.history() if one.is_write])
+            # A commit made after `since` can only have been archived later.
+            history = self._snapshot.history(_earliest_ms(self._since))
+            yield from self._read([one for one in history if one.is_write])
 
     def _is_all_active(self) -> bool:
         """Whether nothing younger than ``since`` can be archived: Hudi archives the oldest first.
@@ -211,9 +213,20 @@ def _refuse_unsigned(search: _Search, told: Sequence[str]) -> None:
         )
 
 
+def _earliest_ms(since: str) -> int | None:
+    try:
+        earliest = _to_second(since).replace(tzinfo=UTC) - _ZONE_SLACK
+    except ValueError:
+        return None
+    return round(earliest.timestamp() * 1000)
+
+
 def _may_be_younger(time: str, since: str) -> bool:
     try:
-        own, other = (datetime.fromisoformat(f"{text[:8]}T{text[8:14]}") for text in (time, since))
+        return _to_second(time) >= _to_second(since) - _ZONE_SLACK
     except ValueError:
         return True
-    return own >= other - _ZONE_SLACK
+
+
+def _to_second(time: str) -> datetime:
+    return datetime.fromisoformat(f"{time[:8]}T{time[8:14]}")

@@ -39,12 +39,17 @@ class Archive:
     def __init__(self, folder: TableFolder, name: str) -> None:
         self._folder, self._name = folder, name
         self._found: _Index | None = None
+        self._after_ms: int | None = None  # of what was found
 
-    def instants(self) -> tuple[Instant, ...]:
+    def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first.
 
+        :param after_ms: epoch milliseconds; files last written before are not read. Default: all files.
         :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
+        # Never narrowed: instants that were returned before stay known to `contents`.
+        if self._found is None or (self._after_ms or 0) > (after_ms or 0):
+            self._found, self._after_ms = None, after_ms
         return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
     def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
@@ -80,12 +85,24 @@ class Archive:
 
     def _index(self) -> _Index:
         if self._found is None:
-            names = self._folder.listing(self._name).names
-            files = sorted(filter(is_archive_file, names), key=_number)
+            files = sorted(self._files(), key=_number)
             entries = side_by_side(self._entries, files)
             found = instants_of(one for file in files for one in entries[file])
             self._found = {_key(instant): (instant, places) for instant, places in found.items()}
         return self._found
+
+    def _files(self) -> list[str]:
+        listed, after_ms = self._folder.listing(self._name), self._after_ms
+        files = list(filter(is_archive_file, listed.names))
+        if not after_ms:
+            return files
+
+        def may_hold(file: str) -> bool:
+            written_ms = listed.modified(file)
+            return written_ms is None or written_ms >= after_ms
+
+        found = self._folder.ask(self._name, lambda _: list(filter(may_hold, files)))
+        return files if found is None else found
 
     def _entries(self, file: str) -> list[Entry]:
         chunks = _Chunks(self._folder, self._name, file)

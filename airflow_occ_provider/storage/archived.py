@@ -36,13 +36,14 @@ class ArchivedInstants:
         names = self._folder.listing(self._name).names
         return any(name.endswith(".parquet") or ".archive." in name for name in names)
 
-    def instants(self) -> tuple[Instant, ...]:
+    def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return them, oldest first.
 
+        :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        return self._instants
+        return self._archive.instants(after_ms) if self._archive else self._instants
 
     def contents(self, instant: Instant) -> Contents:
         """Return what the files of one of them held.
@@ -60,8 +61,6 @@ class ArchivedInstants:
 
     @cached_property
     def _instants(self) -> tuple[Instant, ...]:
-        if self._archive:
-            return self._archive.instants()
         return self._ask(lambda history: history.instants()) or ()
 
     def _ask(self, read: Callable[[History], _T]) -> _T | None:

@@ -239,13 +239,14 @@ class Snapshot:
         """
         return self._archived.exist()
 
-    def history(self) -> tuple[Instant, ...]:
+    def history(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first; they are read once.
 
+        :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        return self._archived.instants()
+        return self._archived.instants(after_ms)
 
     def operation(self, instant: Instant, heartbeat: Heartbeat | None = None) -> Operation:
         """Return what an instant touches, from its metadata, its plan, or its profile and markers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import tracemalloc
 from pathlib import Path
@@ -206,3 +207,21 @@ def test_an_earlier_try_is_found_in_the_archive_of_version_6(table):
     assert (commit.instant.archived, commit.metadata.operation) == (True, "INSERT")
     assert find_commit(snapshot, "f" * 32) is None
     assert earlier_commit(table, ["f" * 32], since="20261121191656097") is None
+
+
+def test_archive_files_older_than_the_search_are_not_read(table, monkeypatch):
+    files = sorted((Path(table.path) / ".hoodie" / "archived").glob(".commits_*"))
+    signed = f"{9:032}"
+    (home,) = {find_commit(table.snapshot(), signed).instant.file_name}
+    for file in files:
+        os.utime(file, (1, 1))
+    os.utime(Path(table.path) / ".hoodie" / "archived" / home)
+    read = []
+    original = Archive._entries
+    monkeypatch.setattr(
+        Archive, "_entries", lambda archived, file: read.append(file) or original(archived, file)
+    )
+    snapshot = table.snapshot()
+    assert find_commit(snapshot, signed, since="20261121000000000")
+    assert read == [home]
+    assert len({one.file_name for one in snapshot.history()}) == len(files)
