@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.jobs import service_job
+from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
 from tests.system.conftest import Run
@@ -70,6 +75,25 @@ def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
     assert look.rollback_of(ghost)
     assert set(count_rows(table).values()) == {2}  # each key in two partitions, by two writers
     assert_told_by_the_asset(airflow, ghost)
+
+
+def test_a_pending_clustering_is_waited_for_and_not_run_into_again(hudi_stack, start, tmp_path):
+    paths = conf(tmp_path)
+    given = {"stack": hudi_stack, "table": paths["table"]}
+    assert Writer(arguments=["--partition", "1"], **given).run().commit
+    serve = {"application": Path(service_job.__file__), **given}
+    Writer(arguments=["clustering", "schedule"], **serve).run()
+    table = HudiTable(str(paths["table"]))
+    (plan,) = pending_plans(table.snapshot(), Service.CLUSTERING, DEFAULT_RULE)
+    run = start("queued", **paths)
+    wait_for_state(run, "write", "deferred", 2)
+    assert "clustering_conflict" in run.log("write", 1)
+    assert f"{plan.time}, to which the last attempt lost" in run.log("write", 2)
+    Writer(arguments=["clustering", f"run={plan.time}"], **serve).run()
+    run.wait()
+    task = run.task("write")
+    assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
+    assert table.snapshot().timeline.find(plan.time).completed
 
 
 def assert_told_by_the_asset(airflow, ghost):
