@@ -13,7 +13,7 @@ import pytest
 from airflow_occ_provider.jobs import gate
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
 from airflow_occ_provider.jobs.driver_process import DriverProcess
-from airflow_occ_provider.operators.driver import end_survivors
+from airflow_occ_provider.operators.driver import _marked, end_survivors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """
@@ -93,6 +93,10 @@ def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too()
     stopped = subprocess.Popen(["sleep", "63"], env=environment)
     stopped.send_signal(19)
     try:
+        deadline = time.monotonic() + 60  # while one becomes another program it shows no environment
+        while len(_marked(identity)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         found, left = end_survivors(identity)
         assert (len(found), left) == (2, [])
         assert neighbour.poll() is None
