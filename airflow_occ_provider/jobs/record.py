@@ -246,9 +246,10 @@ class TaskRecord:
     def again(self) -> TaskRecord:
         """Return it for work that is wanted anew; the attempts stay, to be settled and shown.
 
-        So does the place: the request may stand in line still.
+        The place is kept as one to give up: its request may stand in the queue still.
         """
-        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=self.place)
+        place = replace(self.place, asked="") if self.place else None
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=place)
 
     def abandon(self, digest: str) -> TaskRecord:
         """Return it with a fresh identity for other arguments; a commit of the old one still counts.

@@ -156,6 +156,18 @@ def test_a_task_that_is_cleared_gives_up_what_it_asked_for_before(store, line):
     assert [one.token for one in line.line()] == [second.token] != [first.token]
 
 
+def test_a_task_that_is_cleared_goes_behind_the_one_that_waits(store, line):
+    admission(store, line).ask([SCOPE])
+    theirs = rival(line)
+    run_of(store).succeed()
+    again = Admission(
+        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    )
+    second, status = again.ask([SCOPE])
+    assert not status.held
+    assert [one.token for one in line.line()] == [theirs.token, second.token]
+
+
 def rival(line):
     return line.request(Request("rival", Owner(("d", "r0", "t")), (SCOPE,), 30_000))
 
