@@ -12,7 +12,7 @@ def umbrella(asked: Request, line: Iterable[Standing]) -> Standing | None:
     """Return the lease of its own run under which a request passes, if there is one.
 
     :param asked: the request.
-    :param line: everybody who stands in line.
+    :param line: all requests.
     :raises LeaseRefusedError: if its run has leases, but none that covers it: who waits while
         holding can be waited for in a circle.
     """

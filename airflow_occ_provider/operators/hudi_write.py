@@ -205,7 +205,7 @@ class HudiWriteOperator(ProtectedOperator):
         )
 
     def _clean(self, context: Context, run: TaskRun, table: str) -> None:
-        """Have Hudi roll back a table's failed writes, alone where Hudi's lock excludes nobody."""
+        """Have Hudi roll back a table's failed writes, alone where its lock excludes no process."""
         preparation = self._prepare(context, run)
         if table != self.table:  # of an earlier try: under that table's own lock
             lock = self._lock_hook.options(table)
