@@ -126,6 +126,10 @@ class NotHudiTableError(TableUnreadableError):
 
     retry = False
 
+    def after_an_attempt(self) -> TableUnreadableError:
+        """Return it as a storage that does not show the table for now: the attempt ran on it."""
+        return TableUnreadableError(f"commit state unknown: {self.message}", remedy=self.remedy)
+
 
 class UnknownTableVersionError(TableUnreadableError):
     """The table's version or timeline layout is none that this release can read."""

@@ -522,6 +522,12 @@ def test_a_table_that_cannot_be_read_after_the_attempt_is_asked_again(folder, ta
     assert (error.committed, error.retry) == (None, True)
 
 
+def test_a_table_that_is_gone_after_the_attempt_is_asked_for_again(tmp_path):
+    error = settle(HudiTable(str(tmp_path / "gone")), SIGNATURE, log_of(T1), 0).error()
+    assert "commit state unknown" in error.message
+    assert (error.committed, error.retry) == (None, True)
+
+
 def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, table):
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
