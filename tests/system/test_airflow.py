@@ -117,7 +117,7 @@ def test_a_killed_driver_is_retried_at_once_and_commits_exactly_once(hudi_stack,
         (instant,) = inflight(table)
         run.wait_for(lambda: has_markers(table, instant), "markers")
         driver_of(table).kill()
-        run.wait_for(lambda: run.task("write")["state"] == "up_for_retry", "the retry")
+        run.wait_for_retry(1)
     run.wait()
     task = run.task("write")
     assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
@@ -149,7 +149,7 @@ def test_a_killed_jvm_is_seen_though_its_workers_live_on(start, tmp_path):
     run = start("killed", job=JOB, table=table, gate=gate)
     run.wait_for((gate / "w.begun").exists, "the write's begin")
     driver_of(table).kill()
-    run.wait_for(lambda: run.task("write")["state"] == "up_for_retry", "the retry")
+    run.wait_for_retry(1)
     (gate / "w.go").touch()
     run.wait()
     assert run.task("write")["state"] == "success"

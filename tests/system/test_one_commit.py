@@ -190,7 +190,7 @@ def test_a_storage_that_is_away_leaves_the_state_unknown_until_it_is_back(start,
     table.rename(away)
     table.touch()
     (paths["gate"] / "after.hold").unlink()
-    wait_for_try(run, 2, "up_for_retry")
+    run.wait_for_retry(2)
     for number in (1, 2):
         log = run.log("write", number)
         assert "commit state unknown" in log, log[-3000:]
@@ -199,7 +199,7 @@ def test_a_storage_that_is_away_leaves_the_state_unknown_until_it_is_back(start,
     away.rename(table)
     run.wait()
     task = run.task("write")
-    assert (task["state"], task["try_number"]) == ("success", 3), run.log("write", 3)[-3000:]
+    assert (task["state"], task["try_number"] > 2) == ("success", True), run.log("write", 3)[-3000:]
     assert count_rows(table) == ONCE
 
 
@@ -211,7 +211,7 @@ def test_a_table_that_is_gone_is_no_table_to_be_made(start, paths):
     run.wait_for((paths["gate"] / "after.reached").exists, "the commit")
     table.rename(away)
     (paths["gate"] / "after.hold").unlink()
-    wait_for_try(run, 2, "up_for_retry")
+    run.wait_for_retry(2)
     assert not table.exists()
     away.rename(table)
     assert run.wait().task("write")["state"] == "success"
