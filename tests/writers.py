@@ -33,7 +33,8 @@ from airflow_occ_provider.storage.table import HudiTable
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
-_PATIENCE_S = 240
+NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}  # a quarter of what a driver costs
+_PATIENCE_S = 600
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Writer:
     table: Path
     arguments: Sequence[str] = ()
     early: bool = False
-    hudi_options: Mapping[str, object] = field(default_factory=dict)
+    hudi_options: Mapping[str, object] = field(default_factory=lambda: NO_METADATA_TABLE)
     environment: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, object] = field(default_factory=dict)
     hosts: str | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-GATE_TIMEOUT_S = 240
+GATE_TIMEOUT_S = 600
 
 
 def pass_gate(gate: str, writer: str) -> None:

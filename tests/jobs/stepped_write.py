@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-GATE_TIMEOUT_S = 240
+GATE_TIMEOUT_S = 600
 
 
 def pass_step(gate: str, step: str) -> None:

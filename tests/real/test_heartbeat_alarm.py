@@ -14,11 +14,12 @@ from airflow_occ_provider.operators.driver import end_session
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
 from tests.stalls.course import stall
-from tests.writers import JOB, Writer, wait_for
+from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
 
 pytestmark = pytest.mark.real
 INTERVAL_MS, MISSES = 1000, 4
 BEAT = {
+    **NO_METADATA_TABLE,
     "hoodie.client.heartbeat.interval_in_ms": INTERVAL_MS,
     "hoodie.client.heartbeat.tolerable.misses": MISSES,
 }
@@ -79,9 +80,10 @@ def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack,
     with held(hudi_stack, table) as writer:
         (victim,) = instants(table).pending_writes()
         log = tmp_path / "rogue.log"
+        job = [str(JOB), str(table), "--writer", "rogue", "--option", "hoodie.metadata.enable=false"]
         with log.open("w") as output:
             rogue = subprocess.Popen(
-                ["spark-submit", "--master", "local[1]", str(JOB), str(table), "--writer", "rogue"],
+                ["spark-submit", "--master", "local[1]", *job],
                 env=hudi_stack.environment,
                 stdout=output,
                 stderr=output,

@@ -39,7 +39,7 @@ def start_rogue(stack, table):
 
 def stop_once(rogue, happened):
     """Suspend the rogue at the moment that something has happened."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not happened():
         assert rogue.poll() is None, "the rogue ended before"
         assert time.monotonic() < deadline
@@ -49,8 +49,8 @@ def stop_once(rogue, happened):
 
 def attacked(stack, table, *arguments):
     """A protected write whose files a rogue neighbour deletes just before it commits."""
-    Writer(stack, table).run()
-    victim = Writer(stack, table, (*MANY, *arguments)).start()
+    Writer(stack, table, hudi_options={}).run()
+    victim = Writer(stack, table, (*MANY, *arguments), hudi_options={}).start()
     wait_for("the write", lambda: inflight(table), victim)
     (instant,) = inflight(table)
 

@@ -18,5 +18,6 @@ with DAG("killed", schedule=None, params=PARAMS):
         application_args=["{{ params.table }}", "--gate", "{{ params.gate }}"],
         table="{{ params.table }}",
         driver_memory="1g",
+        hudi_options={"hoodie.metadata.enable": "false"},  # a quarter of what a driver costs
         retry_policy=HudiConflictRetryPolicy(base_delay=timedelta(seconds=1)),
     )

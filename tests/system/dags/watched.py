@@ -50,7 +50,7 @@ with DAG("watched", schedule=None, params=PARAMS):
         application_args=[TABLE, "--partition", "2", "--writer", "w", "--gate", "{{ params.gate }}"],
         table=TABLE,
         driver_memory="1g",
-        hudi_options=OPTIONS,
+        hudi_options={**OPTIONS, "hoodie.clean.automatic": "false"},  # that is the other task's work
     )
     HudiHeartbeatSensor(
         task_id="own",
