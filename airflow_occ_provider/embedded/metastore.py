@@ -80,7 +80,8 @@ class EmbeddedMetastore:
 
     def _make_database(self) -> None:
         try:
-            self._launch({"hive.in.test": "true"})
+            # Without its own threads: they would make the tables at the same time (TxnDbUtil.prepDb).
+            self._launch({"hive.in.test": "true", "hive.compactor.initiator.on": "false"})
             self._make_lock_tables()
         except BaseException:
             self.stop()
