@@ -76,6 +76,8 @@ class EmbeddedAirflow:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+            # A supervisor notices the end of a task at its next heartbeat: until then its slot is taken.
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), self._environment["PATH"]]),

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import cache
 
-EARLIEST_S = 3.0
-"""Seconds after its start in which a trigger tells nothing.
+from airflow.sdk import conf
 
-Airflow's scheduler (3.3.2) fails a task that is queued again before it has taken note that the first
-process ended.
-"""
+_TOLD_S = 2.0
+
+
+@cache
+def earliest_s() -> float:
+    """Return for how many seconds after its start a trigger does not fire.
+
+    Airflow's scheduler (3.3.2) fails a task that is queued again before it was told that the first
+    process ended. The supervisor of that process may notice its end only at its next heartbeat.
+    """
+    return conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0) + _TOLD_S
 
 
 async def until_earliest(begun_s: float) -> None:
@@ -18,4 +26,4 @@ async def until_earliest(begun_s: float) -> None:
 
     :param begun_s: ``time.monotonic()`` at its start.
     """
-    await asyncio.sleep(begun_s + EARLIEST_S - time.monotonic())
+    await asyncio.sleep(begun_s + earliest_s() - time.monotonic())

@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.triggers.earliest import EARLIEST_S
+from airflow_occ_provider.triggers.earliest import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
 
@@ -117,7 +117,7 @@ class Case:
             await self._stop_trigger()
             return await self._end(None, ticket, CLAIM_S)
         self._elder_leaves()
-        if waited_s > EARLIEST_S + TICK_S:
+        if waited_s > earliest_s() + TICK_S:
             await self._woken()
         if await self._told() != {"status": "granted"}:
             raise BrokenError(f"the trigger told {await self._told()}")

@@ -282,8 +282,9 @@ def test_work_that_is_cleared_has_its_lease_taken_and_kept_anew(line, start, tmp
     for run in (earlier, later):
         run.wait()
         assert states(run, "lease", "first", "lease_release", "lease_keep") == ["success"] * 4
-        assert [run.task(name)["try_number"] for name in ("lease", "first")] == [2, 2]
-        assert run.task("lease_keep")["try_number"] >= 2
+        assert run.task("first")["try_number"] == 2
+        # Deferred tasks: a scheduler that is busy may fail a try (triggers.earliest), which is retried.
+        assert min(run.task(name)["try_number"] for name in ("lease", "lease_keep")) >= 2
 
 
 def test_a_killed_triggerer_costs_nobody_his_place(line, start, triggerer, tmp_path):

@@ -23,7 +23,7 @@ TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
+    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(trigger_module, "_ONE_LOOK_S", 0.2)
 
 

@@ -47,7 +47,7 @@ class Hook:
 def hook(monkeypatch):
     hook = Hook()
     monkeypatch.setattr(shared, "lock_hook", lambda conn_id: hook)
-    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
+    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
     yield hook
     assert hook.opened == hook.closed
     assert shared._by_connection == {}
@@ -112,7 +112,7 @@ def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
 
 
 def test_nothing_is_told_before_the_scheduler_knows_of_the_deferral(hook, monkeypatch):
-    monkeypatch.setattr(earliest, "EARLIEST_S", 0.5)
+    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.5)
     _, ticket = ask(hook, "r1")
     begun = time.monotonic()
     assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}

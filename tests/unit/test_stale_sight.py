@@ -20,7 +20,7 @@ CALM = {"interval_ms": 60_000, "poll_s": 0.1}  # no writer of these tests comes 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
+    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
 
 
 @pytest.fixture

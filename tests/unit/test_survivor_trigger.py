@@ -18,7 +18,7 @@ SOON_MS = 600
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "EARLIEST_S", 0.0)
+    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
 
 
 @pytest.fixture
