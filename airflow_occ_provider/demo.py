@@ -224,7 +224,7 @@ def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]
     snapshot = HudiTable(str(table)).snapshot()
     signed: dict[str, list[str]] = {}
     for instant in snapshot.timeline.completed_writes():
-        metadata = snapshot.commit(instant)
+        metadata = snapshot.reader.commit(instant)
         signature = Signature.from_extra(metadata.extra) if metadata else None
         if signature:
             signed.setdefault(signature.task_id, []).append(instant.time)

@@ -15,7 +15,9 @@ def count_rows(table: Path, column: str = "id") -> Counter[str]:
     look = HudiTable(str(table)).snapshot()
     writes = look.timeline.completed_writes()
     completed = {one.time for one in writes}
-    replaced = {file_id for one in writes if (done := look.commit(one)) for _, file_id in done.replaced}
+    replaced = {
+        file_id for one in writes if (done := look.reader.commit(one)) for _, file_id in done.replaced
+    }
     newest: dict[str, tuple[str, Path]] = {}
     for path in table.glob("*/*.parquet"):
         file_id, _, time = path.stem.split("_")

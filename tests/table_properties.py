@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_occ_provider.hudi.properties import table_checksum
+from airflow_occ_provider.hudi.format.properties import table_checksum
 
 
 def table_properties(*, version: int = 9, layout: int = 2, **more: str) -> str:

@@ -18,10 +18,10 @@ from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hudi import early_detection
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature, new_identity

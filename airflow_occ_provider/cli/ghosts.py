@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_occ_provider.cli.table import print_table, told_plainly
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
 
 _NOTHING = "Nothing is pending, and nothing is left."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def locks(args: argparse.Namespace) -> None:
 
 def _described(args: argparse.Namespace) -> dict[str, Any]:
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout)
-    lock_key = args.lock_key or table.snapshot().properties["hoodie.table.name"]
+    lock_key = args.lock_key or table.snapshot().config.name
     hook = lock_hook(args.lock_conn_id)
     options = hook.options(args.table)
     told: dict[str, Any] = {"provider": options[LOCK_PROVIDER], "path": None, "seen": True}

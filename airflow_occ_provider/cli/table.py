@@ -16,8 +16,8 @@ from airflow.utils.cli import suppress_logs_and_warning
 
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hudi.conflict import Conflict, Verdict
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.verdict import Conflict, Verdict
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.writers import PendingInstant
 
@@ -145,7 +145,7 @@ def _writer(pending: PendingInstant) -> dict[str, Any]:
         "time": operation.instant.time,
         "action": operation.instant.action,
         "state": operation.instant.state.value,
-        "operation": operation.kind,
+        "operation": operation.operation_type,
         "heartbeat": heartbeat.liveness.value,
         "last_tick_ms": heartbeat.last_ms,
         "margin_ms": heartbeat.margin_ms,
@@ -182,7 +182,7 @@ def _conflict(conflict: Conflict) -> dict[str, Any]:
         "rival": rival.instant.time,
         "action": rival.instant.action,
         "state": rival.instant.state.value,
-        "operation": rival.kind,
+        "operation": rival.operation_type,
         "certainty": conflict.certainty.value,
         "file_groups": sorted(map(list, conflict.file_groups)),
         "reason": conflict.reason,

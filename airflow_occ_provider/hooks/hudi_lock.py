@@ -11,8 +11,8 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, contradictions
-from airflow_occ_provider.hudi.properties import parse_defaults
+from airflow_occ_provider.hudi.format.properties import parse_defaults
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, contradictions
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -9,10 +9,10 @@ from typing import Any
 from airflow.sdk import BaseHook
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.conflict import Verdict
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.strategy import Strategy
-from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.verdict import Verdict
+from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.storage.address import fsspec_scheme, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts

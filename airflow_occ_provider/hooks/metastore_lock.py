@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
-from airflow_occ_provider.hudi.options import METASTORE_DATABASE, metastore_lock_options
+from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, metastore_lock_options
 from airflow_occ_provider.storage.address import canonical_table
 
 if TYPE_CHECKING:

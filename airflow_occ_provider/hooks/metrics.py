@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from airflow.sdk.observability import stats
 
-from airflow_occ_provider.hudi.fate import Fate, Writer
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Fate, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.storage.address import canonical_table
 

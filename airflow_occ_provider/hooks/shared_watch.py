@@ -13,8 +13,8 @@ from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import Sight, WriterWatch
 
 

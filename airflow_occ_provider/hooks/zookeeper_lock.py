@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hooks.hudi_lock import ANSWER_TIMEOUT_MS, HudiLockHook, Terms
-from airflow_occ_provider.hudi.options import zookeeper_lock_options
+from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.line import Line

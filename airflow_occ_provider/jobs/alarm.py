@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.heartbeat import Heartbeat, HeartbeatRule, Liveness
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule, Liveness
 from airflow_occ_provider.jobs.outcome import Outcome, Stop
 
 

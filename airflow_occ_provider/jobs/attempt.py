@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.options import Contradiction, contradictions, early_detection_given
-from airflow_occ_provider.hudi.properties import format_defaults
+from airflow_occ_provider.hudi.format.properties import format_defaults
+from airflow_occ_provider.hudi.writer.options import Contradiction, contradictions, early_detection_given
 from airflow_occ_provider.jobs import write_job
 from airflow_occ_provider.jobs.identity import IDENTITY_KEY
 from airflow_occ_provider.jobs.site import DEFAULTS_NAME, Site, Source

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import DataLossError
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
-from airflow_occ_provider.hudi.procedure import procedure_call
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.procedure import procedure_call
 from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -93,7 +94,7 @@ def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
     :returns: those whose files are gone without a reason, oldest first.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    writes = ((one, snapshot.commit(one)) for one in snapshot.timeline.completed_writes())
+    writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
     commits = [(one, metadata) for one, metadata in writes if metadata]
     losses = _losses(table, snapshot, commits, _unexplained_by_history)
     return tuple(loss for loss in losses if loss.missing)
@@ -116,7 +117,7 @@ def _losses(
     for (instant, metadata), gone in zip(commits, absent, strict=True):
         missing = unexplained(later, instant, gone) if gone else ()
         culprit = _taker(later, instant) or _deleter(later, missing)
-        statement = procedure_call("rollback_to_instant", later.properties, instant.time)
+        statement = procedure_call("rollback_to_instant", later.config, instant.time)
         losses.append(Loss(instant.time, culprit, missing, len(metadata.paths), statement))
     return losses
 
@@ -138,12 +139,12 @@ def _unexplained_by_history(
     )
 
 
-def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroup]:
+def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
     """Return the file groups of which an archived clean may have removed what a commit wrote."""
     cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
     oldest = min(cleans, default=None)
     younger = (
-        snapshot.commit(one)
+        snapshot.reader.commit(one)
         for one in snapshot.timeline.completed_writes()
         if one.time > commit.time and (oldest is None or one.time < oldest)
     )
@@ -156,7 +157,7 @@ def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroup]:
 
 def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
     instants = (instant for instant in snapshot.timeline if instant.action == action)
-    return frozenset[str]().union(*map(snapshot.deleted_names, instants))
+    return frozenset[str]().union(*map(snapshot.reader.deleted_names, instants))
 
 
 def _taker(snapshot: Snapshot, commit: Instant) -> Instant | None:
@@ -172,7 +173,7 @@ def _came_before(rollback: Instant, commit: Instant) -> bool:
 def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
     names = set(map(_name, missing))
     rollbacks = (rollback for rollback, _ in snapshot.rollbacks())
-    return next((one for one in rollbacks if names & snapshot.deleted_names(one)), None)
+    return next((one for one in rollbacks if names & snapshot.reader.deleted_names(one)), None)
 
 
 def _name(path: str) -> str:
@@ -187,5 +188,5 @@ def _is_base_file(path: str) -> bool:
     return not _name(path).startswith(".")
 
 
-def _file_group(path: str) -> FileGroup:
+def _file_group(path: str) -> FileGroupId:
     return _partition(path), _name(path).removeprefix(".").partition("_")[0]

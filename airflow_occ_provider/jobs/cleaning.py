@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_occ_provider.hudi.fate import Fate, Writer
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.residue import Kind, Residue
+from airflow_occ_provider.hudi.writer.fate import Fate, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.jobs.audit import Loss, audit_table
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable
@@ -69,7 +69,7 @@ def verify(table: HudiTable, rule: HeartbeatRule, before: Sight) -> Cleaning:
     left = (*_writes_left(after, dead), *residues(table, rule, given_up=rolled_back))
     known = {one.file_name for one in before.snapshot.timeline}
     cleans = [
-        after.snapshot.deleted_names(one)
+        after.snapshot.reader.deleted_names(one)
         for one in after.snapshot.timeline
         if one.action == "clean" and one.completed and one.file_name not in known
     ]
@@ -113,7 +113,9 @@ def _writes_left(after: Sight, dead: Collection[str]) -> list[Residue]:
         writer = after.writer(time)
         if writer.fate is Fate.GONE:
             proof = f"instant {time} has left the timeline, and no rollback there names it"
-            left.append(Residue(Kind.WRITE, time, after.snapshot.timeline_folder, proof, _ASK_HUDI))
+            left.append(
+                Residue(Kind.WRITE, time, after.snapshot.config.timeline_folder, proof, _ASK_HUDI)
+            )
         elif not writer.fate.over:
             left.append(pending_residue(after, writer))
     return left
@@ -126,7 +128,7 @@ def pending_residue(sight: Sight, writer: Writer) -> Residue:
     :param writer: the write.
     """
     known = sight.snapshot.timeline.find(writer.instant)
-    path = f"{sight.snapshot.timeline_folder}/{known.file_name if known else ''}"
+    path = f"{sight.snapshot.config.timeline_folder}/{known.file_name if known else ''}"
     remedy = _WAIT if writer.fate.beating else _CLEAN
     return Residue(Kind.WRITE, writer.instant, path, describe_writer(writer), remedy)
 

@@ -12,8 +12,8 @@ from airflow_occ_provider.errors import (
     HistoryUnreadableError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.jobs.audit import audit
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -38,7 +38,7 @@ class Commit:
         return {
             "instant": self.instant.time,
             "action": self.instant.action,
-            "operation": self.metadata.operation,
+            "operation": self.metadata.operation_type,
             "partitions": list(self.metadata.partitions[:MOST_PARTITIONS]),
             "file_groups": len(self.metadata.file_groups | self.metadata.replaced),
             "records": self.metadata.records,
@@ -123,7 +123,7 @@ class _Search:
         for instant in reversed(oldest_first):
             if self._since and not _may_be_younger(instant.time, self._since):
                 return
-            metadata = self._snapshot.commit(instant)
+            metadata = self._snapshot.reader.commit(instant)
             if metadata is not None:
                 yield Commit(instant, metadata)
             elif not instant.archived:
@@ -193,7 +193,7 @@ def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> 
     :raises TableUnreadableError: if the storage cannot be read.
     """
     young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
-    told = (Commit(one, metadata) for one in young if (metadata := snapshot.commit(one)))
+    told = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
     return sum(map(_signed_by(identities), told))
 
 

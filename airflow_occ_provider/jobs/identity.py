@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
-from airflow_occ_provider.hudi.properties import fold
+from airflow_occ_provider.hudi.format.properties import fold
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 
 IDENTITY_KEY = f"{SIGNATURE_PREFIX}identity"
 

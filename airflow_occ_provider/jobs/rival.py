@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
-from airflow_occ_provider.hudi.metadata import FileGroup
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
 from airflow_occ_provider.jobs.failure import UNSIGNED
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.settle import Settlement
@@ -65,7 +65,7 @@ def find_rival(table: HudiTable, instant: str | None, rival: str | None) -> Riva
     return Rival(writer, tuple(sorted({partition for partition, _ in both})), len(both))
 
 
-def _touched(snapshot: Snapshot, instant: Instant | None) -> frozenset[FileGroup]:
+def _touched(snapshot: Snapshot, instant: Instant | None) -> frozenset[FileGroupId]:
     if instant is None:
         return frozenset()
     operation = snapshot.operation(instant)
@@ -73,7 +73,7 @@ def _touched(snapshot: Snapshot, instant: Instant | None) -> frozenset[FileGroup
 
 
 def _writer(snapshot: Snapshot, winner: Instant) -> tuple[str, str] | str:
-    metadata = snapshot.commit(winner) if winner.completed else None
+    metadata = snapshot.reader.commit(winner) if winner.completed else None
     if winner.action in TABLE_SERVICE_ACTIONS or (metadata and metadata.is_table_service):
         return "a table service"
     if metadata is None:

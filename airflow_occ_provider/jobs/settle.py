@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_occ_provider import errors
-from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.jobs.audit import Loss, audit
 from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.jobs.driver_log import DriverLog

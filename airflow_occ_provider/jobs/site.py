@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.properties import parse_defaults, parse_table_properties
+from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
 
 DEFAULTS_NAME = "hudi-defaults.conf"
 _SYSTEM_FOLDER = Path("/etc/hudi/conf")

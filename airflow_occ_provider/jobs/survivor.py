@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import DanglingFilesError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.record import Attempt, Waiting
 from airflow_occ_provider.storage.residue import uncommitted_files
 from airflow_occ_provider.storage.snapshot import Snapshot

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi import early_detection
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.table_service import DeadPlan, ServiceOp
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.table_service import DeadPlan, ServiceOp
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _INDEX = "hoodie.index.type"

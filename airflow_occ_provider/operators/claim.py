@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, excludes_nobody
-from airflow_occ_provider.hudi.partition_path import objection
+from airflow_occ_provider.hudi.format.partition_path import objection
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, excludes_nobody
 from airflow_occ_provider.leases.rules import Mode, Owner, Scope, Standing
 
 _INDEX_OPTION = "hoodie.index.type"
@@ -31,14 +32,14 @@ class Claim:
     key_safe: bool
     reads_table: bool
 
-    def refuse_impossible(self, properties: Mapping[str, str]) -> None:
+    def refuse_impossible(self, table: TableConfig) -> None:
         """Refuse a partition that the table cannot have.
 
-        :param properties: of the table, empty where there is none yet.
+        :param table: its configuration; empty if there is no table yet.
         :raises ConfigurationError: with the path.
         """
         for path in self.partitions or ():
-            found = objection(path, properties) if properties else None
+            found = objection(path, table) if table.exists else None
             if found:
                 raise ConfigurationError(
                     "scope", f"{path!r} {found}", remedy="name partitions as they stand in the table"
@@ -113,16 +114,16 @@ def _is_above(one: Standing, owner: Owner) -> bool:
 
 
 def known_options(
-    hudi: Mapping[str, str], spark: Mapping[str, object], properties: Mapping[str, str]
+    hudi: Mapping[str, str], spark: Mapping[str, object], table: TableConfig
 ) -> dict[str, str]:
     """Return the Hudi options of a job as far as they are known before it runs.
 
     :param hudi: the lines of its ``hudi-defaults.conf``.
     :param spark: Spark's settings, of which those with ``spark.hoodie.`` reach SQL writers.
-    :param properties: of the table; one with a record index is taken to use it.
+    :param table: its configuration; a table with a record index is taken to use it.
     """
     named = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
     of_spark = {key: value for key, value in named.items() if key.startswith("hoodie.")}
-    indexes = properties.get("hoodie.table.metadata.partitions", "").split(",")
-    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if "record_index" in indexes else {}
+    indexed = "record_index" in table.metadata_partitions
+    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if indexed else {}
     return {**of_table, **of_spark, **hudi}

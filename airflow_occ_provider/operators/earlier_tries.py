@@ -11,7 +11,7 @@ from airflow_occ_provider.errors import (
     DataLossError,
     FenceError,
 )
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import remove_leftovers
 from airflow_occ_provider.jobs.audit import run_again
 from airflow_occ_provider.jobs.commit import Commit, earlier_commit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.alarm import Alarm, Sight
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.outcome import Stop
@@ -106,7 +106,7 @@ class HeartbeatAlarm:
             return None, now_ms, time.monotonic()
         snapshot = self._snapshot or self._table.snapshot(missing_ok=True)
         ticks, now_s = snapshot.heartbeats(), time.monotonic()
-        if not snapshot.properties:
+        if not snapshot.config.exists:
             return None, now_ms, now_s
         self._snapshot = self._table.snapshot(snapshot)
         return self._current(self._snapshot, own, ticks), now_ms, now_s

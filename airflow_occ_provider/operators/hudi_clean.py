@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import FenceError, TableUnreadableError, WriterAliveError
-from airflow_occ_provider.hudi.fate import ENDED, Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import remove_leftovers
 from airflow_occ_provider.jobs.cleaning import Cleaning, describe_writer, foresee, has_collided, verify

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.table_service import Plan, Service
+from airflow_occ_provider.hudi.writer.table_service import Plan, Service
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.service_claim import prefers_writers
@@ -61,7 +61,7 @@ class HudiClusteringOperator(TableServiceOperator):
                 )
 
     def _refuse_table(self, snapshot: Snapshot, preparation: Preparation) -> None:
-        if prefers_writers(preparation.options) and snapshot.table_version < _CHECKED_LAYOUT:
+        if prefers_writers(preparation.options) and snapshot.config.version < _CHECKED_LAYOUT:
             self.log.warning(
                 "Below table version 8, Hudi 1.1 and later take a clustering's own plan for a rival's, "
                 "so that it never commits: use another conflict_resolution."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.table_service import TableServiceOperator
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -47,7 +47,7 @@ class HudiCompactionOperator(TableServiceOperator):
             )
 
     def _refuse_table(self, snapshot: Snapshot, preparation: Preparation) -> None:  # noqa: ARG002
-        if not snapshot.merge_on_read:
+        if not snapshot.config.merge_on_read:
             raise ConfigurationError(
                 "table",
                 f"{self.table} is copy-on-write",

@@ -13,8 +13,8 @@ from airflow.sdk import Asset, AssetAlias, RetryPolicy
 
 from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import prepared
 from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit

@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
 )
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.jobs.commit import MOST_PARTITIONS, Commit
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.admitted import Admitted
@@ -21,7 +21,6 @@ from airflow_occ_provider.storage.table import HudiTable
 
 _WHERE = ("hoodie.write.lock.zookeeper.url", "hoodie.write.lock.zookeeper.base_path")
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
-_NAME = "hoodie.table.name"
 
 
 def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]:
@@ -125,8 +124,7 @@ class CommitLockAudit:
 
     def _taken(self) -> int | None:
         """Return how often the lock has been taken or left; ``None`` where nobody can tell."""
-        properties = self._table.properties() or {}
-        key = self._options.get(_LOCK_KEY) or properties.get(_NAME)
+        key = self._options.get(_LOCK_KEY) or self._table.config().name
         if not key or not self._is_in_view:
             return None
         try:

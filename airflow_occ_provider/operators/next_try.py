@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.errors import WriteConflictError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.rival import Rival
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.operators.claim import Claim

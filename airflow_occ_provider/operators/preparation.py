@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hudi import early_detection
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX, ZOOKEEPER_LOCK_PROVIDER, writer_options
-from airflow_occ_provider.hudi.secrets import shown
-from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.options import (
+    SIGNATURE_PREFIX,
+    ZOOKEEPER_LOCK_PROVIDER,
+    writer_options,
+)
+from airflow_occ_provider.hudi.writer.secrets import shown
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.site import Site
@@ -123,5 +127,5 @@ def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:
     if scheme == "file":
         return None
     writes = snapshot.timeline.completed_writes()[-_WRITES_LOOKED_AT:]
-    commits = filter(None, map(snapshot.commit, writes))
+    commits = filter(None, map(snapshot.reader.commit, writes))
     return tuple(path for commit in commits for path in commit.partitions)

@@ -12,12 +12,12 @@ from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.errors import AdmissionTimeoutError, TableUnreadableError, WorkerLostError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.fate import ENDED, Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.options import writer_options
-from airflow_occ_provider.hudi.secrets import secrets_in, shown
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.options import writer_options
+from airflow_occ_provider.hudi.writer.secrets import secrets_in, shown
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.outcome import Reading
@@ -229,7 +229,7 @@ class ProtectedOperator(AdmittedOperator):
     def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
         """Decide what the attempt is given, and have the UI show it."""
         snapshot = self._table.snapshot(missing_ok=True)
-        self._claim.refuse_impossible(snapshot.properties)
+        self._claim.refuse_impossible(snapshot.config)
         given = rendered_options(self.hudi_options)
         self._refuse_options(given)
         protection = Protection(
@@ -256,7 +256,7 @@ class ProtectedOperator(AdmittedOperator):
         refuse_unproven(self._job, preparation.site)
         self.log.info(self._lock_hook.check())
         spark = {**dict(preparation.site.spark.options), **(self.conf or {})}
-        return known_options(preparation.options, spark, self._table.properties() or {})
+        return known_options(preparation.options, spark, self._table.config())
 
     def _run_ours(
         self, context: Context, preparation: Preparation, application: str, arguments: Sequence[str]

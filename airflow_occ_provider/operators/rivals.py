@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.instant import State
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant import State
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -66,18 +66,20 @@ def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule
     return tuple(time for time in instants if sight.writer(time).fate.beating)
 
 
-def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:
+def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:
     services = pending_table_services(snapshot, rule)
-    return [one.operation for one in services if one.operation.kind in Service.CLUSTERING.kinds]
+    return [
+        one.operation for one in services if one.operation.operation_type in Service.CLUSTERING.kinds
+    ]
 
 
-def _writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> list[Operation]:
+def _writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:
     pending = pending_writers(table, snapshot, rule)
     living = (one.operation for one in pending if one.live)
     return [one for one in living if one.instant.state is State.INFLIGHT]
 
 
-def _may_touch(operation: Operation, partitions: Collection[str]) -> bool:
+def _may_touch(operation: ConcurrentOperation, partitions: Collection[str]) -> bool:
     if not partitions or operation.may_touch_more or operation.overwrites_table:
         return True
     files = {partition for partition, _ in operation.file_groups}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER, excludes_nobody
-from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, excludes_nobody
+from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.rules import Mode, Scope
 from airflow_occ_provider.operators.claim import Claim
 

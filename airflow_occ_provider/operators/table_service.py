@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.table_service import (
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.table_service import (
     Choice,
     DeadPlan,
     Plan,
@@ -132,7 +132,7 @@ class TableServiceOperator(ProtectedOperator):
 
     @cached_property
     def _table_version(self) -> int:
-        return int((self._table.properties() or {}).get("hoodie.table.version", "6"))
+        return self._table.config().version
 
     @property
     def _named(self) -> tuple[str, ...] | None:

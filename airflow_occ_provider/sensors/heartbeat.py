@@ -12,8 +12,8 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match
-from airflow_occ_provider.hudi.heartbeat import (
+from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match
+from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,

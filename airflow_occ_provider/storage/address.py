@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.partition_path import NOT_BELOW, is_below
+from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 # As Hadoop prints a path where the authority is that of its own configuration.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
-from airflow_occ_provider.hudi.archive import (
+from airflow_occ_provider.hudi.format.archive import (
     Entry,
     Place,
     Places,
@@ -15,8 +15,10 @@ from airflow_occ_provider.hudi.archive import (
     read_entries,
     read_record,
 )
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import COMMIT_FIELDS, PLAN_FIELDS, Content
+from airflow_occ_provider.hudi.format.commit_metadata import COMMIT_FIELDS
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.plans import PLAN_FIELDS
+from airflow_occ_provider.hudi.format.record import Content
 from airflow_occ_provider.storage.folder import TableFolder, side_by_side
 from airflow_occ_provider.storage.history import Contents
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
-from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import Contents, History
@@ -18,14 +19,12 @@ class ArchivedInstants:
     """The archived instants of a table, listed once.
 
     :param folder: the table's files.
-    :param properties: its ``hoodie.properties``.
-    :param name: the folder of archived instants, relative to the base path.
+    :param config: its ``hoodie.properties``.
     """
 
-    def __init__(self, folder: TableFolder, properties: Mapping[str, str], name: str) -> None:
-        self._folder, self._name = folder, name
-        is_layout_1 = properties.get("hoodie.timeline.layout.version", "1") == "1"
-        self._archive = Archive(folder, name) if is_layout_1 else None
+    def __init__(self, folder: TableFolder, config: TableConfig) -> None:
+        self._folder, self._name = folder, config.history_folder
+        self._archive = Archive(folder, self._name) if config.layout_version == 1 else None
         self._of_one_file: dict[Instant, Contents] = {}
 
     def exist(self) -> bool:

@@ -6,7 +6,15 @@ import time as clock
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from airflow_occ_provider.hudi.conflict import (
+from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
+from airflow_occ_provider.hudi.conflict.evidence import (
+    infer_strategy,
+    is_non_blocking,
+    possible_releases,
+)
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
     Present,
     Verdict,
@@ -14,14 +22,10 @@ from airflow_occ_provider.hudi.conflict import (
     overwrites_meet,
     was_seen,
 )
-from airflow_occ_provider.hudi.early_conflict import judge_early
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.evidence import infer_strategy, is_non_blocking, possible_releases
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
-from airflow_occ_provider.hudi.metadata import FileGroup
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -29,7 +33,6 @@ from airflow_occ_provider.storage.table import HudiTable
 
 _COMPARED = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
 _TAKING_BACK = frozenset({"rollback", "restore"})
-_MODE = "hoodie.write.concurrency.mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def _may_be_rival(other: Instant, ours: Instant) -> bool:
     return not ("_" in other.file_name and (other.completion_time or "") <= ours.time)
 
 
-def _may_count(ours: Operation, other: Operation, setup: Setup) -> bool:
+def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Setup) -> bool:
     if not other.instant.completed:
         return True
     if setup.strategy is Strategy.PREFER_WRITER:
@@ -136,19 +139,19 @@ def _judge(operations: Operations, instant: Instant, others: list[Instant], setu
 
 
 def _candidates(
-    snapshot: Snapshot, ours: Operation, rivals: list[Operation], setup: Setup
+    snapshot: Snapshot, ours: ConcurrentOperation, rivals: list[ConcurrentOperation], setup: Setup
 ) -> list[Rules]:
-    version = snapshot.table_version
+    version = snapshot.config.version
     strategy = setup.strategy or infer_strategy([ours, *rivals])
     releases = (setup.release,) if setup.release else possible_releases(version, ours.stat_fields)
-    nonblocking = is_non_blocking(ours, snapshot.properties.get(_MODE))
+    nonblocking = is_non_blocking(ours, snapshot.config.concurrency_mode)
     return [
-        Rules(strategy, version, snapshot.merge_on_read, release, setup.writing, nonblocking)
+        Rules(strategy, version, snapshot.config.merge_on_read, release, setup.writing, nonblocking)
         for release in releases
     ]
 
 
-def _present(operations: Operations, ours: Operation) -> Present:
+def _present(operations: Operations, ours: ConcurrentOperation) -> Present:
     done = operations.snapshot.timeline.completed_writes()
     outlined = {one: was_seen(ours, found) for one, found in operations.outlines(done).items()}
     commits = operations.commits(one for one, seen in outlined.items() if seen)
@@ -161,8 +164,8 @@ def _present(operations: Operations, ours: Operation) -> Present:
     return Present(written - replaced, complete=operations.all_known)
 
 
-def _union(groups: Iterable[frozenset[FileGroup]]) -> frozenset[FileGroup]:
-    return frozenset[FileGroup]().union(*groups)
+def _union(groups: Iterable[frozenset[FileGroupId]]) -> frozenset[FileGroupId]:
+    return frozenset[FileGroupId]().union(*groups)
 
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
@@ -174,11 +177,11 @@ def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Inst
         for one in takings
         if any(_may_name(operations.snapshot, outlines[one], outlines[ours]) for ours in pending)
     ]
-    named = side_by_side(operations.snapshot.victims, rollbacks)
+    named = side_by_side(operations.snapshot.reader.victims, rollbacks)
     return {victim: rollback for rollback in reversed(rollbacks) for victim in named[rollback]}
 
 
-def _may_name(snapshot: Snapshot, rollback: Operation, ours: Operation) -> bool:
+def _may_name(snapshot: Snapshot, rollback: ConcurrentOperation, ours: ConcurrentOperation) -> bool:
     instant, requested_ms = rollback.instant, ours.requested_ms
     if instant.time > ours.instant.time:
         return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -25,7 +26,7 @@ def describe(
         "action": instant.action,
         "state": instant.state.value,
         "completion_time": instant.completion_time,
-        "operation": metadata.operation if metadata else None,
+        "operation": metadata.operation_type if metadata else None,
         **(_files(snapshot, instant, metadata) if files else {}),
         "heartbeat": heartbeats.get(instant.time),
         "extra": {k: v for k, v in metadata.extra.items() if k.startswith("_")} if metadata else {},
@@ -35,7 +36,7 @@ def describe(
 
 def _files(snapshot: Snapshot, instant: Instant, metadata: CommitMetadata | None) -> dict[str, Any]:
     markers = None if instant.completed else snapshot.markers(instant.time)
-    planned = None if instant.completed else snapshot.planned(instant)
+    planned = None if instant.completed else snapshot.reader.planned(instant)
     return {
         "written": _pairs(metadata.file_groups if metadata else ()),
         "replaced": _pairs(metadata.replaced if metadata else ()),
@@ -47,8 +48,8 @@ def _files(snapshot: Snapshot, instant: Instant, metadata: CommitMetadata | None
 def _metadata(snapshot: Snapshot, instant: Instant) -> CommitMetadata | None:
     if not instant.is_write:
         return None
-    return snapshot.commit(instant) if instant.completed else snapshot.profile(instant)
+    return snapshot.reader.commit(instant) if instant.completed else snapshot.reader.profile(instant)
 
 
-def _pairs(groups: Iterable[FileGroup]) -> list[list[str]]:
+def _pairs(groups: Iterable[FileGroupId]) -> list[list[str]]:
     return sorted(map(list, groups))

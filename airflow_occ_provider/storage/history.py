@@ -10,15 +10,15 @@ from airflow_occ_provider.errors import (
     MetadataCorruptError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hudi.history import (
+from airflow_occ_provider.hudi.format.history import (
     VERSION_FILE,
     archived_instants,
     newest_version,
     parse_manifest,
     parse_version,
 )
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import Content
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.record import Content
 from airflow_occ_provider.storage.listing import is_local, list_folder
 
 INSTANT_COLUMNS = ("instantTime", "action", "completionTime")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from airflow_occ_provider.hudi.heartbeat import Heartbeat
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import CommitMetadata
-from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
 from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -24,11 +24,11 @@ class Operations:
     def __init__(self, snapshot: Snapshot, heartbeats: Mapping[str, Heartbeat]) -> None:
         self.snapshot = snapshot
         self._heartbeats = heartbeats
-        self._outlines: dict[Instant, Operation] = {}
-        self._read: dict[Instant, Operation] = {}
+        self._outlines: dict[Instant, ConcurrentOperation] = {}
+        self._read: dict[Instant, ConcurrentOperation] = {}
         self._commits: dict[Instant, CommitMetadata | None] = {}
 
-    def outlines(self, instants: Iterable[Instant]) -> dict[Instant, Operation]:
+    def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
         """Return what the timeline's listing alone tells of instants: when their files were written.
 
         :raises TableUnreadableError: if the storage cannot be read.
@@ -36,10 +36,12 @@ class Operations:
         wanted = tuple(instants)
         new = [one for one in wanted if one not in self._outlines]
         times = self.snapshot.last_times(new) if new else {}
-        self._outlines |= {one: Operation(one, **found._asdict()) for one, found in times.items()}
+        self._outlines |= {
+            one: ConcurrentOperation(one, **found._asdict()) for one, found in times.items()
+        }
         return {one: self._outlines[one] for one in wanted}
 
-    def read(self, instants: Iterable[Instant]) -> list[Operation]:
+    def read(self, instants: Iterable[Instant]) -> list[ConcurrentOperation]:
         """Return what instants touch, in their order.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
@@ -55,7 +57,7 @@ class Operations:
         """
         wanted = tuple(instants)
         new = (one for one in wanted if one not in self._commits)
-        self._commits |= side_by_side(self.snapshot.commit, new)
+        self._commits |= side_by_side(self.snapshot.reader.commit, new)
         return [found for one in wanted if (found := self._commits[one])]
 
     @cached_property
@@ -66,5 +68,5 @@ class Operations:
         """
         return not self.snapshot.has_history()
 
-    def _operation(self, instant: Instant) -> Operation:
+    def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self._heartbeats.get(instant.time))

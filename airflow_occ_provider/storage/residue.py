@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.hudi.procedure import procedure_call
-from airflow_occ_provider.hudi.residue import Kind, Residue, Traces
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.hudi.writer.procedure import procedure_call
+from airflow_occ_provider.hudi.writer.residue import Kind, Residue, Traces
 from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -114,7 +114,7 @@ def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_fi
     if snapshot.path.endswith(f"/{METADATA_TABLE}"):  # in no catalog, and the procedure takes a name
         call = f"hadoop fs -rm -r {snapshot.path}/{path}"
     else:
-        call = procedure_call("delete_marker", snapshot.properties, instant)
+        call = procedure_call("delete_marker", snapshot.config, instant)
     if first_files:
         return f"only after its data files are removed, since nothing else names them: {call}"
     if snapshot.timeline.find(instant):

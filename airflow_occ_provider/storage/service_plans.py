@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.table_service import Plan, Service
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.table_service import Plan, Service
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import PendingInstant, pending_table_services
@@ -31,7 +31,7 @@ def pending_plans(
     return tuple(
         _plan(snapshot, one, now_ms, own)
         for one in pending_table_services(snapshot, rule)
-        if one.operation.kind in service.kinds
+        if one.operation.operation_type in service.kinds
     )
 
 
@@ -48,7 +48,7 @@ def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str
         file = instant.requested_file
         if file and instant.time > since and instant.requested_action in _PLANNED:
             # Hudi writes plans uncompressed, and no other text holds the uuid.
-            content = table.files.read(f"{snapshot.timeline_folder}/{file}") or b""
+            content = table.files.read(f"{snapshot.config.timeline_folder}/{file}") or b""
             if identity.encode() in content:
                 yield instant
 
@@ -66,11 +66,11 @@ def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, own: frozens
     )
 
 
-def _overtaken_by(snapshot: Snapshot, planned: Operation) -> str | None:
-    if planned.kind != "CLUSTER":
+def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | None:
+    if planned.operation_type != "CLUSTER":
         return None  # a compaction merges what is there when it runs
     for instant in snapshot.timeline.completed_writes():
-        stamp = Operation(instant).completion_stamp
+        stamp = ConcurrentOperation(instant).completion_stamp
         if stamp is None or stamp > planned.instant.time:
             written = snapshot.operation(instant)
             later = stamp is not None or _ended_later(written, planned)
@@ -79,7 +79,7 @@ def _overtaken_by(snapshot: Snapshot, planned: Operation) -> str | None:
     return None
 
 
-def _ended_later(written: Operation, planned: Operation) -> bool:
+def _ended_later(written: ConcurrentOperation, planned: ConcurrentOperation) -> bool:
     """Whether a write ended after a plan was made: by the storage's clock, in nobody's time zone."""
     if written.completed_ms is not None and planned.requested_ms is not None:
         return written.completed_ms > planned.requested_ms

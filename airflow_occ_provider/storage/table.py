@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.errors import (
@@ -11,13 +10,14 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE
-from airflow_occ_provider.hudi.properties import whole_table_properties
-from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.hudi.format.properties import whole_table_properties
+from airflow_occ_provider.hudi.format.table_config import TABLE_VERSIONS, TableConfig
+from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import NOTHING, TableFolder
 from airflow_occ_provider.storage.listing import Listing
-from airflow_occ_provider.storage.snapshot import Snapshot, timeline_folder
+from airflow_occ_provider.storage.snapshot import Snapshot
 
 DEFAULT_TIMEOUT_S = 60.0
 PROPERTIES_AGE_S = DEFAULT_RULE.interval_ms * DEFAULT_RULE.tolerable_misses / 1000
@@ -25,15 +25,14 @@ _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
 _LAYOUTS = {"1", "2"}
-_LAYOUT_1 = timeline_folder({"hoodie.timeline.layout.version": "1"})
-_LAYOUT_2 = timeline_folder({"hoodie.timeline.layout.version": "2"})
-_VERSIONS = tuple(map(str, range(4, 10)))  # older ones have no checksum
+_LAYOUT_1 = TableConfig({"hoodie.timeline.layout.version": "1"}).timeline_folder
+_LAYOUT_2 = TableConfig({"hoodie.timeline.layout.version": "2"}).timeline_folder
 
 
 class _Read(NamedTuple):
     """The last time that ``hoodie.properties`` were read; when they were written, if a listing tells."""
 
-    properties: Mapping[str, str]
+    config: TableConfig
     written_ms: int | None
     at_s: float
 
@@ -61,8 +60,8 @@ class HudiTable:
         """The files below the base path."""
         return self._folder
 
-    def properties(self) -> dict[str, str] | None:
-        """Return ``hoodie.properties``, or ``None`` where there is no table yet.
+    def config(self) -> TableConfig:
+        """Read ``hoodie.properties``; empty if there is no table yet.
 
         Hudi rewrites the file in place, with a backup beside it: a part of it is no answer.
 
@@ -73,9 +72,9 @@ class HudiTable:
                 content = self._folder.read(f".hoodie/{name}") or b""
                 found = whole_table_properties(content)
                 if found is not None:
-                    return self._known_version(found)
+                    return self._of_known_version(found)
             if not self._folder.listing(".hoodie").names:
-                return None
+                return TableConfig()
             time.sleep(_WHOLE_PAUSE_S)
         raise TableUnreadableError(
             f"{self.path}/.hoodie/hoodie.properties is missing, cut off, or not that of its checksum",
@@ -99,37 +98,37 @@ class HudiTable:
         :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
             downgraded.
         """
-        if previous is None or not previous.properties:
+        if previous is None or not previous.config.exists:
             return self._opened(missing_ok=missing_ok)
-        begun_s, listing = time.monotonic(), self._folder.listing(previous.timeline_folder)
+        begun_s, listing = time.monotonic(), self._folder.listing(previous.config.timeline_folder)
         in_sight = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if in_sight else None
         found = previous.refreshed(listing)
         emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
         moved_to = self._moved_to(found, listing, look=bool(emptied))
-        unchanged = self._has_read(previous.properties, written_ms, begun_s - max_age_s)
+        unchanged = self._has_read(previous.config, written_ms, begun_s - max_age_s)
         if unchanged and not (emptied or moved_to):
             return found
-        if self.properties() != previous.properties:
+        if self.config() != previous.config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
-        self._last_read = _Read(previous.properties, written_ms, begun_s)
+        self._last_read = _Read(previous.config, written_ms, begun_s)
         return found
 
     def _opened(self, *, missing_ok: bool) -> Snapshot:
-        begun_s, properties = time.monotonic(), self.properties()
-        if properties is None and missing_ok:
-            return Snapshot(self._folder, {}, NOTHING, look=self._anew)
-        if properties is None:
+        begun_s, config = time.monotonic(), self.config()
+        if not config.exists and missing_ok:
+            return Snapshot(self._folder, config, NOTHING, look=self._anew)
+        if not config.exists:
             raise NotHudiTableError(
                 f"{self.path} holds no Hudi table: there is no .hoodie/hoodie.properties",
                 remedy="give the table's base path, the folder that holds .hoodie",
             )
-        self._last_read = _Read(properties, None, begun_s)
-        listing = self._folder.listing(timeline_folder(properties))
-        found = Snapshot(self._folder, properties, listing, look=self._anew)
+        self._last_read = _Read(config, None, begun_s)
+        listing = self._folder.listing(config.timeline_folder)
+        found = Snapshot(self._folder, config, listing, look=self._anew)
         moved_to = self._moved_to(found, listing)
-        if (moved_to or not found.timeline.instants) and self.properties() != properties:
+        if (moved_to or not found.timeline.instants) and self.config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
         return found
@@ -137,11 +136,11 @@ class HudiTable:
     def _anew(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)
 
-    def _has_read(self, properties: Mapping[str, str], written_ms: int | None, since_s: float) -> bool:
+    def _has_read(self, config: TableConfig, written_ms: int | None, since_s: float) -> bool:
         last = self._last_read
         return (
             last is not None
-            and last.properties == properties
+            and last.config == config
             and last.written_ms == written_ms
             and last.at_s >= since_s
         )
@@ -156,7 +155,7 @@ class HudiTable:
         :param listing: of its timeline.
         :param look: whether to list the other folder without a sign, too.
         """
-        in_layout_1 = found.timeline_folder == _LAYOUT_1
+        in_layout_1 = found.config.timeline_folder == _LAYOUT_1
         # The folder of layout 2 lies in that of layout 1, so its listing shows it.
         sign = "timeline" in listing.names if in_layout_1 else not found.timeline.instants
         if not (sign or look):
@@ -186,13 +185,13 @@ class HudiTable:
             self._folder.remove(f".hoodie/.heartbeat/.{instant_time}.crc")
         return existed
 
-    def _known_version(self, properties: dict[str, str]) -> dict[str, str]:
+    def _of_known_version(self, properties: dict[str, str]) -> TableConfig:
         version = properties["hoodie.table.version"]
         layout = properties["hoodie.timeline.layout.version"]
-        if version not in _VERSIONS or layout not in _LAYOUTS:
+        if version not in map(str, TABLE_VERSIONS) or layout not in _LAYOUTS:
             raise UnknownTableVersionError(
                 f"{self.path} has table version {version!r} and timeline layout {layout!r}; known are "
-                f"versions {_VERSIONS[0]} to {_VERSIONS[-1]} and layouts 1 and 2",
+                f"versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]} and layouts 1 and 2",
                 remedy="update airflow-occ-provider, or pin hoodie.write.table.version",
             )
-        return properties
+        return TableConfig(properties)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from airflow_occ_provider.hudi.clock_difference import ClockDifference
-from airflow_occ_provider.hudi.fate import Fate, Writer
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
+from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
+from airflow_occ_provider.hudi.writer.fate import Fate, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
 from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -101,7 +101,9 @@ class WriterWatch:
         # As of when the heartbeats were asked for: an answer that took long makes nobody look old.
         now_ms = self._looked_ms
         snapshot = self._snapshot or before
-        writes = [one for one in snapshot.timeline.pending_writes() if snapshot.planned(one) is None]
+        writes = [
+            one for one in snapshot.timeline.pending_writes() if snapshot.reader.planned(one) is None
+        ]
         # One that neither beats nor was there before the heartbeats were read has just begun.
         told = [one for one in writes if one.time in self._ticks or before.timeline.find(one.time)]
         pending = {one.time: Writer.pending(one, self._judge(one.time, now_ms)) for one in told}
@@ -116,7 +118,7 @@ class WriterWatch:
     def _has_expired(self, snapshot: Snapshot) -> bool:
         """Whether a write was pending there whose heartbeat has expired: it may be completed since."""
         return any(
-            not self._judge(one.time, self._looked_ms).live and snapshot.planned(one) is None
+            not self._judge(one.time, self._looked_ms).live and snapshot.reader.planned(one) is None
             for one in snapshot.timeline.pending_writes()
         )
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant
-from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
 from airflow_occ_provider.storage.folder import side_by_side
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -22,7 +22,7 @@ class PendingInstant:
     :param heartbeat: whether its writer lives.
     """
 
-    operation: Operation
+    operation: ConcurrentOperation
     heartbeat: Heartbeat
 
     @property
@@ -45,7 +45,7 @@ def pending_writers(
     now_ms = round(time.time() * 1000)
     later = table.snapshot(snapshot) if snapshot.timeline.pending_writes() else snapshot
     known = [one for one in later.timeline.pending_writes() if snapshot.timeline.find(one.time)]
-    plans = side_by_side(later.planned, known)
+    plans = side_by_side(later.reader.planned, known)
     return _pending(later, (one for one in known if plans[one] is None), heartbeats, rule, now_ms)
 
 
@@ -61,7 +61,7 @@ def pending_table_services(
     heartbeats = snapshot.heartbeats()
     now_ms = round(time.time() * 1000)
     pending = [one for one in snapshot.timeline if not one.completed]
-    plans = side_by_side(snapshot.planned, (one for one in pending if one.is_write))
+    plans = side_by_side(snapshot.reader.planned, (one for one in pending if one.is_write))
     services = (
         one for one in pending if one.action in TABLE_SERVICE_ACTIONS or plans.get(one) is not None
     )

@@ -13,8 +13,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.shared_watch import Seen, SharedWatch, Watched, shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match, Writer
-from airflow_occ_provider.hudi.heartbeat import (
+from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,

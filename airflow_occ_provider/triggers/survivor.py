@@ -11,8 +11,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.shared_watch import Seen, Watched, shared_watch
-from airflow_occ_provider.hudi.fate import Writer
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Writer
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.triggers.earliest import until_earliest
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from functools import partial
-from pathlib import Path
+from pkgutil import walk_packages
 
 import airflow_occ_provider.hudi as pure
 from tests.bench.harness import Competitor, Goal, conclude, race, show
@@ -24,9 +24,8 @@ def start(code: str, environment: dict[str, str]) -> None:
 
 
 def main() -> int:
-    folder = Path(pure.__file__).parent
-    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-    every = ", ".join(f"airflow_occ_provider.hudi.{name}" for name in modules)
+    modules = [one.name for one in walk_packages(pure.__path__, f"{pure.__name__}.")]
+    every = ", ".join(modules)
     with tempfile.TemporaryDirectory(prefix="bench-") as cache:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

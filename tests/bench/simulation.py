@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Sight, WriterWatch
 from tests.table_properties import table_properties

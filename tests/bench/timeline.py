@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,9 @@ import fsspec
 from hudi import HudiTableBuilder, HudiTimeline
 from pyarrow import parquet
 
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import INSTANT_COLUMNS, History
 from airflow_occ_provider.storage.listing import list_folder
@@ -64,8 +65,8 @@ def read_with_times(folder: Path) -> list[tuple[tuple[str | None, ...], int]]:
     return found
 
 
-def read_snapshot(folder: TableFolder, properties: Mapping[str, str]) -> None:
-    touch(Snapshot(folder, properties, folder.listing(".hoodie")).timeline)
+def read_snapshot(folder: TableFolder, config: TableConfig) -> None:
+    touch(Snapshot(folder, config, folder.listing(".hoodie")).timeline)
 
 
 def read_ours(folder: Path) -> None:
@@ -120,7 +121,7 @@ class Growing:
     def read(snapshot: Snapshot) -> None:
         touch(snapshot.timeline)
         for instant in snapshot.timeline.completed_writes():
-            snapshot.commit(instant)
+            snapshot.reader.commit(instant)
 
 
 def bench_cold(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
@@ -146,7 +147,7 @@ def bench_cold(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
 
 def bench_layout_1(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
     table = HudiTable(str(root))
-    ours = partial(read_snapshot, table.files, table.properties() or {})
+    ours = partial(read_snapshot, table.files, table.config())
     times = race(
         [
             Competitor("os.listdir and regex, no completion time", partial(read_bare, folder)),

@@ -16,7 +16,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, chosen_instants

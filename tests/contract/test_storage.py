@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import (
     StorageStalledError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.conflict import Certainty
+from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.storage.conflicts import verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
@@ -60,7 +60,7 @@ def test_the_timeline(table):
         (T1, "INFLIGHT", None),
         (T2, "COMPLETED", C2),
     ]
-    assert snapshot.commit(snapshot.timeline.find(T0)).operation == "UPSERT"
+    assert snapshot.reader.commit(snapshot.timeline.find(T0)).operation_type == "UPSERT"
 
 
 @pytest.mark.parametrize("spelling", ["/t", "./t", "x/../t/."])
@@ -124,7 +124,7 @@ def test_a_damaged_file_is_named(storage, folder, content):
     storage.put(folder, f"damaged{len(content)}")
     snapshot = storage.open(f"damaged{len(content)}").snapshot()
     with pytest.raises(MetadataCorruptError, match=rf"{T0}_{C0}.commit cannot be decoded.*Remedy"):
-        snapshot.commit(snapshot.timeline.find(T0))
+        snapshot.reader.commit(snapshot.timeline.find(T0))
 
 
 def test_a_profile_that_is_still_being_written_breaks_nothing(storage, folder):
@@ -134,7 +134,7 @@ def test_a_profile_that_is_still_being_written_breaks_nothing(storage, folder):
     table = storage.open("half")
     snapshot = table.snapshot()
     (writer,) = pending_writers(table, snapshot)
-    assert writer.operation.kind == "UNKNOWN"
+    assert writer.operation.operation_type == "UNKNOWN"
     assert verdicts(table, snapshot)[T1].certainty is Certainty.POSSIBLE
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from airflow_occ_provider.hudi.conflict import Certainty, Verdict
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.verdict import Certainty, Verdict
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.observation import Observation
@@ -60,6 +60,7 @@ def _verdict(observation: Observation, setup: Setup) -> Verdict:
 
 def _evidence(verdict: Verdict) -> str:
     return "; ".join(
-        f"{c.certainty} with {c.rival.instant} ({c.rival.kind}) on {sorted(c.file_groups)}: {c.reason}"
+        f"{c.certainty} with {c.rival.instant} ({c.rival.operation_type}) "
+        f"on {sorted(c.file_groups)}: {c.reason}"
         for c in (*verdict.conflicts, *verdict.early)
     )

@@ -231,7 +231,7 @@ class FaultyRun:
     def _audit(self):
         table = HudiTable(str(self.table))
         snapshot = table.snapshot()
-        found = [snapshot.commit(one) for one in snapshot.timeline.completed_writes()]
+        found = [snapshot.reader.commit(one) for one in snapshot.timeline.completed_writes()]
         signed = [Signature.from_extra(one.extra) for one in found if not one.is_table_service]
         signatures = [one for one in signed if one.identity != "first"]
         self.report.identities = tuple(one.identity for one in signatures)

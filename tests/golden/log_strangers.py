@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hudi.options import (
+from airflow_occ_provider.hudi.writer.options import (
     metastore_lock_options,
     writer_options,
     zookeeper_lock_options,

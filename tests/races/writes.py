@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.hudi.options import zookeeper_lock_options
+from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 from tests.differential.writes import Row, save
 
 PARTITIONS = ("a", "b", "c", "d")

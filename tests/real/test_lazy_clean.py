@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.residue import Kind
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.residue import Kind
 from airflow_occ_provider.jobs.cleaning import foresee, verify
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable

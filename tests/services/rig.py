@@ -11,11 +11,11 @@ from typing import Any
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.hudi.properties import format_defaults
-from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.table_service import Choice, Plan, Rule, Service, choose
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.format.properties import format_defaults
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
 from airflow_occ_provider.jobs import service_job
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.site import DEFAULTS_NAME

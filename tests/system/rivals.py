@@ -89,4 +89,4 @@ def states(run, *task_ids):
 
 def commits(table):
     snapshot = HudiTable(str(table)).snapshot(missing_ok=True)
-    return [snapshot.commit(one) for one in snapshot.timeline.completed_writes()]
+    return [snapshot.reader.commit(one) for one in snapshot.timeline.completed_writes()]

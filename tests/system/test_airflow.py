@@ -25,7 +25,7 @@ FIELDS = {
 
 def signatures(table):
     snapshot = HudiTable(str(table)).snapshot()
-    commits = [snapshot.commit(i) for i in snapshot.timeline.completed_writes()]
+    commits = [snapshot.reader.commit(i) for i in snapshot.timeline.completed_writes()]
     return [Signature.from_extra(commit.extra) for commit in commits]
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.alarm import Alarm, Sight
 from airflow_occ_provider.jobs.outcome import Outcome
 

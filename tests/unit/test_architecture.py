@@ -15,7 +15,10 @@ STANDARD = set(sys.stdlib_module_names)
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "retry": ({"errors"}, set()),
-    "hudi": ({"hudi"}, set()),
+    "hudi.format": ({"hudi.format"}, set()),
+    "hudi.writer": ({"hudi.format", "hudi.writer"}, set()),
+    "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
+    "hudi": (set(), set()),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.metastore": (
         {"errors", "leases"},
@@ -30,7 +33,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "jobs.driver_process": (set(), set()),
     "jobs.record": ({"jobs.driver_process", "jobs.identity"}, set()),
     "jobs.outcome": ({"jobs.log_lines", "jobs.traces"}, set()),
-    "jobs.alarm": ({"hudi.heartbeat", "jobs.outcome"}, set()),
+    "jobs.alarm": ({"hudi.writer.heartbeat", "jobs.outcome"}, set()),
     "jobs.traces": ({"jobs.log_lines"}, set()),
     "jobs.log_lines": (set(), set()),
     "jobs": ({"errors", "hudi", "storage", "jobs"}, set()),
@@ -89,7 +92,12 @@ def test_imports_follow_the_arrows(name, path):
 @pytest.mark.parametrize(
     "module",
     [
-        *("hudi.options", "hudi.timeline", "hudi.metadata", "jobs.outcome", "leases.rules", "retry"),
+        "hudi.writer.options",
+        "hudi.format.timeline",
+        "hudi.format.commit_metadata",
+        "jobs.outcome",
+        "leases.rules",
+        "retry",
         "provider_info",
     ],
 )

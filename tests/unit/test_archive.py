@@ -12,8 +12,8 @@ import fsspec
 import pytest
 
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
-from airflow_occ_provider.hudi.archive import read_entries
-from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.format.archive import read_entries
+from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.jobs.commit import earlier_commit, find_commit
 from airflow_occ_provider.storage import archive
 from airflow_occ_provider.storage.archive import Archive
@@ -167,10 +167,10 @@ def test_what_no_hudi_writes_is_an_error_and_takes_no_memory(tmp_path, damaged):
 
 def test_a_file_longer_than_a_chunk_is_read_the_same(table, monkeypatch):
     before = table.snapshot()
-    read = {one: before.commit(one) for one in before.history() if one.is_write}
+    read = {one: before.reader.commit(one) for one in before.history() if one.is_write}
     monkeypatch.setattr(archive, "_CHUNK_BYTES", 7000)
     after = table.snapshot()
-    assert {one: after.commit(one) for one in after.history() if one.is_write} == read
+    assert {one: after.reader.commit(one) for one in after.history() if one.is_write} == read
     assert len(read) == 12
 
 
@@ -186,7 +186,7 @@ def test_instants_that_were_merged_into_another_file_are_found_there(table):
     snapshot = table.snapshot()
     writes = [instant for instant in snapshot.history() if instant.is_write]
     merge(table, 1, 2, 3, 4, 5, 6, 7, 8)
-    assert len({snapshot.commit(one).extra["_airflow_identity"] for one in writes}) == 12
+    assert len({snapshot.reader.commit(one).extra["_airflow_identity"] for one in writes}) == 12
 
 
 def test_a_file_that_stays_lost_is_an_error(table, monkeypatch):
@@ -204,7 +204,7 @@ def test_a_file_that_stays_lost_is_an_error(table, monkeypatch):
 def test_an_earlier_try_is_found_in_the_archive_of_version_6(table):
     snapshot = table.snapshot()
     commit = find_commit(snapshot, f"{9:032}")
-    assert (commit.instant.archived, commit.metadata.operation) == (True, "INSERT")
+    assert (commit.instant.archived, commit.metadata.operation_type) == (True, "INSERT")
     assert find_commit(snapshot, "f" * 32) is None
     assert earlier_commit(table, ["f" * 32], since="20261121191656097") is None
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from airflow_occ_provider.hudi.avro import TooLargeError, decode, decode_value
-from airflow_occ_provider.hudi.metadata import read_commit
+from airflow_occ_provider.hudi.format.avro import TooLargeError, decode, decode_value
+from airflow_occ_provider.hudi.format.commit_metadata import read_commit
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 SYNC = b"s" * 16

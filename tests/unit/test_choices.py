@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 

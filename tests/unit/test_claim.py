@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER
-from airflow_occ_provider.hudi.partition_path import objection
+from airflow_occ_provider.hudi.format.partition_path import objection
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing
 from airflow_occ_provider.operators.claim import Claim, inherited, known_options
 from airflow_occ_provider.storage.address import canonical_table
@@ -34,7 +35,7 @@ def claim(partitions=None, key_safe=False, reads_table=False):
     ],
 )
 def test_what_can_be_a_partition_is_let_pass(path, properties):
-    assert objection(path, properties) is None
+    assert objection(path, TableConfig(properties)) is None
 
 
 @pytest.mark.parametrize(
@@ -52,14 +53,14 @@ def test_what_can_be_a_partition_is_let_pass(path, properties):
     ],
 )
 def test_what_cannot_be_a_partition_is_said(path, properties, why):
-    assert why in objection(path, properties)
+    assert why in objection(path, TableConfig(properties))
 
 
 def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():
     wrong = claim(("day=1",))
     with pytest.raises(ConfigurationError, match=r"^scope: 'day=1' cannot be: .*Remedy: name"):
-        wrong.refuse_impossible(HIVE)
-    wrong.refuse_impossible({})
+        wrong.refuse_impossible(TableConfig(HIVE))
+    wrong.refuse_impossible(TableConfig())
 
 
 def test_nobody_knows_then_it_shares_and_who_has_lost_writes_alone():
@@ -127,13 +128,13 @@ def test_a_loser_under_its_runs_lease_asks_for_no_more_than_that_covers():
     ],
 )
 def test_a_global_index_is_seen_wherever_it_is_named_before_the_job_runs(hudi, spark, properties):
-    options = known_options(hudi, spark, properties)
+    options = known_options(hudi, spark, TableConfig(properties))
     assert claim(("a",), key_safe=True).scope(options, None) == Scope(TABLE)
 
 
 def test_the_nearer_setting_of_the_index_wins():
     near, far = {"hoodie.index.type": "BLOOM"}, {"spark.hoodie.index.type": "GLOBAL_BLOOM"}
-    options = known_options(near, far, {"hoodie.table.metadata.partitions": "record_index"})
+    options = known_options(near, far, TableConfig({"hoodie.table.metadata.partitions": "record_index"}))
     assert claim(("a",), key_safe=True).scope(options, None).partitions == ("a",)
 
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi.conflict import (
+from airflow_occ_provider.hudi.conflict.evidence import (
+    infer_strategy,
+    is_non_blocking,
+    possible_releases,
+)
+from airflow_occ_provider.hudi.conflict.operation import (
+    ConcurrentOperation,
+    Times,
+    pending_operation,
+    planned_operation,
+)
+from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.conflict.verdict import (
     Certainty,
     Present,
     judge,
     judge_by_any,
     was_seen,
 )
-from airflow_occ_provider.hudi.evidence import infer_strategy, is_non_blocking, possible_releases
-from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.markers import parse_marker
-from airflow_occ_provider.hudi.operation import Operation, Times, pending_operation, planned_operation
-from airflow_occ_provider.hudi.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.markers import parse_marker
 
 T = "20261121100000000"  # our requested time
 OLD, BEFORE, AFTER = "20261121090000000", "20261121095900000", "20261121100100000"
@@ -26,7 +35,7 @@ CERTAIN, POSSIBLE, NONE = Certainty.CERTAIN, Certainty.POSSIBLE, Certainty.NONE
 
 def ours(**given):
     values = {
-        "kind": "UPSERT",
+        "operation_type": "UPSERT",
         "file_groups": frozenset({F}),
         "existing": frozenset({F}),
         "bases": {F: OLD},
@@ -34,20 +43,28 @@ def ours(**given):
         "inflight_ms": 200,
     }
     instant = Instant(T, given.pop("action", "commit"), State.INFLIGHT, f"{T}.inflight")
-    return Operation(instant, **{**values, **given})
+    return ConcurrentOperation(instant, **{**values, **given})
 
 
 def completed(time, ms, *groups, action="commit", **given):
     name = f"{time}_20261121100500000.{action}"
     instant = Instant(time, action, State.COMPLETED, name, given.pop("at", "20261121100500000"))
-    values = {"kind": "UPSERT", "file_groups": frozenset(groups), "existing": frozenset(groups)}
-    return Operation(instant, **{**values, "completed_ms": ms, **given})
+    values = {
+        "operation_type": "UPSERT",
+        "file_groups": frozenset(groups),
+        "existing": frozenset(groups),
+    }
+    return ConcurrentOperation(instant, **{**values, "completed_ms": ms, **given})
 
 
 def pending(time, *groups, action="commit", state=State.INFLIGHT, **given):
     instant = Instant(time, action, state, f"{time}.{action}.inflight")
-    values = {"kind": "UPSERT", "file_groups": frozenset(groups), "existing": frozenset(groups)}
-    return Operation(instant, **{**values, **given})
+    values = {
+        "operation_type": "UPSERT",
+        "file_groups": frozenset(groups),
+        "existing": frozenset(groups),
+    }
+    return ConcurrentOperation(instant, **{**values, **given})
 
 
 def rules(strategy=Strategy.SIMPLE, *, version=9, merge_on_read=False, writer=None):
@@ -91,17 +108,17 @@ SCENARIOS = {
     "a neighbour that is only requested": (ours(), pending(AFTER, may_touch_more=True), POSSIBLE),
     "a pending clustering of our file group": (
         ours(),
-        pending(BEFORE, F, action="clustering", kind="CLUSTER"),
+        pending(BEFORE, F, action="clustering", operation_type="CLUSTER"),
         CERTAIN,
     ),
     "an older pending compaction": (
         ours(),
-        pending(BEFORE, F, action="compaction", kind="COMPACT"),
+        pending(BEFORE, F, action="compaction", operation_type="COMPACT"),
         NONE,
     ),
     "a neighbour that overwrites our partition": (
         ours(),
-        pending(AFTER, overwrites=frozenset({"p=1"}), kind="INSERT_OVERWRITE"),
+        pending(AFTER, overwrites=frozenset({"p=1"}), operation_type="INSERT_OVERWRITE"),
         CERTAIN,
     ),
     "a neighbour that overwrites the table": (ours(), pending(AFTER, overwrites_table=True), CERTAIN),
@@ -143,25 +160,25 @@ def test_certain_conflicts_come_first():
     [(6, None, CERTAIN), (8, (1, 0), CERTAIN), (8, (1, 2), NONE), (9, None, NONE)],
 )
 def test_a_younger_compaction_counts_only_for_older_writers(version, writer, expected):
-    plan = pending(AFTER, F, action="compaction", kind="COMPACT", requested_ms=300)
+    plan = pending(AFTER, F, action="compaction", operation_type="COMPACT", requested_ms=300)
     table = rules(version=version, merge_on_read=True, writer=writer)
     assert judge(ours(action="deltacommit"), [plan], table).certainty is expected
 
 
 @pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, NONE), (9, CERTAIN)])
 def test_an_older_clustering_plan_counts_since_1_1(version, expected):
-    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER", state=State.REQUESTED)
+    plan = pending(BEFORE, F, action="clustering", operation_type="CLUSTER", state=State.REQUESTED)
     assert judge(ours(), [plan], rules(version=version)).certainty is expected
 
 
 def test_an_older_clustering_that_is_under_way_wins():
-    clustering = pending(BEFORE, F, action="clustering", kind="CLUSTER")
+    clustering = pending(BEFORE, F, action="clustering", operation_type="CLUSTER")
     assert judge(ours(), [clustering], rules(version=8)).certainty is CERTAIN
 
 
 @pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, CERTAIN), (9, NONE)])
 def test_an_elder_loses_to_our_pending_overwrite_but_on_1_0(version, expected):
-    own = ours(action="replacecommit", kind="INSERT_OVERWRITE", overwrites=frozenset({"p=1"}))
+    own = ours(action="replacecommit", operation_type="INSERT_OVERWRITE", overwrites=frozenset({"p=1"}))
     assert judge(own, [pending(BEFORE, F)], rules(version=version)).certainty is expected
 
 
@@ -173,16 +190,16 @@ def test_prefer_writer_compares_completion_with_our_request():
 
 
 def test_prefer_writer_passes_over_what_nobody_executes():
-    plan = pending(AFTER, F, action="compaction", kind="COMPACT", state=State.REQUESTED)
+    plan = pending(AFTER, F, action="compaction", operation_type="COMPACT", state=State.REQUESTED)
     assert judge(ours(), [plan], rules(Strategy.PREFER_WRITER)).certainty is NONE
 
 
 def test_prefer_writer_lets_the_table_service_lose():
-    clustering = pending(AFTER, F, action="clustering", kind="CLUSTER")
+    clustering = pending(AFTER, F, action="clustering", operation_type="CLUSTER")
     assert judge(ours(), [clustering], rules(Strategy.PREFER_WRITER)).certainty is NONE
-    compaction = pending(AFTER, F, action="compaction", kind="COMPACT")
+    compaction = pending(AFTER, F, action="compaction", operation_type="COMPACT")
     assert judge(ours(), [compaction], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
-    own = ours(action="clustering", kind="CLUSTER")
+    own = ours(action="clustering", operation_type="CLUSTER")
     assert judge(own, [pending(AFTER, F)], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
 
 
@@ -196,16 +213,16 @@ def test_the_bucket_strategy_compares_buckets():
 
 def test_a_bucket_made_anew_was_seen_to_be_gone():
     gone, anew = ("p", "00000001-aaaa-0"), ("p", "00000001-bbbb-0")
-    rival = completed(BEFORE, 150, gone, replaced=frozenset({gone}), kind="DELETE_PARTITION")
+    rival = completed(BEFORE, 150, gone, replaced=frozenset({gone}), operation_type="DELETE_PARTITION")
     made = {"file_groups": frozenset({anew}), "existing": frozenset(), "marked": frozenset({anew})}
     bucket_index = rules(Strategy.BUCKET_INDEX)
     assert judge(ours(**made), [rival], bucket_index).certainty is NONE
-    assert judge(ours(**made, kind="BULK_INSERT"), [rival], bucket_index).certainty is POSSIBLE
+    assert judge(ours(**made, operation_type="BULK_INSERT"), [rival], bucket_index).certainty is POSSIBLE
 
 
 def test_two_overwrites_of_a_partition_conflict_if_anything_is_there():
     own = ours(file_groups=frozenset(), existing=frozenset(), overwrites=frozenset({"p=1"}))
-    rival = pending(AFTER, overwrites=frozenset({"p=1"}), kind="INSERT_OVERWRITE")
+    rival = pending(AFTER, overwrites=frozenset({"p=1"}), operation_type="INSERT_OVERWRITE")
     assert judge(own, [rival], rules(), Present(frozenset({F}))).certainty is CERTAIN
     assert judge(own, [rival], rules(), Present()).certainty is NONE
     assert judge(own, [rival], rules(), Present(complete=False)).certainty is POSSIBLE
@@ -216,7 +233,9 @@ def test_two_overwrites_of_a_partition_conflict_if_anything_is_there():
 )
 def test_without_a_completion_stamp_the_files_times_decide(ms, expected):
     instant = Instant(BEFORE, "commit", State.COMPLETED, f"{BEFORE}.commit", BEFORE)
-    rival = Operation(instant, file_groups=frozenset({F}), existing=frozenset({F}), completed_ms=ms)
+    rival = ConcurrentOperation(
+        instant, file_groups=frozenset({F}), existing=frozenset({F}), completed_ms=ms
+    )
     assert was_seen(ours(), rival) is expected
 
 
@@ -230,7 +249,7 @@ def without_profile(*markers, action="commit"):
 
 
 @pytest.mark.parametrize(
-    ("markers", "kind", "expected"),
+    ("markers", "operation_type", "expected"),
     [
         ([BASE + ".marker.CREATE"], "BULK_INSERT", NONE),
         ([BASE + ".marker.CREATE", BASE + ".marker.MERGE"], "UNKNOWN", POSSIBLE),
@@ -240,11 +259,11 @@ def without_profile(*markers, action="commit"):
     ],
 )
 def test_an_empty_profile_is_a_bulk_insert_only_where_all_markers_create_base_files(
-    markers, kind, expected
+    markers, operation_type, expected
 ):
     """Flink writes an empty inflight file, and may touch more than its markers name so far."""
     rival = without_profile(*markers)
-    assert rival.kind == kind
+    assert rival.operation_type == operation_type
     elsewhere = ours(file_groups=frozenset({G}), existing=frozenset({G}), bases={G: OLD})
     assert judge(elsewhere, [rival], rules()).certainty is expected
 
@@ -253,7 +272,7 @@ def test_the_markers_of_a_write_that_was_listed_as_requested_tell_no_operation()
     """It went inflight since, and may have a profile that the listing does not show."""
     listed = Instant(AFTER, "commit", State.REQUESTED, f"{AFTER}.commit.requested")
     made = [parse_marker(f"p=1/{BASE}.marker.CREATE")]
-    assert pending_operation(listed, None, made, Times()).kind == "UNKNOWN"
+    assert pending_operation(listed, None, made, Times()).operation_type == "UNKNOWN"
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -261,7 +280,7 @@ def test_the_markers_of_a_write_that_was_listed_as_requested_tell_no_operation()
 def test_a_planned_log_compaction_is_no_rival(version, strategy):
     plan = Instant(AFTER, "logcompaction", State.REQUESTED, f"{AFTER}.logcompaction.requested")
     rival = planned_operation(plan, frozenset({F}), Times(300))
-    assert rival.kind == "LOG_COMPACT"
+    assert rival.operation_type == "LOG_COMPACT"
     assert judge(ours(), [rival], rules(strategy, version=version)).certainty is NONE
 
 
@@ -271,13 +290,13 @@ def test_a_log_compaction_that_runs_counts_once_it_is_done(time, expected):
     running = Instant(time, "logcompaction", State.INFLIGHT, f"{time}.logcompaction.inflight")
     rival = planned_operation(running, frozenset({F}), Times(300))
     assert judge(ours(), [rival], rules(version=6)).certainty is expected
-    done = completed(time, 300, F, action="deltacommit", kind="LOG_COMPACT")
+    done = completed(time, 300, F, action="deltacommit", operation_type="LOG_COMPACT")
     assert judge(ours(), [done], rules(version=6)).certainty is expected
 
 
-@pytest.mark.parametrize("kind", ["INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"])
-def test_new_records_may_go_to_a_small_file(kind):
-    rival = pending(AFTER, G, kind=kind, adds_to=frozenset({"p=1"}))
+@pytest.mark.parametrize("operation_type", ["INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"])
+def test_new_records_may_go_to_a_small_file(operation_type):
+    rival = pending(AFTER, G, operation_type=operation_type, adds_to=frozenset({"p=1"}))
     assert judge(ours(), [rival], rules()).certainty is POSSIBLE
 
 
@@ -332,7 +351,7 @@ def test_the_write_statistics_tell_the_writers_release(version, fields, expected
 
 
 def test_what_depends_on_a_release_that_nothing_tells_is_possible():
-    plan = pending(BEFORE, F, action="clustering", kind="CLUSTER", state=State.REQUESTED)
+    plan = pending(BEFORE, F, action="clustering", operation_type="CLUSTER", state=State.REQUESTED)
     by_any = [rules(version=8, writer=one) for one in possible_releases(8, None)]
     (conflict,) = judge_by_any(ours(), [plan], by_any).conflicts
     assert conflict.certainty is POSSIBLE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.record import Attempt

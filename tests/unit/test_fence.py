@@ -31,7 +31,7 @@ def loss(folder, table):
     add(folder, f"{T1}_{MADE}.commit", identity="me")
     snapshot = table.snapshot()
     (instant,) = snapshot.timeline.completed_writes()
-    metadata = snapshot.commit(instant)
+    metadata = snapshot.reader.commit(instant)
     for path in metadata.paths:
         (folder.parent / path).parent.mkdir(parents=True, exist_ok=True)
         (folder.parent / path).touch()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.hudi.avro import decode
-from airflow_occ_provider.hudi.evidence import infer_strategy, possible_releases
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.evidence import infer_strategy, possible_releases
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.format.avro import decode
 from airflow_occ_provider.jobs.audit import audit, audit_table
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
@@ -49,7 +49,7 @@ def test_every_golden_table_reads_as_hudi_reads_it(golden):
     assert ours.keys() == theirs.keys()
     for key, instant in theirs.items():
         assert {name: ours[key][name] for name in KEYS} == instant
-    assert (snapshot.table_version, snapshot.merge_on_read) == (
+    assert (snapshot.config.version, snapshot.config.merge_on_read) == (
         said["table"]["version"],
         said["table"]["type"] == "MERGE_ON_READ",
     )
@@ -77,7 +77,7 @@ def test_the_files_of_a_writer_tell_its_release_and_its_index(golden, request):
     for one in (one for one in writers if one.bases):
         assert release in possible_releases(said["table"]["version"], one.stat_fields)
         assert (infer_strategy([one]) is Strategy.BUCKET_INDEX) is (name.name == "bucket_index")
-    for metadata in map(snapshot.commit, snapshot.timeline.completed_writes()):
+    for metadata in map(snapshot.reader.commit, snapshot.timeline.completed_writes()):
         if said["table"]["version"] == 6 and metadata.stat_fields is not None:
             told = possible_releases(6, metadata.stat_fields)
             assert set(told) == ({(1, 0), (1, 1)} if release == (1, 0) else {release})
@@ -96,7 +96,7 @@ def test_a_restore_names_all_that_it_took_back(tmp_path, version, pending):
     assert (restore.action, restore.completed, victims) == ("restore", not pending, taken)
     assert len(taken) == 2
     assert {snapshot.rollback_of(time) for time in taken} == {restore}
-    deleted = snapshot.deleted_names(restore) if not pending else frozenset()
+    deleted = snapshot.reader.deleted_names(restore) if not pending else frozenset()
     assert pending or {name.rpartition("_")[2] for name in deleted} == {f"{t}.parquet" for t in taken}
 
 
@@ -104,7 +104,7 @@ def test_no_commit_of_them_has_lost_data(golden):
     table, _ = golden
     snapshot = table.snapshot()
     for instant in snapshot.timeline.completed_writes():
-        metadata = snapshot.commit(instant)
+        metadata = snapshot.reader.commit(instant)
         assert audit(table, snapshot, instant, metadata) is None
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import Outcome, Stop
@@ -273,7 +273,7 @@ def test_a_commit_that_landed_before_the_driver_was_ended_is_one(folder, table, 
     begin(folder)
     add(folder, f"{T1}_{DONE}.commit", identity="me")
     (instant,) = table.snapshot().timeline.completed_writes()
-    for path in table.snapshot().commit(instant).paths:
+    for path in table.snapshot().reader.commit(instant).paths:
         (folder.parent / path).parent.mkdir(parents=True, exist_ok=True)
         (folder.parent / path).touch()
     log.feed("INFO TransactionUtils: Successfully resolved conflicts, if any")

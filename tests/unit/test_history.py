@@ -14,12 +14,13 @@ from airflow_occ_provider.errors import (
     MetadataCorruptError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hudi.history import (
+from airflow_occ_provider.hudi.format.history import (
     newest_version,
     parse_manifest,
     parse_version,
 )
-from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.storage.archived import ArchivedInstants
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import Contents, History
@@ -184,8 +185,12 @@ def test_each_file_is_opened_twice_to_know_all_that_it_tells(folder, tmp_path, m
     monkeypatch.setattr(parquet, "ParquetFile", lambda path: opened.append(path) or original(path))
     names = [write(folder, [row(number)]) for number in range(10, 30)]
     point(folder, 9, names)
-    files = TableFolder("file", str(tmp_path), fsspec.filesystem("file"), 60)
-    archived = ArchivedInstants(files, {"hoodie.timeline.layout.version": "2"}, "")
+    history = tmp_path / "t" / ".hoodie" / "timeline" / "history"
+    history.parent.mkdir(parents=True)
+    history.symlink_to(folder)
+    files = TableFolder("file", str(tmp_path / "t"), fsspec.filesystem("file"), 60)
+    layout_2 = TableConfig({"hoodie.timeline.layout.version": "2"})
+    archived = ArchivedInstants(files, layout_2)
     told = [archived.contents(instant).metadata for instant in archived.instants()]
     assert told == [f"metadata {number}".encode() for number in range(10, 30)]
     assert len(opened) == 2 * len(names)

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hudi.heartbeat import Liveness
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.writer.heartbeat import Liveness
 from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
@@ -41,9 +41,9 @@ def test_a_live_writer_is_one_whose_heartbeat_ticks(hook):
 
 
 def test_pending_table_services(hook):
-    kinds = {one.operation.kind for one in hook("clustering").pending_table_services()}
+    kinds = {one.operation.operation_type for one in hook("clustering").pending_table_services()}
     assert kinds == {"CLUSTER"}
-    kinds = {one.operation.kind for one in hook("compaction").pending_table_services()}
+    kinds = {one.operation.operation_type for one in hook("compaction").pending_table_services()}
     assert kinds == {"COMPACT"}
 
 
@@ -84,14 +84,14 @@ def test_a_later_look_reads_only_what_is_new(hook, monkeypatch):
     found = hook("operations")
     snapshot = found.snapshot()
     for instant in snapshot.timeline.completed_writes():
-        snapshot.commit(instant)
+        snapshot.reader.commit(instant)
     read = []
     folder = found.get_conn()._folder
     original = folder.read
     monkeypatch.setattr(folder, "read", lambda name: read.append(name) or original(name))
     later = found.snapshot()
     for instant in later.timeline.completed_writes():
-        later.commit(instant)
+        later.reader.commit(instant)
     assert read == []
     assert later.timeline == snapshot.timeline
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.identity import Signature, new_identity
 
 

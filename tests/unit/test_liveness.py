@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule, Liveness
-from airflow_occ_provider.hudi.markers import Marker, parse_marker, parse_marker_lines, parse_markers
+from airflow_occ_provider.hudi.format.markers import (
+    Marker,
+    parse_marker,
+    parse_marker_lines,
+    parse_markers,
+)
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule, Liveness
 
 
 @pytest.mark.parametrize(

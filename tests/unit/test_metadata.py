@@ -7,8 +7,8 @@ import tracemalloc
 import fastavro
 import pytest
 
-from airflow_occ_provider.hudi.avro import decode
-from airflow_occ_provider.hudi.metadata import read_commit
+from airflow_occ_provider.hudi.format.avro import decode
+from airflow_occ_provider.hudi.format.commit_metadata import read_commit
 
 STATS = {
     "p=1": [
@@ -61,7 +61,7 @@ def avro(record=RECORD):
 @pytest.mark.parametrize("content", [avro(), json.dumps(RECORD).encode()], ids=["avro", "json"])
 def test_both_encodings_say_the_same(content):
     metadata = read_commit(content)
-    assert metadata.operation == "INSERT_OVERWRITE"
+    assert metadata.operation_type == "INSERT_OVERWRITE"
     assert metadata.file_groups == {("p=1", "f1-0"), ("p=1", "f2-0"), ("p=2", "f3-0")}
     assert metadata.replaced == {("p=3", "f9-0")}
     assert metadata.partitions == ("p=1", "p=2", "p=3")

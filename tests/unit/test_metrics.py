@@ -23,8 +23,8 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import Watched, shared_watch
-from airflow_occ_provider.hudi.fate import Fate, Writer
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Fate, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.outcome import Outcome

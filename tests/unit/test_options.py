@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi import early_detection
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.options import contradictions, writer_options
-from airflow_occ_provider.hudi.secrets import secrets_in, shown
+from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.options import contradictions, writer_options
+from airflow_occ_provider.hudi.writer.secrets import secrets_in, shown
 
 MODE = "hoodie.write.concurrency.mode"
 

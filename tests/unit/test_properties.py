@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.hudi.properties import (
+from airflow_occ_provider.hudi.format.properties import (
     format_defaults,
     parse_defaults,
     parse_table_properties,

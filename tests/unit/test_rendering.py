@@ -18,8 +18,8 @@ from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.attempt import Submission
 from airflow_occ_provider.jobs.commit import Commit
 from airflow_occ_provider.jobs.site import Site, Source

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.procedure import procedure_call
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.procedure import procedure_call
 from airflow_occ_provider.jobs.audit import audit_table
 from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.storage.folder import TableFolder
@@ -264,7 +265,7 @@ def cleaned(tmp_path):
 def newest(table):
     snapshot = table.snapshot()
     commit = snapshot.timeline.completed_writes()[-1]
-    return snapshot, commit, snapshot.commit(commit).paths
+    return snapshot, commit, snapshot.reader.commit(commit).paths
 
 
 def test_a_file_that_nothing_explains_is_a_loss_that_names_its_commit(cleaned):
@@ -315,5 +316,5 @@ def test_what_an_archived_clean_deleted_is_known_by_who_took_its_place(tmp_path)
 
 def test_a_statement_for_people_quotes_the_tables_name():
     properties = {"hoodie.database.name": "d", "hoodie.table.name": "o'\\t"}
-    statement = procedure_call("delete_marker", properties, "1")
+    statement = procedure_call("delete_marker", TableConfig(properties), "1")
     assert statement == r"CALL delete_marker(table => 'd.o\'\\t', instant_time => '1')"

@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_occ_provider.errors import WriteConflictError
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.failure import LIMIT
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.rival import Rival, find_rival

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.table_service import Service
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.operators.rivals import pending_rivals, still_pending

@@ -7,8 +7,8 @@ import pytest
 
 from airflow_occ_provider.hooks import shared_watch as module
 from airflow_occ_provider.hooks.shared_watch import Watched, shared_watch
-from airflow_occ_provider.hudi.fate import Fate
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
 from tests.unit.beating import BeatingTable
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.record import Attempt, Waiting
 from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge

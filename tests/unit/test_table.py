@@ -19,14 +19,15 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
@@ -61,14 +62,14 @@ def log_of(*times):
 
 def test_a_table_that_does_not_exist_yet(tmp_path):
     table = HudiTable(str(tmp_path / "none"))
-    assert table.properties() is None
+    assert not table.config().exists
     assert list(table.snapshot(missing_ok=True).timeline) == []
     assert find_commit(table.snapshot(missing_ok=True), "me") is None
 
 
 def test_the_backup_of_the_properties_serves_while_they_are_rewritten(folder, table):
     (folder / "hoodie.properties").rename(folder / "hoodie.properties.backup")
-    assert table.properties()["hoodie.table.name"] == "t"
+    assert table.config().name == "t"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_table_is_found_where_hadoop_finds_it(spelling):
     store = MemoryFileSystem()
     store.pipe("/lake/t/.hoodie/hoodie.properties", PROPERTIES.encode())
     try:
-        assert HudiTable(spelling, store).properties()["hoodie.table.name"] == "t"
+        assert HudiTable(spelling, store).config().name == "t"
     finally:
         store.rm("/lake", recursive=True)
 
@@ -94,12 +95,12 @@ def test_what_left_the_timeline_is_not_kept_in_memory(folder, table):
     for time in (T0, T1):
         add(folder, f"{time}_{C}.commit", identity="me")
     snapshot = table.snapshot()
-    kept = {one: snapshot.commit(one) for one in snapshot.timeline}
+    kept = {one: snapshot.reader.commit(one) for one in snapshot.timeline}
     (folder / "timeline" / f"{T0}_{C}.commit").unlink()
     later = table.snapshot(snapshot)
     first, second = kept
-    assert later.commit(second) is kept[second]
-    assert later.commit(first) is None
+    assert later.reader.commit(second) is kept[second]
+    assert later.reader.commit(first) is None
 
 
 def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
@@ -197,7 +198,7 @@ def test_a_savepoint_keeps_an_old_commit_active_while_ours_is_archived(folder, t
 
 def test_files_that_keep_vanishing_are_an_error_never_no_commit(folder, table, monkeypatch):
     add(folder, f"{T1}_{C}.commit", identity="me")
-    monkeypatch.setattr(Snapshot, "commit", lambda *_: None)
+    monkeypatch.setattr(InstantReader, "commit", lambda *_: None)
     with pytest.raises(TableUnreadableError, match="keep vanishing"):
         find_commit(table.snapshot(), "me")
 
@@ -219,14 +220,14 @@ def test_a_refresh_of_a_table_that_was_upgraded_is_a_cold_read(tmp_path, release
     path = unpack(GOLDEN / "0.15.0" / "operations.zip", tmp_path)
     table = HudiTable(str(path))
     before = table.snapshot(table.snapshot())
-    assert (before.table_version, before.timeline_folder) == (6, ".hoodie")
+    assert (before.config.version, before.config.timeline_folder) == (6, ".hoodie")
     shutil.rmtree(path)
     unpack(GOLDEN / release / "upgraded.zip", tmp_path)
     after, cold = table.snapshot(before), HudiTable(str(path)).snapshot()
-    assert after.table_version == cold.table_version == (8 if release == "1.0.2" else 9)
+    assert after.config.version == cold.config.version == (8 if release == "1.0.2" else 9)
     assert after.timeline.instants == cold.timeline.instants
     for instant in cold.timeline.completed_writes():
-        assert after.commit(instant) == cold.commit(instant)
+        assert after.reader.commit(instant) == cold.reader.commit(instant)
 
 
 def make_version_6(folder):
@@ -272,11 +273,12 @@ def test_a_timeline_that_an_upgrade_has_half_moved_is_refused(folder, table, ref
 def test_an_upgrade_that_ends_before_the_listing_is_seen_at_once(folder, table, monkeypatch, times):
     for time in times:
         add(folder, f"{time}_{C}.commit")
-    before = {**table.properties(), "hoodie.table.version": "6", "hoodie.timeline.layout.version": "1"}
-    answers, read = iter([before]), HudiTable.properties
-    monkeypatch.setattr(HudiTable, "properties", lambda t: next(answers, None) or read(t))
+    older = {"hoodie.table.version": "6", "hoodie.timeline.layout.version": "1"}
+    before = TableConfig({**table.config().properties, **older})
+    answers, read = iter([before]), HudiTable.config
+    monkeypatch.setattr(HudiTable, "config", lambda t: next(answers, None) or read(t))
     snapshot = table.snapshot()
-    assert (snapshot.table_version, snapshot.timeline_folder) == (9, ".hoodie/timeline")
+    assert (snapshot.config.version, snapshot.config.timeline_folder) == (9, ".hoodie/timeline")
     assert [instant.time for instant in snapshot.timeline] == list(times)
 
 
@@ -318,15 +320,15 @@ def test_a_table_without_instants_in_either_folder_is_an_empty_one(folder, table
 
 def test_the_properties_are_read_again_when_they_are_old_or_were_written(folder, table, monkeypatch):
     add(folder, f"{T1}_{C}.commit")
-    read, original = [], HudiTable.properties
-    monkeypatch.setattr(HudiTable, "properties", lambda t: (read.append(1), original(t))[1])
+    read, original = [], HudiTable.config
+    monkeypatch.setattr(HudiTable, "config", lambda t: (read.append(1), original(t))[1])
     snapshot = table.snapshot()
     for _ in range(3):
         snapshot = table.snapshot(snapshot)
     assert len(read) == 1
     (folder / "hoodie.properties").write_text(table_properties(version=8))
-    assert table.snapshot(snapshot).table_version == 9
-    assert table.snapshot(snapshot, max_age_s=0).table_version == 8
+    assert table.snapshot(snapshot).config.version == 9
+    assert table.snapshot(snapshot, max_age_s=0).config.version == 8
 
 
 def test_in_layout_1_the_listing_tells_that_the_properties_were_written(folder, table):
@@ -335,7 +337,7 @@ def test_in_layout_1_the_listing_tells_that_the_properties_were_written(folder, 
     snapshot = table.snapshot()
     (folder / "hoodie.properties").write_text(table_properties(version=5, layout=1))
     os.utime(folder / "hoodie.properties", (1, 1))
-    assert table.snapshot(snapshot).table_version == 5
+    assert table.snapshot(snapshot).config.version == 5
 
 
 def test_a_table_that_is_removed_after_the_first_look_is_not_an_empty_one(folder, table):

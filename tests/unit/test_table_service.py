@@ -10,11 +10,11 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
-from airflow_occ_provider.hudi.heartbeat import DEFAULT_RULE, Heartbeat, Liveness
-from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.options import LOCK_PROVIDER
-from airflow_occ_provider.hudi.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.table_service import (
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, Liveness
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.table_service import (
     Choice,
     DeadPlan,
     Plan,
@@ -221,7 +221,8 @@ def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
     commit = next(
         one
         for one in table.snapshot().timeline.completed_writes()
-        if table.snapshot().planned(dead.instant) & table.snapshot().commit(one).file_groups
+        if table.snapshot().reader.planned(dead.instant)
+        & table.snapshot().reader.commit(one).file_groups
     )
     late = folder / f"{dead.time[:-3]}999_{dead.time[:4]}1231235959999.commit"
     late.write_bytes((folder / commit.file_name).read_bytes())
@@ -238,7 +239,7 @@ def test_before_table_version_8_the_files_tell_who_has_overtaken_a_clustering(go
     commit = next(
         one
         for one in snapshot.timeline.completed_writes()
-        if snapshot.planned(dead.instant) & snapshot.commit(one).file_groups
+        if snapshot.reader.planned(dead.instant) & snapshot.reader.commit(one).file_groups
     )
     folder = Path(table.path, ".hoodie")
     late = folder / f"{int(dead.time) + begun_ms}.commit"
@@ -255,7 +256,7 @@ def test_a_plan_is_known_by_its_signature(golden):
     signed = next(
         one for one in snapshot.timeline if one.completed and one.requested_action == "compaction"
     )
-    ((_, file_id),) = [*snapshot.planned(signed)][:1]  # a uuid that Hudi itself put into the plan
+    ((_, file_id),) = [*snapshot.reader.planned(signed)][:1]  # a uuid that Hudi itself put into the plan
     found = [one.time for one in signed_plans(table, snapshot, file_id, "")]
     assert signed.time in found
     assert [*signed_plans(table, snapshot, file_id, max(found))] == []

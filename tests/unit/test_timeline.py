@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
+from pkgutil import walk_packages
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import airflow_occ_provider.hudi as pure
-from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.instant_time import (
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant_time import (
     epoch_ms_writer,
     from_epoch_ms,
     to_datetime,
     to_epoch_ms,
 )
-from airflow_occ_provider.hudi.timeline import Timeline
+from airflow_occ_provider.hudi.format.timeline import Timeline
 
 T1, T2, T3, C = "20261121092507982", "20261121092529777", "20261121092543328", "20261121092541810"
 SIMPLE = ("commit", "deltacommit", "replacecommit", "clean", "rollback", "restore", "savepoint")
@@ -238,8 +238,7 @@ def test_a_refresh_keeps_completion_times_that_it_knows():
 
 
 def test_the_pure_core_imports_nothing_heavy():
-    modules = sorted(path.stem for path in Path(pure.__file__).parent.glob("*.py"))
-    imports = ", ".join(f"airflow_occ_provider.hudi.{name}" for name in modules if name != "__init__")
+    imports = ", ".join(one.name for one in walk_packages(pure.__path__, f"{pure.__name__}."))
     heavy = {"airflow", "fsspec", "pyspark", "pyarrow", "fastavro", "kazoo"}
     code = f"import sys, {imports}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

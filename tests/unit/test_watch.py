@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import NotHudiTableError, StorageStalledError, TableUnreadableError
-from airflow_occ_provider.hudi.clock_difference import ClockDifference
-from airflow_occ_provider.hudi.fate import ENDED, Awaited, Fate, Match, Writer
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
+from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage import folder as folder_module
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
@@ -193,7 +193,7 @@ def test_a_rolled_back_write_is_told_from_the_rollback(tmp_path):
 def test_table_services_are_no_writers(tmp_path, name):
     path = unpack(TABLES / f"{name}.zip", tmp_path / "r")
     sight = WriterWatch(HudiTable(str(path))).look()
-    services = {i.time for i in sight.snapshot.timeline if sight.snapshot.planned(i) is not None}
+    services = {i.time for i in sight.snapshot.timeline if sight.snapshot.reader.planned(i) is not None}
     assert services
     assert not services & sight.pending.keys()
 

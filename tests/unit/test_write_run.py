@@ -15,7 +15,7 @@ from airflow_occ_provider.errors import (
     WorkerLostError,
     WriteConflictError,
 )
-from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import Attempt

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.hudi.heartbeat import HeartbeatRule
-    from airflow_occ_provider.hudi.instant import Instant
-    from airflow_occ_provider.hudi.timeline import Timeline
+    from airflow_occ_provider.hudi.format.instant import Instant
+    from airflow_occ_provider.hudi.format.timeline import Timeline
+    from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
 
 class Kind(StrEnum):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.heartbeat import (
+from airflow_occ_provider.hudi.format.properties import fold
+from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
     INTERVAL_OPTION,
     TOLERABLE_MISSES_OPTION,
 )
-from airflow_occ_provider.hudi.properties import fold
 
 CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 LOCK_PROVIDER = "hoodie.write.lock.provider"

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.instant import TABLE_SERVICE_ACTIONS, Instant, State
-from airflow_occ_provider.hudi.markers import Marker
-from airflow_occ_provider.hudi.metadata import CommitMetadata, FileGroup
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
+from airflow_occ_provider.hudi.format.markers import Marker
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 _SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
@@ -17,12 +18,12 @@ _ON_EXISTING = frozenset({"MERGE", "APPEND"})
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ConcurrentOperation:
     """What one instant touches, and when it came to each of its states.
 
     :param instant: the instant at its state.
-    :param kind: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while only
-        requested.
+    :param operation_type: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while
+        only requested.
     :param file_groups: the file groups that it surely touches.
     :param existing: those of them that were there before it.
     :param bases: the instant that an existing file group was built on when it was looked up.
@@ -43,17 +44,17 @@ class Operation:
     """
 
     instant: Instant
-    kind: str = "UNKNOWN"
-    file_groups: frozenset[FileGroup] = frozenset()
-    existing: frozenset[FileGroup] = frozenset()
-    bases: Mapping[FileGroup, str] = field(default_factory=dict)
-    based: frozenset[FileGroup] = frozenset()
-    replaced: frozenset[FileGroup] = frozenset()
+    operation_type: str = "UNKNOWN"
+    file_groups: frozenset[FileGroupId] = frozenset()
+    existing: frozenset[FileGroupId] = frozenset()
+    bases: Mapping[FileGroupId, str] = field(default_factory=dict)
+    based: frozenset[FileGroupId] = frozenset()
+    replaced: frozenset[FileGroupId] = frozenset()
     overwrites: frozenset[str] = frozenset()
     overwrites_table: bool = False
     may_touch_more: bool = False
     adds_to: frozenset[str] = frozenset()
-    marked: frozenset[FileGroup] = frozenset()
+    marked: frozenset[FileGroupId] = frozenset()
     live: bool = True
     beats: bool = True
     stat_fields: frozenset[str] | None = None
@@ -73,7 +74,7 @@ class Operation:
     @property
     def is_table_service(self) -> bool:
         """Whether a compaction or clustering, pending or done."""
-        return self.instant.action in TABLE_SERVICE_ACTIONS or self.kind in {
+        return self.instant.action in TABLE_SERVICE_ACTIONS or self.operation_type in {
             "COMPACT",
             "LOG_COMPACT",
             "CLUSTER",
@@ -94,7 +95,7 @@ class Times(NamedTuple):
 
 def completed_operation(
     instant: Instant, metadata: CommitMetadata, profile: CommitMetadata | None, times: Times
-) -> Operation:
+) -> ConcurrentOperation:
     """Describe a completed write: its own metadata tells all.
 
     :param metadata: of its completed file.
@@ -102,9 +103,9 @@ def completed_operation(
     """
     named = profile.file_groups if profile else frozenset()
     existing = named | metadata.replaced | metadata.bases.keys()
-    return Operation(
+    return ConcurrentOperation(
         instant,
-        kind=metadata.operation,
+        operation_type=metadata.operation_type,
         file_groups=metadata.file_groups | metadata.replaced,
         existing=existing,
         based=frozenset(filter(None, map(_based, metadata.paths))),
@@ -115,15 +116,17 @@ def completed_operation(
     )
 
 
-def planned_operation(instant: Instant, planned: frozenset[FileGroup], times: Times) -> Operation:
+def planned_operation(
+    instant: Instant, planned: frozenset[FileGroupId], times: Times
+) -> ConcurrentOperation:
     """Describe a pending compaction or clustering by its plan."""
-    kind = _SERVICES.get(instant.action, "CLUSTER")
-    return Operation(
+    operation_type = _SERVICES.get(instant.action, "CLUSTER")
+    return ConcurrentOperation(
         instant,
-        kind=kind,
+        operation_type=operation_type,
         file_groups=planned,
         existing=planned,
-        replaced=planned if kind == "CLUSTER" else frozenset(),
+        replaced=planned if operation_type == "CLUSTER" else frozenset(),
         requested_ms=times.requested_ms,
         inflight_ms=times.inflight_ms,
     )
@@ -137,7 +140,7 @@ def pending_operation(
     *,
     live: bool = True,
     beats: bool = True,
-) -> Operation:
+) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
     An empty inflight file is that of a bulk insert, which only adds file groups, where all markers are
@@ -154,18 +157,20 @@ def pending_operation(
     is_inflight = instant.state is State.INFLIGHT  # else its profile may have come after the listing
     adds_only = made and is_inflight and instant.action != "replacecommit"
     adds_only = adds_only and all(map(_creates_base_file, made))
-    kind = profile.operation if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
+    operation_type = profile.operation_type if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
     existing = profile.file_groups if profile else frozenset()
     existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
-    return Operation(
+    return ConcurrentOperation(
         instant,
-        kind=kind,
+        operation_type=operation_type,
         file_groups=existing | marked,
         existing=existing,
         bases=profile.bases if profile else {},
-        overwrites=profile.written_partitions if profile and kind in OVERWRITES else frozenset(),
-        overwrites_table=kind == "INSERT_OVERWRITE_TABLE",
-        may_touch_more=kind in {"UNKNOWN", "DELETE_PARTITION"},
+        overwrites=profile.written_partitions
+        if profile and operation_type in OVERWRITES
+        else frozenset(),
+        overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
+        may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},
         marked=marked,
         live=live,
         beats=beats,
@@ -180,7 +185,7 @@ def _creates_base_file(marker: Marker) -> bool:
     return marker.kind == "CREATE" and not _is_log(marker.data_file)
 
 
-def _based(path: str) -> FileGroup | None:
+def _based(path: str) -> FileGroupId | None:
     partition, _, name = path.rpartition("/")
     return None if _is_log(name) else (partition, name.partition("_")[0])
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from airflow_occ_provider.hudi.format.table_config import TableConfig
 
 
-def procedure_call(procedure: str, properties: Mapping[str, str], instant: str) -> str:
+def procedure_call(procedure: str, table: TableConfig, instant: str) -> str:
     """Return the statement that calls a procedure on a table and one of its instants.
 
     :param procedure: name of the procedure.
-    :param properties: of the table, which name it as its catalog does.
+    :param table: its configuration, which names it as its catalog does.
     :param instant: requested time of the instant.
     """
-    names = (properties.get("hoodie.database.name"), properties.get("hoodie.table.name"))
-    table = ".".join(filter(None, names))
-    quoted = "".join(map(_quoted, table))
+    quoted = "".join(map(_quoted, table.full_name))
     return f"CALL {procedure}(table => '{quoted}', instant_time => '{instant}')"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
-from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import Instant, State
 
 VERSION_FILE = "_version_"
 

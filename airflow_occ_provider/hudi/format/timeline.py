@@ -9,8 +9,8 @@ from itertools import chain, filterfalse
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from airflow_occ_provider.hudi.instant import Instant, State
-from airflow_occ_provider.hudi.instant_time import epoch_ms_writer
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant_time import epoch_ms_writer
 
 if TYPE_CHECKING:
     from datetime import tzinfo

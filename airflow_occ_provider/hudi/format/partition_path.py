@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-_FIELDS = "hoodie.table.partition.fields"
-_HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
-
+from airflow_occ_provider.hudi.format.table_config import TableConfig
 
 NOT_BELOW = "is not a path below the table"
 
@@ -20,23 +16,22 @@ def is_below(path: str) -> bool:
     return "://" not in path and not {"", ".", ".."} & {*parts}
 
 
-def objection(path: str, properties: Mapping[str, str]) -> str | None:
+def objection(path: str, table: TableConfig) -> str | None:
     """Return why a path cannot be a partition of a table, nor one above its partitions.
 
     Where values may hold slashes, more parts than fields are possible; where the table is not in
     hive style, any text may be a value. What is possible there is let pass.
 
     :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
-    :param properties: of the table (``hoodie.properties``).
+    :param table: its configuration.
     """
     if not is_below(path):
         return NOT_BELOW
     parts = path.strip("/").split("/")
-    fields = [one.partition(":")[0].strip() for one in properties.get(_FIELDS, "").split(",")]
-    fields = list(filter(None, fields))
+    fields = list(table.partition_fields)
     if not fields:
         return "cannot be: the table is not partitioned"
-    if properties.get(_HIVE_STYLE, "false").lower() == "true":
+    if table.hive_style_partitioning:
         return _objection_in_hive_style(parts, fields)
     if parts[0].startswith(f"{fields[0]}="):
         return f"cannot be: the table is not in hive style, so leave {fields[0]}= out"

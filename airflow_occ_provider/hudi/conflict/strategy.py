@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_occ_provider.hudi.instant import State
-from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant import State
 
 _TRANSACTION = "org.apache.hudi.client.transaction"
 STRATEGY_OPTION = "hoodie.write.lock.conflict.resolution.strategy"
@@ -51,13 +51,15 @@ class Rules:
     writing: bool = True
     non_blocking: bool = False
 
-    def counts(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
+    def counts(
+        self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
+    ) -> bool | None:
         """Tell whether the check looks at ``rival`` and cannot resolve an overlap with it.
 
         :param seen: whether the rival was completed at our comparison point.
         :returns: ``None`` where that depends on what the metadata does not tell.
         """
-        if rival.kind == "COMPACT" and rival.instant.time < ours.instant.time:
+        if rival.operation_type == "COMPACT" and rival.instant.time < ours.instant.time:
             return False
         if ours.instant.action == "logcompaction" or self._loses_to_our_overwrite(ours, rival):
             return False
@@ -67,7 +69,7 @@ class Rules:
             return self._counts_completed(ours, rival, seen)
         return self._counts_planned(ours, rival)
 
-    def _loses_to_our_overwrite(self, ours: Operation, rival: Operation) -> bool:
+    def _loses_to_our_overwrite(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
         """Whether the rival's own check finds our younger pending overwrite before it commits.
 
         It sees what our workload profile names: existing file groups, where a bucket index is used.
@@ -78,35 +80,37 @@ class Rules:
         named = ours.bases.keys() & rival.file_groups
         return self._looks_at_pending_overwrites and overwrites and bool(named)
 
-    def _counts_completed(self, ours: Operation, rival: Operation, seen: bool | None) -> bool | None:
+    def _counts_completed(
+        self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
+    ) -> bool | None:
         if seen:
             return False
-        if self._passes_over_compactions and rival.kind == "COMPACT":
+        if self._passes_over_compactions and rival.operation_type == "COMPACT":
             # It counts only if it was pending at our comparison point.
             late = _later(rival.requested_ms, ours.inflight_ms)
             return False if late else None
-        if rival.kind == "LOG_COMPACT" and rival.instant.time < ours.instant.time:
+        if rival.operation_type == "LOG_COMPACT" and rival.instant.time < ours.instant.time:
             return None  # it counts only if no write requested since was completed when we began
         return None if seen is None else True
 
-    def _counts_planned(self, ours: Operation, rival: Operation) -> bool | None:
-        if rival.kind == "LOG_COMPACT":
+    def _counts_planned(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
+        if rival.operation_type == "LOG_COMPACT":
             # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
             return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
-        if rival.kind != "COMPACT":
+        if rival.operation_type != "COMPACT":
             younger = rival.instant.time > ours.instant.time
             return younger or _is_executed(rival) or self.writer_version >= (1, 1)
         if not self._passes_over_compactions:
             return True
         return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
-    def _counts_preferring_writers(self, ours: Operation, rival: Operation) -> bool:
+    def _counts_preferring_writers(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
         if rival.instant.completed:
             # Also where the completion time is the file's own: Hudi compares the two as they are.
             return (rival.instant.completion_time or "") > ours.instant.time
         if rival.is_table_service and not _is_executed(rival):
             return False
-        if rival.kind != "CLUSTER" or ours.is_table_service:
+        if rival.operation_type != "CLUSTER" or ours.is_table_service:
             return True  # a compaction commits unchecked (seen on 1.2.0)
         # A clustering yields to what our workload profile names, which is all that its check sees;
         # in layout 1 it takes its own plan for a rival's, and never commits (Hudi 1.2.0).
@@ -129,7 +133,7 @@ class Rules:
         return self.merge_on_read and self.table_version >= 8 and self.writer_version >= (1, 1)
 
 
-def _is_executed(service: Operation) -> bool:
+def _is_executed(service: ConcurrentOperation) -> bool:
     """Whether a table service is under way, so that it may complete before us."""
     return service.instant.state is not State.REQUESTED
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.heartbeat import Heartbeat
-from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
 
 
 class Service(StrEnum):

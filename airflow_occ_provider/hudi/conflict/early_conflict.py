@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_occ_provider.hudi.conflict import Certainty, Conflict, Verdict, was_seen
-from airflow_occ_provider.hudi.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.metadata import FileGroup
-from airflow_occ_provider.hudi.operation import Operation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.verdict import Certainty, Conflict, Verdict, was_seen
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 
 _STOPPABLE = frozenset({"commit", "deltacommit"})
 
 
 def judge_early(
-    ours: Operation,
-    rivals: Iterable[Operation],
+    ours: ConcurrentOperation,
+    rivals: Iterable[ConcurrentOperation],
     detection: EarlyDetection,
     *,
     check_commits: bool = True,
@@ -39,7 +39,9 @@ def judge_early(
     return Verdict.of(_conflict(ours, rival, detection) for rival in looked_at)
 
 
-def _conflict(ours: Operation, rival: Operation, detection: EarlyDetection) -> Conflict | None:
+def _conflict(
+    ours: ConcurrentOperation, rival: ConcurrentOperation, detection: EarlyDetection
+) -> Conflict | None:
     by_server = detection is EarlyDetection.TIMELINE_SERVER
     if rival.instant.completed:
         return None if by_server else _with_commit(ours, rival)
@@ -49,7 +51,7 @@ def _conflict(ours: Operation, rival: Operation, detection: EarlyDetection) -> C
     return _by_server(ours, rival) if by_server else _directly(ours, rival)
 
 
-def _with_commit(ours: Operation, rival: Operation) -> Conflict | None:
+def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
     seen = was_seen(ours, rival)
     written = {file_id for _, file_id in rival.file_groups - rival.replaced}
     # Hudi compares bare file ids here.
@@ -60,13 +62,13 @@ def _with_commit(ours: Operation, rival: Operation) -> Conflict | None:
     return Conflict(rival, certainty, shared, "it has committed file groups that we have yet to begin")
 
 
-def _directly(ours: Operation, rival: Operation) -> Conflict | None:
+def _directly(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
     shared = _to_come(ours) & rival.marked
     reason = "an older writer has markers of file groups that we have yet to begin"
     return Conflict(rival, Certainty.CERTAIN, shared, reason) if shared else None
 
 
-def _by_server(ours: Operation, rival: Operation) -> Conflict | None:
+def _by_server(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
     shared = (ours.marked | ours.existing) & rival.marked
     if not shared or not _to_come(ours):
         return None
@@ -75,5 +77,5 @@ def _by_server(ours: Operation, rival: Operation) -> Conflict | None:
     return Conflict(rival, Certainty.CERTAIN if begun else Certainty.POSSIBLE, shared, reason)
 
 
-def _to_come(ours: Operation) -> frozenset[FileGroup]:
+def _to_come(ours: ConcurrentOperation) -> frozenset[FileGroupId]:
     return ours.existing - ours.marked

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.heartbeat import Heartbeat, Liveness
-from airflow_occ_provider.hudi.instant import Instant
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 
 class Fate(StrEnum):

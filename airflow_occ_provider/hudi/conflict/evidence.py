@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
 
 # Hudi 1.2.0, BucketIdentifier: a simple bucket's file ids begin with its number; under non-blocking
 # concurrency control the rest is fixed, so that all writers of a bucket choose the same file id.
@@ -20,7 +20,7 @@ _SINCE_1_0 = "prevBaseFile"
 _SINCE_1_2 = "totalLogBlocksSize"
 
 
-def infer_strategy(operations: Iterable[Operation]) -> Strategy:
+def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
     """Return the conflict resolution strategy that Hudi itself chooses for a table's index.
 
     :param operations: those whose file groups are known; all of them simple buckets means that index.
@@ -30,7 +30,7 @@ def infer_strategy(operations: Iterable[Operation]) -> Strategy:
     return Strategy.BUCKET_INDEX if bucketed else Strategy.SIMPLE
 
 
-def is_non_blocking(ours: Operation, recorded_mode: str | None) -> bool:
+def is_non_blocking(ours: ConcurrentOperation, recorded_mode: str | None) -> bool:
     """Whether a write may run under non-blocking concurrency control, where few commits are refused.
 
     :param ours: the write.

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from airflow_occ_provider.hudi.avro import TooLargeError, decode_value
-from airflow_occ_provider.hudi.instant import Instant, State
+from airflow_occ_provider.hudi.format.avro import TooLargeError, decode_value
+from airflow_occ_provider.hudi.format.instant import Instant, State
 
 Reader = Callable[[int, int], bytes]
 """Reads a file's bytes from one offset up to another, or to the end of the file."""

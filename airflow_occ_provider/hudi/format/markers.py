@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.hudi.metadata import FileGroup
+    from airflow_occ_provider.hudi.format.file_group import FileGroupId
 
 MARKERS_TYPE_FILE = "MARKERS.type"
 _INFIX = ".marker."
@@ -26,7 +26,7 @@ class Marker(NamedTuple):
     kind: str
 
     @property
-    def file_group(self) -> FileGroup:
+    def file_group(self) -> FileGroupId:
         """The file group that the data file belongs to."""
         return self.partition, self.data_file.removeprefix(".").partition("_")[0]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.instant import Instant
-from airflow_occ_provider.hudi.metadata import FileGroup
-from airflow_occ_provider.hudi.operation import Operation
-from airflow_occ_provider.hudi.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
 
 # Their new records are routed to small files where there are some.
 _ROUTED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
@@ -53,9 +53,9 @@ class Conflict:
     :param reason: why, in a sentence.
     """
 
-    rival: Operation
+    rival: ConcurrentOperation
     certainty: Certainty
-    file_groups: frozenset[FileGroup]
+    file_groups: frozenset[FileGroupId]
     reason: str
 
     @property
@@ -98,7 +98,7 @@ class Present(NamedTuple):
     :param complete: whether there are no others.
     """
 
-    file_groups: frozenset[FileGroup] = frozenset()
+    file_groups: frozenset[FileGroupId] = frozenset()
     complete: bool = True
 
 
@@ -107,8 +107,8 @@ NO_OVERWRITES = Present()
 
 
 def judge(
-    ours: Operation,
-    rivals: Iterable[Operation],
+    ours: ConcurrentOperation,
+    rivals: Iterable[ConcurrentOperation],
     rules: Rules,
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
@@ -124,7 +124,7 @@ def judge(
     """
     if ours.is_table_service and rules.strategy is not Strategy.PREFER_WRITER:
         return Verdict(Certainty.NONE)
-    if ours.kind == "CLUSTER" and rules.clustering_fails:
+    if ours.operation_type == "CLUSTER" and rules.clustering_fails:
         itself = Conflict(ours, Certainty.CERTAIN, ours.file_groups, _TAKES_ITSELF)
         return Verdict(Certainty.CERTAIN, (itself,))
     found = (_conflict(ours, rival, rules, present) for rival in rivals)
@@ -134,8 +134,8 @@ def judge(
 
 
 def judge_by_any(
-    ours: Operation,
-    rivals: Sequence[Operation],
+    ours: ConcurrentOperation,
+    rivals: Sequence[ConcurrentOperation],
     candidates: Sequence[Rules],
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
@@ -166,10 +166,12 @@ def _doubted(conflict: Conflict, reason: str) -> Conflict:
     return replace(conflict, certainty=Certainty.POSSIBLE, reason=reason)
 
 
-def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present) -> Conflict | None:
+def _conflict(
+    ours: ConcurrentOperation, rival: ConcurrentOperation, rules: Rules, present: Present
+) -> Conflict | None:
     if rival.instant.time == ours.instant.time:
         return None
-    if ours.inflight_ms is None and rival.kind == "CLUSTER" and not rival.instant.completed:
+    if ours.inflight_ms is None and rival.operation_type == "CLUSTER" and not rival.instant.completed:
         return Conflict(rival, Certainty.POSSIBLE, frozenset(), _REFUSES_UPDATES)
     seen = was_seen(ours, rival, bucketed=rules.strategy is Strategy.BUCKET_INDEX)
     counts = rules.counts(ours, rival, seen)
@@ -185,11 +187,13 @@ def _conflict(ours: Operation, rival: Operation, rules: Rules, present: Present)
         return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
     doubt = _doubt(ours, rival, rules, present)
     if shared or (counts and seen is None and _adds_to_overwritten(ours, rival)):
-        doubt = _LOG_COMPACTION if rival.kind == "LOG_COMPACT" else _AROUND
+        doubt = _LOG_COMPACTION if rival.operation_type == "LOG_COMPACT" else _AROUND
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
 
-def was_seen(ours: Operation, rival: Operation, *, bucketed: bool = False) -> bool | None:
+def was_seen(
+    ours: ConcurrentOperation, rival: ConcurrentOperation, *, bucketed: bool = False
+) -> bool | None:
     """Tell whether ``rival`` was completed when ``ours`` took its comparison point.
 
     :param bucketed: whether the table is known to have a bucket index.
@@ -209,7 +213,7 @@ def was_seen(ours: Operation, rival: Operation, *, bucketed: bool = False) -> bo
     return _seen_by_profile(ours, rival)
 
 
-def _seen_by_profile(ours: Operation, rival: Operation) -> bool | None:
+def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
     for group in rival.based & ours.bases.keys():
         return ours.bases[group] >= rival.instant.time
     if ours.existing & rival.replaced:
@@ -219,9 +223,9 @@ def _seen_by_profile(ours: Operation, rival: Operation) -> bool | None:
     return None
 
 
-def _adds_replaced_bucket(ours: Operation, rival: Operation) -> bool:
+def _adds_replaced_bucket(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     """Whether ours makes a bucket anew that the rival took out: had it not seen that, it would not."""
-    made = ours.marked - ours.existing if ours.kind in _ROUTED else frozenset()
+    made = ours.marked - ours.existing if ours.operation_type in _ROUTED else frozenset()
     return not set(map(_bucket, made)).isdisjoint(map(_bucket, rival.replaced))
 
 
@@ -230,8 +234,11 @@ def _before(first: int | None, second: int | None) -> bool:
 
 
 def _shared(
-    ours: Operation, rival: Operation, strategy: Strategy, present: frozenset[FileGroup]
-) -> frozenset[FileGroup]:
+    ours: ConcurrentOperation,
+    rival: ConcurrentOperation,
+    strategy: Strategy,
+    present: frozenset[FileGroupId],
+) -> frozenset[FileGroupId]:
     present = present | ours.existing | rival.existing
     mine, theirs = _touched(ours, present), _touched(rival, present)
     if strategy is not Strategy.BUCKET_INDEX:
@@ -240,21 +247,21 @@ def _shared(
     return frozenset(group for group in mine | theirs if _bucket(group) in buckets)
 
 
-def _touched(operation: Operation, present: frozenset[FileGroup]) -> frozenset[FileGroup]:
+def _touched(operation: ConcurrentOperation, present: frozenset[FileGroupId]) -> frozenset[FileGroupId]:
     if operation.instant.completed:
         return operation.file_groups
     replaced = (group for group in present if operation.overwrites_partition(group[0]))
     return operation.file_groups.union(replaced)
 
 
-def _bucket(group: FileGroup) -> tuple[str, str]:
+def _bucket(group: FileGroupId) -> tuple[str, str]:
     # Hudi 1.2.0, BucketIdentifier: the first eight characters of a file id are its bucket's number.
     return group[0], group[1][:8]
 
 
 def _doubt(
-    ours: Operation,
-    rival: Operation,
+    ours: ConcurrentOperation,
+    rival: ConcurrentOperation,
     rules: Rules,
     present: Present,
 ) -> str | None:
@@ -268,14 +275,14 @@ def _doubt(
     return None
 
 
-def _may_share_small_file(ours: Operation, rival: Operation) -> bool:
+def _may_share_small_file(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     return any(
-        one.kind in _ROUTED and one.adds_to & ({p for p, _ in other.existing} | other.adds_to)
+        one.operation_type in _ROUTED and one.adds_to & ({p for p, _ in other.existing} | other.adds_to)
         for one, other in ((ours, rival), (rival, ours))
     )
 
 
-def overwrites_meet(ours: Operation, rival: Operation) -> bool:
+def overwrites_meet(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     """Whether one overwrites what the other may touch: then it matters what exists there."""
     return any(
         one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
@@ -283,11 +290,11 @@ def overwrites_meet(ours: Operation, rival: Operation) -> bool:
     )
 
 
-def _adds_to_overwritten(ours: Operation, rival: Operation) -> bool:
+def _adds_to_overwritten(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     return any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
 
 
-def _reason(rival: Operation) -> str:
+def _reason(rival: ConcurrentOperation) -> str:
     if rival.instant.completed:
         return "it completed after our comparison point and touched the same file groups"
     if rival.is_table_service:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from airflow_occ_provider.hudi.options import EARLY_DETECTION
+from airflow_occ_provider.hudi.writer.options import EARLY_DETECTION
 
 MARKERS_TYPE = "hoodie.write.markers.type"
 TIMELINE_SERVER = "hoodie.embed.timeline.server"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_occ_provider.hudi.options import SIGNATURE_PREFIX
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 
 HIDDEN = "***"
 _NAMES = (

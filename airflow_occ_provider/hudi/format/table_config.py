@@ -1,0 +1,90 @@
+"""The table's own configuration, ``hoodie.properties``, as Hudi's ``HoodieTableConfig`` names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TABLE_VERSIONS = tuple(range(4, 10))
+"""The table versions that are read; older ones have no checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What ``hoodie.properties`` says of a table; the defaults are Hudi's.
+
+    :param properties: the file's keys and values; empty for a table that does not exist yet.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        return bool(self.properties)
+
+    @property
+    def name(self) -> str:
+        """``hoodie.table.name``, or empty."""
+        return self.properties.get("hoodie.table.name", "")
+
+    @property
+    def full_name(self) -> str:
+        """The table's name behind its database's, if it has one."""
+        return ".".join(filter(None, (self.properties.get("hoodie.database.name"), self.name)))
+
+    @property
+    def version(self) -> int:
+        """``hoodie.table.version``."""
+        return int(self.properties.get("hoodie.table.version", "6"))
+
+    @property
+    def layout_version(self) -> int:
+        """``hoodie.timeline.layout.version``: 1 up to table version 6, 2 from 8."""
+        return int(self.properties.get("hoodie.timeline.layout.version", "1"))
+
+    @property
+    def merge_on_read(self) -> bool:
+        """Whether the table is merge-on-read."""
+        return self.properties.get("hoodie.table.type") == "MERGE_ON_READ"
+
+    @property
+    def timeline_folder(self) -> str:
+        """The active timeline's folder, relative to the base path.
+
+        The layout decides, never the presence of ``hoodie.timeline.path``: tables of version 6 that a
+        1.x writer made name one and do not use it.
+        """
+        if self.layout_version == 1:
+            return ".hoodie"
+        return f".hoodie/{self.properties.get('hoodie.timeline.path', 'timeline')}"
+
+    @property
+    def history_folder(self) -> str:
+        """The folder of archived instants, relative to the base path."""
+        if self.layout_version == 1:
+            return f".hoodie/{self.properties.get('hoodie.archivelog.folder') or 'archived'}"
+        return f"{self.timeline_folder}/{self.properties.get('hoodie.timeline.history.path', 'history')}"
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        """``hoodie.table.partition.fields`` without the type behind each."""
+        given = self.properties.get("hoodie.table.partition.fields", "").split(",")
+        return tuple(filter(None, (one.partition(":")[0].strip() for one in given)))
+
+    @property
+    def hive_style_partitioning(self) -> bool:
+        """Whether partition paths read ``field=value``."""
+        key = "hoodie.datasource.write.hive_style_partitioning"
+        return self.properties.get(key, "false").lower() == "true"
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """The partitions of the metadata table, such as ``files`` and ``record_index``."""
+        given = self.properties.get("hoodie.table.metadata.partitions", "")
+        return tuple(filter(None, given.split(",")))
+
+    @property
+    def concurrency_mode(self) -> str | None:
+        """``hoodie.write.concurrency.mode``, where the table's properties have it."""
+        return self.properties.get("hoodie.write.concurrency.mode")

@@ -1,0 +1,132 @@
+"""What the files of instants say; a file that Hudi has written never changes, so it is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from airflow_occ_provider.errors import MetadataCorruptError
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata, read_commit
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.plans import (
+    read_clustering_plan,
+    read_compaction_plan,
+    read_deleted_names,
+    read_rollback_victims,
+)
+from airflow_occ_provider.hudi.format.record import Content, names_its_schema
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.storage.archived import ArchivedInstants
+from airflow_occ_provider.storage.folder import TableFolder
+
+_T = TypeVar("_T")
+_Plan = Callable[[Content], frozenset[FileGroupId] | None]
+_PLANS: dict[str, _Plan] = {
+    "compaction": read_compaction_plan,
+    "logcompaction": read_compaction_plan,
+    "clustering": read_clustering_plan,
+    "replacecommit": read_clustering_plan,
+}
+# The history knows only the word under which an instant completed.
+_ARCHIVED_PLANS: dict[str, _Plan] = {
+    "commit": read_compaction_plan,
+    "deltacommit": read_compaction_plan,
+    "replacecommit": read_clustering_plan,
+}
+
+
+class InstantReader:
+    """Reads the files of a table's instants.
+
+    :param folder: the table's files.
+    :param config: its ``hoodie.properties``.
+    """
+
+    def __init__(self, folder: TableFolder, config: TableConfig) -> None:
+        self.archived = ArchivedInstants(folder, config)
+        self._folder = folder
+        self._timeline_folder = config.timeline_folder
+        self._known: dict[tuple[str, str], Any] = {}
+
+    def keep(self, earlier: InstantReader, listed: Collection[str]) -> None:
+        """Take over what an earlier reader knows of the files that are still there.
+
+        :param listed: names of the timeline's files.
+        """
+        self._known = {key: known for key, known in earlier._known.items() if key[0] in listed}
+
+    def commit(self, instant: Instant) -> CommitMetadata | None:
+        """Return what a completed write did; ``None`` if its file has gone meanwhile.
+
+        It was archived, rolled back, or moved by an upgrade.
+
+        Of an archived one also where Hudi 1.0.2's upgrade has left nothing that can be decoded.
+
+        :raises MetadataCorruptError: if the file is empty or cannot be decoded.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        if instant.archived:
+            content = self.archived.contents(instant).metadata or b""
+            readable = names_its_schema(content)
+            return self._decoded(instant.file_name, content, read_commit) if readable else None
+        found = self._decode(instant.file_name, read_commit)
+        if found is None:  # the file has gone, or is empty
+            left = self._folder.read(f"{self._timeline_folder}/{instant.file_name}")
+            return None if left is None else self._decoded(instant.file_name, left, read_commit)
+        return found
+
+    def profile(self, instant: Instant) -> CommitMetadata | None:
+        """Return the workload profile of a write; ``None`` while there is none, or it is empty.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        return self._decode(instant.inflight_file, read_commit)
+
+    def planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
+        """Return the file groups of a compaction's or clustering's plan; ``None`` for anything else.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        if instant.archived:
+            plan, reader = self.archived.contents(instant).plan, _ARCHIVED_PLANS.get(instant.action)
+            return self._decoded(instant.file_name, plan, reader) if plan and reader else None
+        reader = _PLANS.get(instant.requested_action)
+        return self._decode(instant.requested_file, reader) if reader else None
+
+    def victims(self, rollback: Instant) -> frozenset[str]:
+        """Return the requested times that a rollback or restore names.
+
+        :raises TableUnreadableError: if the file cannot be read or decoded.
+        """
+        name = rollback.file_name if rollback.completed else rollback.requested_file
+        return self._decode(name, read_rollback_victims) or frozenset()
+
+    def deleted_names(self, instant: Instant) -> frozenset[str]:
+        """Return the names of the data files that a clean, rollback or restore deletes.
+
+        :raises TableUnreadableError: if a file cannot be read or decoded.
+        """
+        name = instant.file_name if instant.completed else instant.requested_file
+        return self._decode(name, read_deleted_names) or frozenset()
+
+    def _decode(self, name: str | None, decode: Callable[[bytes], _T]) -> _T | None:
+        if name is None:
+            return None
+        key = (name, decode.__name__)
+        if key not in self._known:
+            content = self._folder.read(f"{self._timeline_folder}/{name}")
+            if not content:
+                return None
+            self._known[key] = self._decoded(name, content, decode)
+        found: _T = self._known[key]
+        return found
+
+    def _decoded(self, name: str, content: Content, decode: Callable[[Any], _T]) -> _T:
+        try:
+            return decode(content)
+        except Exception as error:
+            raise MetadataCorruptError(
+                f"{self._folder.path}/{self._timeline_folder}/{name} cannot be decoded: {error}",
+                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+            ) from error
