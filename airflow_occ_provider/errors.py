@@ -116,7 +116,7 @@ class TableUnreadableError(OccError):
     retry = True
     committed = None
 
-    def after_an_attempt(self) -> TableUnreadableError:
+    def as_commit_state_unknown(self) -> TableUnreadableError:
         """Return it as what it means once an attempt has run; a later try asks the table first."""
         return type(self)(f"commit state unknown: {self.message}", remedy=self.remedy)
 
@@ -126,7 +126,7 @@ class NotHudiTableError(TableUnreadableError):
 
     retry = False
 
-    def after_an_attempt(self) -> TableUnreadableError:
+    def as_commit_state_unknown(self) -> TableUnreadableError:
         """Return it as a storage that does not show the table for now: the attempt ran on it."""
         return TableUnreadableError(f"commit state unknown: {self.message}", remedy=self.remedy)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.state import TaskScope, get_state_backend
 
-from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
+from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.jobs.commit import find_commit
@@ -16,7 +16,7 @@ from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
-@told_plainly
+@exit_on_error
 def attempts(args: argparse.Namespace) -> None:
     """Print the attempts, oldest first."""
     record = _record(args)
@@ -34,7 +34,7 @@ def attempts(args: argparse.Namespace) -> None:
         return
     print_table(_row(one) for one in described)
     if record.waiting:
-        print(f"waiting since {shown_time(record.waiting.since_ms)}: {record.waiting.reason}")
+        print(f"waiting since {format_time(record.waiting.since_ms)}: {record.waiting.reason}")
 
 
 def _record(args: argparse.Namespace) -> TaskRecord:
@@ -102,7 +102,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
     instants = [f"{time}: {state}" for time, state in described["instants"].items()]
     return {
         "try": str(described["try_number"]),
-        "started": shown_time(described["started_ms"]),
+        "started": format_time(described["started_ms"]),
         "driver": f"{driver['pid']} on {driver['host']}" if driver else "-",
         "end": described["end"] or "not observed",
         "outcome": described["outcome"] or "-",

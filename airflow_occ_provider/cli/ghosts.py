@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from airflow_occ_provider.cli.table import print_table, told_plainly
+from airflow_occ_provider.cli.table import exit_on_error, print_table
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
@@ -14,7 +14,7 @@ from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
 _NOTHING = "Nothing is pending, and nothing is left."
 
 
-@told_plainly
+@exit_on_error
 def ghosts(args: argparse.Namespace) -> None:
     """Print the pending writes, then what is left of others."""
     described = _described(args)

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import groupby
 from typing import Any, NoReturn
 
-from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
+from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Blocker, Scope, Standing, blockers
 from airflow_occ_provider.storage.address import canonical_table
@@ -23,7 +23,7 @@ touched the same file groups. It does not catch what only the lease keeps apart:
 (duplicates of new keys) or reads_table (lost updates). Release a request only if its owner is gone."""
 
 
-@told_plainly
+@exit_on_error
 def leases_list(args: argparse.Namespace) -> None:
     """Print the requests of one table, or of all, eldest first."""
     table = canonical_table(args.table) if args.table else None
@@ -36,7 +36,7 @@ def leases_list(args: argparse.Namespace) -> None:
         _print_text(described)
 
 
-@told_plainly
+@exit_on_error
 def leases_release(args: argparse.Namespace) -> None:
     """Remove a request by force."""
     table = canonical_table(args.table)
@@ -59,7 +59,7 @@ def leases_release(args: argparse.Namespace) -> None:
 def _confirm(standing: Standing) -> None:
     request = standing.request
     scopes = "".join(f"\n  {scope}" for scope in request.scopes)
-    since = shown_time(standing.since_ms)
+    since = format_time(standing.since_ms)
     print(f"Request {request.id} of {request.owner}, in line since {since}:{scopes}")
     print(_RISK)
     print("Release it? [y/N] ", end="", flush=True)
@@ -131,7 +131,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
         "place": str(described["place"]),
         "owner": described["owner"]["text"],
         "state": _state(described),
-        "since": shown_time(described["since_ms"]),
+        "since": format_time(described["since_ms"]),
         "mode": "\n".join(scope["mode"] for scope in scopes),
         "partitions": "\n".join(_some(scope["partitions"] or ["the whole table"]) for scope in scopes),
         "token": described["token"],

@@ -8,7 +8,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.cli.table import print_table, shown_time, told_plainly
+from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
@@ -25,7 +25,7 @@ _TIMES = (
 )
 
 
-@told_plainly
+@exit_on_error
 def locks(args: argparse.Namespace) -> None:
     """Print the holder and the waiters."""
     described = _described(args)
@@ -59,7 +59,7 @@ def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
 
 
 def _in_file(file: LockFile) -> dict[str, Any]:
-    holder = _who(file.who, file.since_ms, file.until_ms) if file.held else None
+    holder = _who(file.owner, file.since_ms, file.until_ms) if file.held else None
     return {"path": file.path, "holder": holder}
 
 
@@ -88,6 +88,6 @@ def _print_text(described: dict[str, Any]) -> None:
 def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
     since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
     row = {"state": state, "who": one["who"] or "not told"}
-    row["since"] = "not told" if since is None else shown_time(since)
+    row["since"] = "not told" if since is None else format_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
-    return {**row, "runs out": shown_time(until)} if until is not None else row
+    return {**row, "runs out": format_time(until)} if until is not None else row

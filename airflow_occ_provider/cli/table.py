@@ -25,7 +25,7 @@ _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _Command = Callable[[argparse.Namespace], None]
 
 
-def told_plainly(command: _Command) -> _Command:
+def exit_on_error(command: _Command) -> _Command:
     """Have a command end with our error's own words instead of a traceback."""
     name = command.__name__.replace("_", " ")
 
@@ -53,7 +53,7 @@ def _database_connections() -> Iterator[None]:
             del os.environ[_CONTEXT]
 
 
-@told_plainly
+@exit_on_error
 def timeline(args: argparse.Namespace) -> None:
     """Print the instants, oldest first."""
     snapshot = _hook(args).snapshot()
@@ -64,7 +64,7 @@ def timeline(args: argparse.Namespace) -> None:
     _print(described, [_timeline_row(one) for one in described], args.output)
 
 
-@told_plainly
+@exit_on_error
 def writers(args: argparse.Namespace) -> None:
     """Print the pending writes and table services with the liveness of their writers."""
     hook = _hook(args)
@@ -73,7 +73,7 @@ def writers(args: argparse.Namespace) -> None:
     _print(described, [_writer_row(one) for one in described], args.output)
 
 
-@told_plainly
+@exit_on_error
 def conflicts(args: argparse.Namespace) -> None:
     """Print the verdict on each pending write, or on one."""
     hook = _hook(args)
@@ -114,7 +114,7 @@ def print_table(rows: Iterable[dict[str, str]]) -> None:
     AirflowConsole(markup=False, emoji=False).print_as_table(list(rows))
 
 
-def shown_time(epoch_ms: int) -> str:
+def format_time(epoch_ms: int) -> str:
     """Return a moment as people read it."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")
 

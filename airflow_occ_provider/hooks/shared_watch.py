@@ -15,7 +15,7 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.watch import Sight, WriterWatch
+from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
 
 class Watched(NamedTuple):
@@ -45,7 +45,7 @@ class Watched(NamedTuple):
         return WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
 
 
-Seen = Sight | OccError
+Seen = Observation | OccError
 """A look; or why there is none: a ``TableUnreadableError`` may pass, any other ends the watch."""
 
 
@@ -130,12 +130,12 @@ class SharedWatch:
     def _next_expiry_s(self) -> float:
         """Seconds until a late writer is dead for Hudi, as of the last look: that is looked at then."""
         seen = self.looks.newest
-        writers = seen.pending.values() if isinstance(seen, Sight) else ()
+        writers = seen.pending.values() if isinstance(seen, Observation) else ()
         margins = (one.margin_ms for one in writers if one.fate is Fate.LATE)
         return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
-    def _look(self, watch: WriterWatch) -> Sight:
-        sight = watch.look()
+    def _look(self, watch: WriterWatch) -> Observation:
+        sight = watch.observe()
         metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
         return sight
 
@@ -147,7 +147,7 @@ class SharedWatch:
 
 
 def _essence(seen: Seen | None) -> object:
-    return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Sight) else type(seen)
+    return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Observation) else type(seen)
 
 
 _watches: dict[tuple[asyncio.AbstractEventLoop, Watched], SharedWatch] = {}

@@ -1,3 +1,3 @@
-"""Pure: what a Hudi table's metadata says. No I/O, no Airflow."""
+"""The meaning of a Hudi table's metadata: pure, no I/O and no Airflow."""
 
 from __future__ import annotations

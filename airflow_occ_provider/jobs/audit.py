@@ -10,7 +10,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.procedure import procedure_call
-from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -107,7 +107,7 @@ def _losses(
     unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
     partitions = {_partition(path) for _, metadata in commits for path in metadata.paths}
-    present = side_by_side(snapshot.data_files, partitions)
+    present = map_concurrently(snapshot.data_files, partitions)
     absent = [
         tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
         for _, metadata in commits

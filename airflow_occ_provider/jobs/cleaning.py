@@ -13,7 +13,7 @@ from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.jobs.audit import Loss, audit_table
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.storage.watch import Sight, WriterWatch
+from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
 _COLLISION = re.compile(r"\d{17}(?:_\d{17})?\.(?:clean|rollback)\b")
 
@@ -47,22 +47,22 @@ class Cleaning:
         }
 
 
-def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Sight]:
+def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Observation]:
     """Return what a lazy clean would find now, and the writers of the table.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    sight = WriterWatch(table, rule).look()
+    sight = WriterWatch(table, rule).observe()
     return Cleaning(dead_writes(sight), left=residues(table, rule)), sight
 
 
-def verify(table: HudiTable, rule: HeartbeatRule, before: Sight) -> Cleaning:
+def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleaning:
     """Return what a lazy clean that has ended came to.
 
     :param before: the writers as they were when it was started.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    after = WriterWatch(table, rule).look()
+    after = WriterWatch(table, rule).observe()
     dead = dead_writes(before)
     fates = {time: after.writer(time).fate for time in before.pending}
     rolled_back = tuple(time for time, fate in fates.items() if fate is Fate.ROLLED_BACK)
@@ -82,7 +82,7 @@ def verify(table: HudiTable, rule: HeartbeatRule, before: Sight) -> Cleaning:
     )
 
 
-def dead_writes(sight: Sight) -> tuple[str, ...]:
+def dead_writes(sight: Observation) -> tuple[str, ...]:
     """Return the requested times of the pending writes that a lazy clean would roll back."""
     return tuple(time for time, writer in sight.pending.items() if writer.fate is Fate.DEAD)
 
@@ -107,7 +107,7 @@ def describe_writer(writer: Writer) -> str:
     return f"{what}: its heartbeat expires in {writer.margin_ms / 1000:.1f} s, unless it beats again"
 
 
-def _writes_left(after: Sight, dead: Collection[str]) -> list[Residue]:
+def _writes_left(after: Observation, dead: Collection[str]) -> list[Residue]:
     left = []
     for time in dead:
         writer = after.writer(time)
@@ -121,7 +121,7 @@ def _writes_left(after: Sight, dead: Collection[str]) -> list[Residue]:
     return left
 
 
-def pending_residue(sight: Sight, writer: Writer) -> Residue:
+def pending_residue(sight: Observation, writer: Writer) -> Residue:
     """Return a pending write as what may be left.
 
     :param sight: where it was seen.

@@ -97,7 +97,7 @@ class _Search:
             try:
                 return next((commit for commit in self._commits() if wanted(commit)), None)
             except _GoneError:
-                self._snapshot, self._lost_sight = self._snapshot.again(), True
+                self._snapshot, self._lost_sight = self._snapshot.reload(), True
         raise TableUnreadableError(
             f"{self._snapshot.path}: files of the timeline keep vanishing before they can be read",
             remedy="the next try looks again",

@@ -57,7 +57,7 @@ class Settlement:
     def error(self) -> errors.OccError | None:
         """Return the error that the attempt deserves; ``None`` where it did its work."""
         if self.unreadable:
-            return self.unreadable.after_an_attempt()
+            return self.unreadable.as_commit_state_unknown()
         if self.outcome is Outcome.UNKNOWN:
             return errors.CommitStateUnknownError(
                 f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]

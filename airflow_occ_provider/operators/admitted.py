@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import ConfigurationError, OccError, StateStore
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, excludes_nobody
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Consequence, Keeper, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
@@ -167,7 +167,7 @@ class AdmittedOperator(SparkAttemptOperator):
         :param table: base path of the table.
         :raises OccError: as ``_admitted`` does.
         """
-        if not excludes_nobody(options.get(LOCK_PROVIDER, "")):
+        if not is_process_local(options.get(LOCK_PROVIDER, "")):
             yield Admitted()
             return
         claim = Claim(canonical_table(table), None, key_safe=False, reads_table=False)

@@ -100,7 +100,7 @@ def refuse_wrong_pairs(
             raise ConfigurationError(
                 "hudi_options", f"{key} has a parameter of its own", remedy=f"use {parameter}"
             )
-    found = early_detection.objection(early, _scheme(table), options)
+    found = early_detection.contradiction(early, _scheme(table), options)
     if found:
         raise ConfigurationError("early_conflict_detection", found[0], remedy=found[1])
     index = str(options.get(_INDEX, "BUCKET")).upper()

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.partition_path import objection
+from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, excludes_nobody
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.rules import Mode, Owner, Scope, Standing
 
 _INDEX_OPTION = "hoodie.index.type"
@@ -39,7 +39,7 @@ class Claim:
         :raises ConfigurationError: with the path.
         """
         for path in self.partitions or ():
-            found = objection(path, table) if table.exists else None
+            found = rejection_reason(path, table) if table.exists else None
             if found:
                 raise ConfigurationError(
                     "scope", f"{path!r} {found}", remedy="name partitions as they stand in the table"
@@ -50,7 +50,9 @@ class Claim:
 
         :param options: the job's effective Hudi options.
         """
-        return not (self.key_safe or self.reads_table or excludes_nobody(options.get(LOCK_PROVIDER, "")))
+        return not (
+            self.key_safe or self.reads_table or is_process_local(options.get(LOCK_PROVIDER, ""))
+        )
 
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
         """Return what to ask for.
@@ -59,7 +61,7 @@ class Claim:
         :param escalation: what an attempt that lost was about to write, empty for the whole table;
             ``None`` where none has lost.
         """
-        if excludes_nobody(options.get(LOCK_PROVIDER, "")):
+        if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
         if self.key_safe and options.get(_INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
             return Scope.of(self.table, None)

@@ -22,7 +22,7 @@ from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.storage.address import named
-from airflow_occ_provider.storage.watch import Sight, WriterWatch
+from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ class HudiCleanOperator(ProtectedOperator):
         """Judge heartbeats by the options that the clean's own driver reads, the site's among them."""
         self._rule = HeartbeatRule.of(self._prepare(context, self._task_run(context)).options)
 
-    def _look(self) -> Sight:
-        return WriterWatch(self._table, self._rule).look()
+    def _look(self) -> Observation:
+        return WriterWatch(self._table, self._rule).observe()
 
     def _wait_or_clean(
-        self, context: Context, sight: Sight, chosen: Sequence[str], since_ms: int
+        self, context: Context, sight: Observation, chosen: Sequence[str], since_ms: int
     ) -> dict[str, Any]:
         for writer in sight.pending.values():
             self.log.info("%s.", describe_writer(writer))

@@ -16,7 +16,7 @@ from airflow_occ_provider.hudi.writer.options import (
     ZOOKEEPER_LOCK_PROVIDER,
     writer_options,
 )
-from airflow_occ_provider.hudi.writer.secrets import shown
+from airflow_occ_provider.hudi.writer.secrets import redact
 from airflow_occ_provider.jobs.attempt import SparkJob, effective_options
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.site import Site
@@ -101,7 +101,7 @@ def prepare(
     ours = {**protected, **signature.options()}
     options = effective_options(ours, protection.hudi_options, job, site)
     ours.update(dict.fromkeys(protection.hudi_options, ""))
-    seen = shown({key: value for key, value in options.items() if key in ours})
+    seen = redact({key: value for key, value in options.items() if key in ours})
     # Airflow hides each value whose key holds "token", and with it the order of the lease.
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
     return Preparation(signature, site, options, reason, seen)

@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
-from airflow_occ_provider.hudi.writer.secrets import secrets_in, shown
+from airflow_occ_provider.hudi.writer.secrets import redact, secrets_in
 from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
 from airflow_occ_provider.jobs.driver_log import DriverLog
 from airflow_occ_provider.jobs.outcome import Reading
@@ -125,7 +125,7 @@ class ProtectedOperator(AdmittedOperator):
         given = {key: str(value) for key, value in rendered_options(self.hudi_options).items()}
         _hide({**given, **(self.conf or {})})
         ours = {**writer_options({}, {}), **strategy_option(self.conflict_resolution)}
-        self.hudi_defaults = shown({**ours, **given})
+        self.hudi_defaults = redact({**ours, **given})
 
     def _refuse_options(self, options: Mapping[str, Any]) -> None:
         """Refuse Hudi options that do not go with the operator's parameters.

@@ -62,7 +62,7 @@ def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule
     :param rule: how heartbeats are judged.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    sight = WriterWatch(table, rule).look()
+    sight = WriterWatch(table, rule).observe()
     return tuple(time for time in instants if sight.writer(time).fate.beating)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, excludes_nobody
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.rules import Mode, Scope
 from airflow_occ_provider.operators.claim import Claim
@@ -50,7 +50,7 @@ class ServiceClaim(Claim):
         :param options: the driver's effective Hudi options.
         :param escalation: whatever an attempt that lost was about to write; ``None`` where none has.
         """
-        if excludes_nobody(options.get(LOCK_PROVIDER, "")):
+        if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
         mode = service_mode(
             self.service,

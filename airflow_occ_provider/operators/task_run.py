@@ -164,7 +164,7 @@ def known_state(run: TaskRun) -> Iterator[None]:
     except TableUnreadableError as error:
         if not run.record.attempts:
             raise
-        raise error.after_an_attempt() from error
+        raise error.as_commit_state_unknown() from error
 
 
 def now_ms() -> int:

@@ -137,7 +137,7 @@ class HudiHeartbeatSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         wanted = chosen_instants(own or self.instants)
         try:
-            sight = self._watch.look()
+            sight = self._watch.observe()
             writers = list(sight.pending.values() if wanted is None else map(sight.writer, wanted))
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, asking again: %s", error)

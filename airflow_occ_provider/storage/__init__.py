@@ -1,3 +1,3 @@
-"""Reads a table's metadata folder through fsspec into the pure values of `hudi`."""
+"""Reads a table's metadata through fsspec into the pure values of `hudi`."""
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
-# As Hadoop prints a path where the authority is that of its own configuration.
+# Hadoop prints a path in this form if its own configuration sets the authority.
 _NO_AUTHORITY = re.compile(r"(?P<scheme>file|hdfs|viewfs):(?P<path>/(?!/).*)", re.IGNORECASE)
-# Hadoop's names for file systems that fsspec knows by another one.
+# Hadoop's names of file systems that have another name in fsspec.
 _FSSPEC_SCHEME = {
     "s3a": "s3",
     "s3n": "s3",
@@ -25,11 +25,11 @@ _FSSPEC_SCHEME = {
 def parse_table_path(table: object) -> tuple[str, str]:
     """Return the scheme and the canonical form of a table's base path.
 
-    Like Hadoop (``Path.normalizePath``), it ignores repeated and trailing slashes and dot segments;
-    object stores themselves do not.
+    As in Hadoop (``Path.normalizePath``), repeated and trailing slashes and dot segments are ignored;
+    an object store itself does not ignore them.
 
     :param table: an absolute path or a URL.
-    :raises ConfigurationError: for anything else, such as a table's name.
+    :raises ConfigurationError: if it is neither, such as a table's name.
     """
     text = table.rstrip("/") if isinstance(table, str) else ""
     match = _URL.fullmatch(text) or _NO_AUTHORITY.fullmatch(text)
@@ -48,24 +48,24 @@ def parse_table_path(table: object) -> tuple[str, str]:
 
 
 def _normal(path: str) -> str:
-    """Return an absolute path without repeated slashes and dot segments; of the root nothing is left."""
+    """Return an absolute path without repeated slashes and dot segments; the root is empty."""
     return posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
 
 
 def fsspec_scheme(scheme: str) -> str:
-    """Return fsspec's name for a file system that Hadoop knows as ``scheme``."""
+    """Return fsspec's name of a file system that Hadoop calls ``scheme``."""
     return _FSSPEC_SCHEME.get(scheme, scheme)
 
 
 def fsspec_url(scheme: str, path: str) -> str:
-    """Return the canonical path with the scheme that fsspec knows."""
+    """Return the canonical path with fsspec's scheme."""
     return path if scheme == "file" else fsspec_scheme(scheme) + path[len(scheme) :]
 
 
 def canonical_table(table: object) -> str:
-    """Return the one name of a table, however its path is written: ``s3a`` is ``s3``.
+    """Return the canonical name of a table: all spellings of its path give the same one.
 
-    :raises ConfigurationError: for what is no path.
+    :raises ConfigurationError: if it is not a path.
     """
     scheme, path = parse_table_path(table)
     if scheme == "file":
@@ -74,31 +74,31 @@ def canonical_table(table: object) -> str:
 
 
 def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
-    """Return the names that an argument gives, one or many.
+    """Return the names in an argument, one or many.
 
-    :param field: the argument.
+    :param field: name of the argument.
     :param given: its value, after rendering.
-    :raises ConfigurationError: if there is none, or one was rendered empty.
+    :raises ConfigurationError: if there is no name, or one was rendered empty.
     """
     names = (given,) if isinstance(given, str) else tuple(map(str, given))
     if not names or not all(name.strip(" /") for name in names):
         raise ConfigurationError(
-            field, f"{given!r} names nothing", remedy=f"name the {field}, or leave the argument out"
+            field, f"{given!r} is empty", remedy=f"name the {field}, or omit the argument"
         )
     return names
 
 
 def named_partitions(scope: str | Sequence[object] | None) -> tuple[str, ...] | None:
-    """Return the partitions that a declared scope names; ``None`` where there is none.
+    """Return the partitions of a declared scope; ``None`` if there is no scope.
 
     :param scope: the argument, after rendering.
-    :raises ConfigurationError: if a path was rendered empty, or is none below a table.
+    :raises ConfigurationError: if a path was rendered empty, or is not a path below a table.
     """
     paths = None if scope is None else named("scope", scope)
     for path in paths or ():
         if not is_below(path):
             raise ConfigurationError(
-                "scope", f"{path!r} {NOT_BELOW}", remedy="name partitions as they stand in the table"
+                "scope", f"{path!r} {NOT_BELOW}", remedy="name partitions by their paths in the table"
             )
     return paths
 

@@ -1,4 +1,4 @@
-"""Reads the archive of a table of layout 1; each record when it is asked for, and no more."""
+"""Reads the archive of a table of layout 1, each record on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import COMMIT_FIELDS
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.plans import PLAN_FIELDS
 from airflow_occ_provider.hudi.format.record import Content
-from airflow_occ_provider.storage.folder import TableFolder, side_by_side
+from airflow_occ_provider.storage.folder import TableFolder, map_concurrently
 from airflow_occ_provider.storage.history import Contents
 
 _CHUNK_BYTES = 2 << 20
@@ -31,8 +31,8 @@ _Index: TypeAlias = dict[_Key, tuple[Instant, Places]]
 class Archive:
     """The archived instants of one table of layout 1.
 
-    Hudi may merge files of the archive and then deletes the merged ones, also while others read: a
-    reader that finds one gone starts over once.
+    Hudi merges files of the archive and then deletes the merged ones, even while others read them. If
+    a file is gone, the read starts again once.
 
     :param folder: the table's files.
     :param name: the archive's folder, relative to the base path.
@@ -41,7 +41,7 @@ class Archive:
     def __init__(self, folder: TableFolder, name: str) -> None:
         self._folder, self._name = folder, name
         self._found: _Index | None = None
-        self._after_ms: int | None = None  # of what was found
+        self._after_ms: int | None = None  # of the instants in _found
 
     def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first.
@@ -49,15 +49,15 @@ class Archive:
         :param after_ms: epoch milliseconds; files last written before are not read. Default: all files.
         :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
-        # Never narrowed: instants that were returned before stay known to `contents`.
+        # Never narrowed: `contents` still finds instants that were returned before.
         if self._found is None or (self._after_ms or 0) > (after_ms or 0):
             self._found, self._after_ms = None, after_ms
         return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
     def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
-        """Return what archived instants did and what was planned; of all others nothing.
+        """Return the metadata and plans of archived instants; others are left out.
 
-        :param instants: as ``instants`` returns them.
+        :param instants: instants that ``instants`` returned.
         :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
         wanted = tuple(instants)
@@ -81,14 +81,14 @@ class Archive:
             return read()
         except FileNotFoundError as error:
             raise TableUnreadableError(
-                f"{self._folder.path}/{self._name}/{error} vanished while the archive was read, twice",
+                f"{self._folder.path}/{self._name}/{error} disappeared twice while the archive was read",
                 remedy="read again",
             ) from error
 
     def _index(self) -> _Index:
         if self._found is None:
             files = sorted(self._files(), key=_number)
-            entries = side_by_side(self._entries, files)
+            entries = map_concurrently(self._entries, files)
             found = instants_of(one for file in files for one in entries[file])
             self._found = {_key(instant): (instant, places) for instant, places in found.items()}
         return self._found
@@ -122,12 +122,12 @@ class Archive:
         except (KeyError, ValueError) as error:
             raise MetadataCorruptError(
                 f"{self._folder.path}/{self._name}/{file} cannot be decoded: {error}",
-                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+                remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
             ) from error
 
 
 class _Chunks:
-    """Reads a file in chunks, each within the time-out of one request, and keeps the last two."""
+    """A file, read in chunks of one request each; the last two chunks are kept."""
 
     def __init__(self, folder: TableFolder, parent: str, file: str) -> None:
         self._folder, self._file = folder, file
@@ -136,14 +136,14 @@ class _Chunks:
 
     @property
     def size(self) -> int:
-        """The file's length; one request, unless the file is shorter than a chunk."""
+        """The file's length; a request only if the file is longer than a chunk."""
         first = self._chunk(0)
         if len(first) < _CHUNK_BYTES:
             return len(first)
         return int(self._ask(self._folder.file_system.size))
 
     def read(self, start: int, stop: int) -> bytes:
-        """Read from one offset up to another, or to the end of the file."""
+        """Return the bytes from one offset up to another, or to the end of the file."""
         first, last = start // _CHUNK_BYTES, (stop - 1) // _CHUNK_BYTES
         if first != last:
             return self.request(start, stop) if start < stop else b""
@@ -151,7 +151,7 @@ class _Chunks:
         return self._chunk(first)[start - begin : stop - begin]
 
     def request(self, start: int, stop: int) -> bytes:
-        """Read from one offset up to another, in one request."""
+        """Return the bytes from one offset up to another, in one request."""
         data: bytes = self._ask(lambda path: self._folder.file_system.cat_file(path, start, stop))
         return data
 

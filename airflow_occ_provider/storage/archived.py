@@ -1,4 +1,4 @@
-"""The archived instants of a table, in whichever format its layout keeps them."""
+"""The archived instants of a table, in the format of its layout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ArchivedInstants:
         return any(name.endswith(".parquet") or ".archive." in name for name in names)
 
     def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
-        """Return them, oldest first.
+        """Return the archived instants, oldest first.
 
         :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
@@ -45,7 +45,7 @@ class ArchivedInstants:
         return self._archive.instants(after_ms) if self._archive else self._instants
 
     def contents(self, instant: Instant) -> Contents:
-        """Return what the files of one of them held.
+        """Return the contents of the files of one archived instant.
 
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
         :raises TableUnreadableError: if the storage cannot be read.

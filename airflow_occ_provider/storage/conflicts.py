@@ -1,4 +1,4 @@
-"""The verdicts on the pending writes of a table, from one look: what decides none is not read."""
+"""The verdicts on a table's pending writes; files that cannot matter are not read."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _COMPARED = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
-_TAKING_BACK = frozenset({"rollback", "restore"})
+_ROLLING_BACK = frozenset({"rollback", "restore"})
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is known of how the writers of a table are set up; what is not, the table tells.
+    """The known configuration of a table's writers; the rest is inferred from the table.
 
     :param strategy: the conflict resolution strategy; by default the one of the table's index.
-    :param release: major and minor number of their Hudi; by default what their files tell.
-    :param early: the strategy of early conflict detection: then that is judged too.
-    :param check_commits: whether early detection looks at completed commits too.
-    :param writing: whether pending writers may still begin files; ``False`` where a driver's log shows
+    :param release: major and minor number of their Hudi; by default inferred from their files.
+    :param early: the strategy of early conflict detection, if that is to be judged too.
+    :param check_commits: whether early detection also checks completed commits.
+    :param writing: whether pending writers may still begin files; ``False`` if a driver's log shows
         that only the commit is left.
-    :param heartbeats: how heartbeats are judged: a dead neighbour is no rival for certain.
+    :param heartbeats: the rule for heartbeats; a dead writer is only a possible rival.
     """
 
     strategy: Strategy | None = None
@@ -57,7 +57,7 @@ class Setup:
 
 
 DEFAULT_SETUP = Setup()
-"""Nothing is known: the table tells all."""
+"""Nothing is known: all is inferred from the table."""
 
 
 def verdicts(
@@ -68,17 +68,17 @@ def verdicts(
     only: str | None = None,
     now_ms: int | None = None,
 ) -> dict[str, Verdict]:
-    """Tell which pending writes will be refused, and because of which rivals, by requested time.
+    """Return the verdict on each pending write, by requested time.
 
-    The timeline is listed once more after the heartbeats: a rival that completed in between has removed
+    The timeline is listed again after the heartbeats: a rival that completed in between has removed
     its heartbeat, and is not dead.
 
     :param table: the table.
-    :param snapshot: of it.
-    :param setup: what is known of the writers.
+    :param snapshot: a snapshot of the table.
+    :param setup: the known configuration of the writers.
     :param only: requested time of the one pending instant to judge; by default all pending writes.
-    :param now_ms: epoch milliseconds of the judgement, by default now.
-    :returns: nothing of an instant that is not pending.
+    :param now_ms: epoch milliseconds of the verdict, by default now.
+    :returns: no entry for an instant that is not pending.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = _operations(table, snapshot, setup.heartbeats, now_ms)
@@ -105,7 +105,7 @@ def _operations(
 
 
 def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant]:
-    """Return the instants that may count, by what the listing tells of them."""
+    """Return the instants that may be rivals, by the timeline's listing."""
     others = [one for one in operations.snapshot.timeline if _may_be_rival(one, ours)]
     outlines = operations.outlines([ours, *others])
     return [one for one in others if _may_count(outlines[ours], outlines[one], setup)]
@@ -169,16 +169,16 @@ def _union(groups: Iterable[frozenset[FileGroupId]]) -> frozenset[FileGroupId]:
 
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
-    """Return the rollbacks that name pending instants; older ones than all of these are not read."""
-    takings = [one for one in operations.snapshot.timeline if one.action in _TAKING_BACK]
-    outlines = operations.outlines([*pending, *takings])
+    """Return the rollbacks that name pending instants; rollbacks older than all are not read."""
+    found = [one for one in operations.snapshot.timeline if one.action in _ROLLING_BACK]
+    outlines = operations.outlines([*pending, *found])
     rollbacks = [
         one
-        for one in takings
+        for one in found
         if any(_may_name(operations.snapshot, outlines[one], outlines[ours]) for ours in pending)
     ]
-    named = side_by_side(operations.snapshot.reader.victims, rollbacks)
-    return {victim: rollback for rollback in reversed(rollbacks) for victim in named[rollback]}
+    named = map_concurrently(operations.snapshot.reader.rolled_back_times, rollbacks)
+    return {time: rollback for rollback in reversed(rollbacks) for time in named[rollback]}
 
 
 def _may_name(snapshot: Snapshot, rollback: ConcurrentOperation, ours: ConcurrentOperation) -> bool:

@@ -1,4 +1,4 @@
-"""An instant as plain values, for people and for programs: what the command line prints."""
+"""Describes an instant as JSON values, as the command line prints it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 def describe(
     snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], *, files: bool
 ) -> dict[str, Any]:
-    """Return what the table says of one instant, in Hudi's own words.
+    """Return the description of one instant, in Hudi's terms.
 
-    :param heartbeats: epoch milliseconds of the last tick, by requested time.
+    :param heartbeats: epoch milliseconds of each last tick, by requested time.
     :param files: whether to list file groups, as [partition, file id], and markers.
     :raises TableUnreadableError: if a file cannot be read or decoded.
     """

@@ -1,4 +1,4 @@
-"""The files of one table, read through fsspec; every call ends within a time-out."""
+"""The files of one table, read through fsspec; every request has a time-out."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.storage.address import fsspec_url
 from airflow_occ_provider.storage.listing import Listing, list_folder
 
-_REMEDY = "check that the worker reaches the storage and may read it"
-# HTTP's status as gcsfs, adlfs and others call it.
+_REMEDY = "check that the worker can reach the storage and has permission to read it"
+# The names of HTTP's status in errors of gcsfs, adlfs and others.
 _STATUS = ("code", "status_code", "status")
 _DENIED = {"401", "403"}
 _AT_ONCE = 16
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 
-NOTHING = Listing((), lambda _: None)
-"""The listing of a folder that is not there."""
+EMPTY_LISTING = Listing((), lambda _: None)
+"""The listing of a folder that does not exist."""
 
 
 class TableFolder:
-    """Lists, reads and removes files below a table's base path.
+    """The files below a table's base path, to list, read and remove.
 
     :param scheme: the scheme of the path.
     :param path: the canonical base path.
@@ -45,7 +45,7 @@ class TableFolder:
         self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, or ``None`` where there is no such file.
+        """Return a file's content; ``None`` if it does not exist.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -53,24 +53,24 @@ class TableFolder:
         return content
 
     def listing(self, folder: str) -> Listing:
-        """List a folder, in one request; an empty one where there is no such folder.
+        """List a folder in one request; the listing is empty if the folder does not exist.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
-            return NOTHING
-        look = found.modified  # may look at the file itself
+            return EMPTY_LISTING
+        stat = found.modified  # may read the status of the file
 
         def modified(name: str) -> int | None:
-            return look(name) if _in_request() else self.ask(f"{folder}/{name}", lambda _: look(name))
+            return stat(name) if _in_request() else self.ask(f"{folder}/{name}", lambda _: stat(name))
 
         return Listing(found.names, modified)
 
     def times(self, folder: str) -> dict[str, int]:
-        """Return the epoch milliseconds at which each file of a folder was last written.
+        """Return the epoch milliseconds of the last write of each file in a folder.
 
-        One listing; on a local disk a look at each file besides.
+        This takes one listing, and on a local disk also the status of each file.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -98,13 +98,13 @@ class TableFolder:
         return [path[start:] for path in found]
 
     def remove(self, name: str) -> bool:
-        """Delete a file; ``False`` where there was none.
+        """Delete a file; ``False`` if it did not exist.
 
         :raises TableUnreadableError: if the storage refuses.
         """
 
         def remove(path: str) -> bool:
-            if not self.file_system.exists(path):  # object stores delete what is not there, too
+            if not self.file_system.exists(path):  # object stores also delete missing files
                 return False
             self.file_system.rm_file(path)
             return True
@@ -112,21 +112,21 @@ class TableFolder:
         return bool(self.ask(name, remove))
 
     def ask(self, name: str, call: Callable[[str], _T]) -> _T | None:
-        """Make one request; ``None`` where there is no such file or folder.
+        """Make one request; ``None`` if the file or folder does not exist.
 
-        A request that ``call`` makes in turn is part of this one and of its time-out.
+        Requests that ``call`` makes through this object share the time-out.
 
-        :param name: relative to the base path.
+        :param name: path relative to the base path.
         :param call: makes the request, given the path on the file system.
         :raises MetadataCorruptError: if the name leads out of the table.
-        :raises StorageStalledError: if it takes longer than the time-out.
-        :raises StorageDeniedError: if these credentials may not do it.
-        :raises TableUnreadableError: if it fails.
+        :raises StorageStalledError: if the request takes longer than the time-out.
+        :raises StorageDeniedError: if the storage refuses these credentials.
+        :raises TableUnreadableError: if the request fails.
         """
         if ".." in name.split("/"):
             raise MetadataCorruptError(
-                f"{self.path}: its metadata names the path {name!r}, which leads out of the table",
-                remedy="Hudi writes no such path: find out what wrote to the table's .hoodie folder",
+                f"{self.path}: its metadata names the path {name!r}, which is outside of the table",
+                remedy="Hudi does not write such a path: find out what wrote to the .hoodie folder",
             )
         path = f"{self._root}/{name}" if name else self._root
         try:
@@ -138,7 +138,7 @@ class TableFolder:
         except TimeoutError as error:
             raise StorageStalledError(
                 f"{self.path}/{name}: the storage did not answer in {self.timeout_s:g} s",
-                remedy="check the storage and the network between; the request may be made again",
+                remedy="check the storage and the network; the request can be repeated",
             ) from error
         except Exception as error:
             kind = StorageDeniedError if _is_denied(error) else TableUnreadableError
@@ -148,14 +148,14 @@ class TableFolder:
 
 
 def _is_denied(error: Exception) -> bool:
-    """Whether the storage knows these credentials and refuses them; ones that expired are renewed."""
+    """Whether the storage refuses these credentials; expired ones are renewed, not denied."""
     status = next((getattr(error, name, None) for name in _STATUS if hasattr(error, name)), None)
     denied = isinstance(error, PermissionError) or str(status) in _DENIED
     return denied and "expired" not in str(error).lower()
 
 
 class _Request(threading.Thread):
-    """One request; a daemon, since a stalled file system must not keep the process from ending."""
+    """One request; a daemon thread, so that a stalled file system cannot block the exit."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         super().__init__(target=run, daemon=True, name="hudi-storage")
@@ -165,12 +165,12 @@ def _in_request() -> bool:
     return isinstance(threading.current_thread(), _Request)
 
 
-def side_by_side(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _T]:
-    """Make a request per key, several at once; return the answers by key.
+def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _T]:
+    """Make one request per key in several threads; return the results by key.
 
-    :param call: makes one request, which ends within its time-out.
-    :param keys: what to ask for.
-    :raises Exception: the first error; no request is begun after it.
+    :param call: makes the request of one key, which ends within its time-out.
+    :param keys: the keys.
+    :raises Exception: the first error; no request starts after it.
     """
     waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()
 

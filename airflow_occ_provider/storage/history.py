@@ -1,4 +1,4 @@
-"""Reads archived instants; pyarrow, an extra, is imported when they are asked for."""
+"""Reads the archived instants of layout 2, with pyarrow (an extra)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _T = TypeVar("_T")
 
 
 class Contents(NamedTuple):
-    """What the files of an archived instant held.
+    """The contents of the files of an archived instant.
 
-    :param metadata: its completed file.
-    :param plan: its requested file, where that was a plan.
+    :param metadata: content of its completed file.
+    :param plan: content of its requested file, if that was a plan.
     """
 
     metadata: Content | None
@@ -39,10 +39,10 @@ class Contents(NamedTuple):
 
 
 class History:
-    """The archived instants of one table of layout 2; each call reads the storage anew.
+    """The archived instants of one table of layout 2; each call reads the storage.
 
-    Hudi merges files of the history and later deletes the merged ones, also while others read: a
-    reader that finds one gone starts over once, from the manifest that is the newest by then.
+    Hudi merges files of the history and later deletes the merged ones, even while others read them. If
+    a file is gone, the read starts again once, from the newest manifest.
 
     :param file_system: an fsspec file system.
     :param path: the history's folder on it.
@@ -53,10 +53,10 @@ class History:
         self._path = path
 
     def instants(self) -> tuple[Instant, ...]:
-        """Return the archived instants, oldest first, without reading what they did.
+        """Return the archived instants, oldest first, without their contents.
 
         :raises HistoryUnreadableError: if pyarrow is not installed.
-        :raises TableUnreadableError: if the history is damaged, or keeps vanishing.
+        :raises TableUnreadableError: if the history is damaged, or its files keep disappearing.
         """
 
         def read(files: Sequence[str]) -> tuple[Instant, ...]:
@@ -68,11 +68,11 @@ class History:
         return self._read(read)
 
     def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
-        """Return what the files of archived instants held; of all others nothing.
+        """Return the contents of archived instants' files; others are left out.
 
-        :param instants: as ``instants`` returns them.
+        :param instants: instants that ``instants`` returned.
         :raises HistoryUnreadableError: if pyarrow is not installed.
-        :raises TableUnreadableError: if the history is damaged, or keeps vanishing.
+        :raises TableUnreadableError: if the history is damaged, or its files keep disappearing.
         """
         wanted = {instant.time: instant for instant in instants}
         files_asked_for = {instant.file_name for instant in wanted.values()}
@@ -97,13 +97,13 @@ class History:
             return read(self._files())
         except FileNotFoundError as error:
             raise TableUnreadableError(
-                f"{self._path}: a file of the history has vanished twice while it was read: {error}",
-                remedy="read again; if it stays so, the newest manifest names a file that is lost",
+                f"{self._path}: a file of the history disappeared twice while it was read: {error}",
+                remedy="read again; if the error stays, the newest manifest names a lost file",
             ) from error
         except ValueError as error:  # also pyarrow's ArrowInvalid
             raise MetadataCorruptError(
                 f"{self._path}: the history cannot be decoded: {error}",
-                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+                remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
             ) from error
 
     def _files(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _parquet() -> Any:
         from pyarrow import parquet
     except ImportError as error:
         raise HistoryUnreadableError(
-            "archived instants are kept in parquet files; pyarrow, which reads them, is not installed",
+            "archived instants are parquet files, and pyarrow, which reads them, is not installed",
             remedy="pip install 'airflow-occ-provider[history]'",
         ) from error
     return parquet

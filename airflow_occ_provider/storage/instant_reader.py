@@ -1,4 +1,4 @@
-"""What the files of instants say; a file that Hudi has written never changes, so it is read once."""
+"""Reads the files of instants; Hudi never changes a written file, so each is read once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow_occ_provider.hudi.format.plans import (
     read_clustering_plan,
     read_compaction_plan,
     read_deleted_names,
-    read_rollback_victims,
+    read_rolled_back_times,
 )
-from airflow_occ_provider.hudi.format.record import Content, names_its_schema
+from airflow_occ_provider.hudi.format.record import Content, is_self_describing
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.storage.archived import ArchivedInstants
 from airflow_occ_provider.storage.folder import TableFolder
@@ -28,7 +28,7 @@ _PLANS: dict[str, _Plan] = {
     "clustering": read_clustering_plan,
     "replacecommit": read_clustering_plan,
 }
-# The history knows only the word under which an instant completed.
+# The history has only the action under which an instant completed.
 _ARCHIVED_PLANS: dict[str, _Plan] = {
     "commit": read_compaction_plan,
     "deltacommit": read_compaction_plan,
@@ -37,7 +37,7 @@ _ARCHIVED_PLANS: dict[str, _Plan] = {
 
 
 class InstantReader:
-    """Reads the files of a table's instants.
+    """A reader of the files of a table's instants.
 
     :param folder: the table's files.
     :param config: its ``hoodie.properties``.
@@ -50,41 +50,41 @@ class InstantReader:
         self._known: dict[tuple[str, str], Any] = {}
 
     def keep(self, earlier: InstantReader, listed: Collection[str]) -> None:
-        """Take over what an earlier reader knows of the files that are still there.
+        """Take over the decoded files of an earlier reader that still exist.
 
+        :param earlier: the earlier reader.
         :param listed: names of the timeline's files.
         """
         self._known = {key: known for key, known in earlier._known.items() if key[0] in listed}
 
     def commit(self, instant: Instant) -> CommitMetadata | None:
-        """Return what a completed write did; ``None`` if its file has gone meanwhile.
+        """Return the metadata of a completed write; ``None`` if its file is gone.
 
-        It was archived, rolled back, or moved by an upgrade.
-
-        Of an archived one also where Hudi 1.0.2's upgrade has left nothing that can be decoded.
+        Then the instant was archived or rolled back, or an upgrade moved it. An archived instant also
+        has none if the upgrade by Hudi 1.0.2 left content that cannot be decoded.
 
         :raises MetadataCorruptError: if the file is empty or cannot be decoded.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         if instant.archived:
             content = self.archived.contents(instant).metadata or b""
-            readable = names_its_schema(content)
+            readable = is_self_describing(content)
             return self._decoded(instant.file_name, content, read_commit) if readable else None
         found = self._decode(instant.file_name, read_commit)
-        if found is None:  # the file has gone, or is empty
+        if found is None:  # the file is gone or empty
             left = self._folder.read(f"{self._timeline_folder}/{instant.file_name}")
             return None if left is None else self._decoded(instant.file_name, left, read_commit)
         return found
 
     def profile(self, instant: Instant) -> CommitMetadata | None:
-        """Return the workload profile of a write; ``None`` while there is none, or it is empty.
+        """Return the workload profile of a write; ``None`` if it is missing or empty.
 
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
         return self._decode(instant.inflight_file, read_commit)
 
     def planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
-        """Return the file groups of a compaction's or clustering's plan; ``None`` for anything else.
+        """Return the file groups of a compaction's or clustering's plan; else ``None``.
 
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
@@ -94,13 +94,13 @@ class InstantReader:
         reader = _PLANS.get(instant.requested_action)
         return self._decode(instant.requested_file, reader) if reader else None
 
-    def victims(self, rollback: Instant) -> frozenset[str]:
-        """Return the requested times that a rollback or restore names.
+    def rolled_back_times(self, rollback: Instant) -> frozenset[str]:
+        """Return the requested times of the instants that a rollback or restore names.
 
         :raises TableUnreadableError: if the file cannot be read or decoded.
         """
         name = rollback.file_name if rollback.completed else rollback.requested_file
-        return self._decode(name, read_rollback_victims) or frozenset()
+        return self._decode(name, read_rolled_back_times) or frozenset()
 
     def deleted_names(self, instant: Instant) -> frozenset[str]:
         """Return the names of the data files that a clean, rollback or restore deletes.
@@ -128,5 +128,5 @@ class InstantReader:
         except Exception as error:
             raise MetadataCorruptError(
                 f"{self._folder.path}/{self._timeline_folder}/{name} cannot be decoded: {error}",
-                remedy="read again; if it stays so, the file was damaged after Hudi had written it",
+                remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
             ) from error

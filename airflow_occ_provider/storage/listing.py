@@ -1,4 +1,4 @@
-"""One folder, listed in one request: its names, and when its files were last written."""
+"""Lists a folder in one request: its names, and the times of their last writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-# How fsspec's file systems call the time of the last write; WebHDFS alone gives milliseconds.
+# The names of the time of the last write in fsspec; only WebHDFS gives milliseconds.
 _SECONDS = ("mtime", "LastModified", "last_modified", "updated", "created")
 _MILLISECONDS = "modificationTime"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What one look at a folder showed.
+    """The listing of a folder.
 
-    :param names: the bare names in it, in no order.
-    :param modified: gives the epoch milliseconds of a file's last write; ``None`` if the file has
-        gone or its storage does not tell.
+    :param names: the bare names in it, in any order.
+    :param modified: returns the epoch milliseconds of a file's last write; ``None`` if the file is
+        gone or its storage does not record the time.
     """
 
     names: Sequence[str]
@@ -30,15 +30,15 @@ class Listing:
 def list_folder(file_system: Any, path: str) -> Listing:
     """List a folder.
 
-    fsspec's own listing of a local folder looks at each file, which costs more than all the rest;
-    here only those are looked at whose time is asked for.
+    fsspec's listing of a local folder reads the status of each file, which takes most of the time.
+    Here only the status of files is read whose time is needed.
 
     :param file_system: an fsspec file system.
     :param path: the folder's path on it.
     :raises FileNotFoundError: if there is no such folder.
     """
     if is_local(file_system):
-        # No Path of each name: to make one costs more than to list it.
+        # No Path per name: making it takes longer than listing it.
         names = os.listdir(path)  # noqa: PTH208
         return Listing(names, lambda name: _local_modified(f"{path}/{name}"))
     file_system.invalidate_cache(path)
@@ -50,7 +50,7 @@ def list_folder(file_system: Any, path: str) -> Listing:
 
 
 def is_local(file_system: Any) -> bool:
-    """Whether an fsspec file system is this machine's own.
+    """Whether an fsspec file system is local to this machine.
 
     :param file_system: an fsspec file system.
     """

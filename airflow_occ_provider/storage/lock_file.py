@@ -1,4 +1,4 @@
-"""The file in which a lock provider of Hudi keeps a table's lock, where it keeps one on the storage."""
+"""Reads the lock file of Hudi's lock providers that keep a table's lock on the storage."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from airflow_occ_provider.storage.table import HudiTable
 _PATH_OPTION = "hoodie.write.lock.filesystem.path"
 _EXPIRE_OPTION = "hoodie.write.lock.filesystem.expire"
 _STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
-# Hudi allows this much between two clocks before it takes a lock over (1.2.0, StorageBasedLockProvider).
+# Hudi allows for this clock difference before it takes a lock over (1.2.0, StorageBasedLockProvider).
 _CLOCKS_APART_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """A table's lock as its file shows it.
+    """A table's lock, by its file.
 
-    :param path: of the file.
-    :param held: whether somebody has the lock now, by this machine's clock.
-    :param who: the id that its holder gave himself; empty where the file does not tell.
+    :param path: path of the file.
+    :param held: whether the lock is held now, by this machine's clock.
+    :param owner: the id of its holder; empty if the file does not contain one.
     :param since_ms: epoch milliseconds at which the holder took it, by the storage's clock.
-    :param until_ms: epoch milliseconds at which it runs out unless it is renewed.
+    :param until_ms: epoch milliseconds at which it expires unless it is renewed.
     """
 
     path: str
     held: bool = False
-    who: str = ""
+    owner: str = ""
     since_ms: int | None = None
     until_ms: int | None = None
 
 
 def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
-    """Look at the file of a table's lock; ``None`` for a lock provider that keeps none.
+    """Return a table's lock file; ``None`` if the lock provider does not use one.
 
     :param table: the table.
-    :param options: of the lock provider, as Hudi is given them.
+    :param options: Hudi's options of the lock provider.
     :raises TableUnreadableError: if the storage cannot be read.
     :raises ConfigurationError: if no file system is installed for it.
     """
     kind = options[LOCK_PROVIDER].rpartition(".")[2]
-    look = _LOOKS.get(kind)
-    return look(table, options) if look else None
+    read = _READERS.get(kind)
+    return read(table, options) if read else None
 
 
 def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
@@ -84,7 +84,7 @@ def _storage_lock(table: HudiTable, _: Mapping[str, str]) -> LockFile:
         until_ms, owner, expired = int(kept["validUntil"]), str(kept["owner"]), bool(kept["expired"])
     except (ValueError, KeyError, TypeError) as error:
         raise MetadataCorruptError(
-            f"{path} is no lock file: {error}", remedy="look again; it is replaced at every renewal"
+            f"{path} is not a lock file: {error}", remedy="read again; each renewal replaces the file"
         ) from error
     held = not expired and _now_ms() <= until_ms + _CLOCKS_APART_MS
     return LockFile(path, held, owner, None, until_ms)
@@ -94,8 +94,7 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-_Look = Callable[[HudiTable, Mapping[str, str]], LockFile]
-_LOOKS: dict[str, _Look] = {
+_READERS: dict[str, Callable[[HudiTable, Mapping[str, str]], LockFile]] = {
     "FileSystemBasedLockProvider": _file_system_lock,
     "StorageBasedLockProvider": _storage_lock,
 }

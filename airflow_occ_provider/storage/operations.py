@@ -1,4 +1,4 @@
-"""What the instants of one look touch, shared by all who ask: each is read once, many at a time."""
+"""The operations of one snapshot's instants: each is read once, many concurrently."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
-from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
 class Operations:
-    """The operations of one snapshot, each read when it is first asked for.
+    """The operations of one snapshot, each read on demand.
 
-    :param snapshot: of the table.
-    :param heartbeats: how the heartbeats of pending writers were judged, by requested time; a writer
-        that is missing has begun since, and counts as alive.
+    :param snapshot: a snapshot of the table.
+    :param heartbeats: the judged heartbeats of pending writers, by requested time; a writer that is
+        missing here began later and counts as alive.
     """
 
     def __init__(self, snapshot: Snapshot, heartbeats: Mapping[str, Heartbeat]) -> None:
@@ -29,7 +29,7 @@ class Operations:
         self._commits: dict[Instant, CommitMetadata | None] = {}
 
     def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
-        """Return what the timeline's listing alone tells of instants: when their files were written.
+        """Return operations with only the times that the timeline's listing shows.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -42,27 +42,27 @@ class Operations:
         return {one: self._outlines[one] for one in wanted}
 
     def read(self, instants: Iterable[Instant]) -> list[ConcurrentOperation]:
-        """Return what instants touch, in their order.
+        """Return the complete operations of instants, in the same order.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         wanted = tuple(instants)
-        self._read |= side_by_side(self._operation, (one for one in wanted if one not in self._read))
+        self._read |= map_concurrently(self._operation, (one for one in wanted if one not in self._read))
         return [self._read[one] for one in wanted]
 
     def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
-        """Return what completed writes did, of which nothing else matters; without archived ones.
+        """Return the commit metadata of completed writes, without those archived since.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         wanted = tuple(instants)
         new = (one for one in wanted if one not in self._commits)
-        self._commits |= side_by_side(self.snapshot.reader.commit, new)
+        self._commits |= map_concurrently(self.snapshot.reader.commit, new)
         return [found for one in wanted if (found := self._commits[one])]
 
     @cached_property
     def all_known(self) -> bool:
-        """Whether the active timeline tells of every file group, since nothing was archived.
+        """Whether the active timeline names every file group: nothing was archived.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """

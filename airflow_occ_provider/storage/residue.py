@@ -1,4 +1,4 @@
-"""Finds what dead writers left in a table, and in its metadata table. Nothing is written."""
+"""Finds the residue of dead writers in a table and its metadata table, read-only."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _FOLDERS = {Kind.MARKERS: ".hoodie/.temp", Kind.HEARTBEAT: ".hoodie/.heartbeat"}
 def residues(
     table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE, given_up: Collection[str] = ()
 ) -> tuple[Residue, ...]:
-    """Return what no procedure of Hudi's will remove by itself, oldest instant first.
+    """Return what Hudi does not remove by itself, oldest instant first.
 
-    Markers and heartbeats are listed before the timeline: what is left of an instant that is not
-    pending then is not that of a writer that has just begun. What ended less than a tolerance ago
-    is none yet, since Hudi removes both after the commit or rollback, and may be about to.
+    Markers and heartbeats are listed before the timeline, so a writer that has just begun is never
+    mistaken for a dead one. An instant that ended less than a tolerance ago is skipped: Hudi removes
+    markers and heartbeat after the commit or rollback, and may still do so.
 
-    :param given_up: requested times of instants of which that is known to be over.
+    :param table: the table.
+    :param rule: the rule for heartbeats.
+    :param given_up: requested times of ended instants for which Hudi will do so no more.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     inner = HudiTable(
@@ -36,8 +38,9 @@ def residues(
 
 
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
-    """Return the data files of an instant that its markers name and that are there, sorted.
+    """Return the existing data files that the markers of an instant name, sorted.
 
+    :param snapshot: a snapshot of the table.
     :param time: requested time of an instant that is not in the active timeline.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -63,7 +66,7 @@ def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> 
         path = f"{_FOLDERS[kind]}/{instant}"
         remedy = _remedy(snapshot, kind, instant, path, first_files=bool(files))
         if traces.beats(instant):
-            remedy = f"end its driver first: it lives, and cannot commit any more; then: {remedy}"
+            remedy = f"end its driver first: it is alive and can no longer commit; then: {remedy}"
         yield Residue(kind, instant, path, traces.proof(instant), remedy)
 
 
@@ -72,10 +75,10 @@ def _traces(table: HudiTable, rule: HeartbeatRule) -> tuple[Traces, Snapshot]:
     ticks = heartbeats(table.files)
     now_ms = round(time.time() * 1000)
     snapshot = table.snapshot(missing_ok=True)
-    takers = {victim: rollback for rollback, victims in snapshot.rollbacks() for victim in victims}
+    rollbacks = {time: rollback for rollback, times in snapshot.rollbacks() for time in times}
     traces = Traces(
         snapshot.timeline,
-        takers,
+        rollbacks,
         frozenset(filter(str.isdigit, folders)),
         ticks,
         now_ms,
@@ -94,15 +97,15 @@ def _is_young(traces: Traces, instant: str, snapshot: Snapshot) -> bool:
 
 def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[str, ...]) -> Residue:
     oldest = min((one.time for one in snapshot.timeline.completed_writes()), default="")
-    seen = "readers take them for committed" if instant < oldest else "readers do not see them"
+    seen = "readers treat them as committed" if instant < oldest else "readers do not see them"
     remedy = f"remove them with Hudi's HoodieRepairTool, for instant {instant}"
-    if traces.ended_by(instant) is None:  # its commit, or its rollback, may have been archived
+    if traces.ended_by(instant) is None:  # its commit or rollback may be archived
         remedy = f"unless airflow hudi timeline --archived shows that it committed: {remedy}"
     return Residue(
         Kind.DATA_FILES,
         instant,
         files[0].rpartition("/")[0],
-        f"{traces.proof(instant)}; its markers name {len(files)} data files that are there: "
+        f"{traces.proof(instant)}; its markers name {len(files)} existing data files: "
         f"{', '.join(files)}; {seen}",
         remedy,
     )
@@ -110,15 +113,15 @@ def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[s
 
 def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_files: bool) -> str:
     if kind is Kind.HEARTBEAT:
-        return f"nobody waits for it; hadoop fs -rm {snapshot.path}/{path}"
-    if snapshot.path.endswith(f"/{METADATA_TABLE}"):  # in no catalog, and the procedure takes a name
+        return f"no process waits for it; hadoop fs -rm {snapshot.path}/{path}"
+    if snapshot.path.endswith(f"/{METADATA_TABLE}"):  # not in a catalog, and the procedure needs a name
         call = f"hadoop fs -rm -r {snapshot.path}/{path}"
     else:
         call = procedure_call("delete_marker", snapshot.config, instant)
     if first_files:
         return f"only after its data files are removed, since nothing else names them: {call}"
     if snapshot.timeline.find(instant):
-        return f"Hudi's archival removes it together with its instant; before: {call}"
+        return f"Hudi's archival removes it together with its instant; to remove it now: {call}"
     return call
 
 

@@ -1,4 +1,4 @@
-"""The pending plans of a table's services, and who made them: from one look at the storage."""
+"""The pending plans of a table's services, with their owners."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def pending_plans(
 ) -> tuple[Plan, ...]:
     """Return the pending plans of a service, oldest first.
 
-    :param snapshot: of the table.
-    :param service: the service.
-    :param rule: how heartbeats are judged.
+    :param snapshot: a snapshot of the table.
+    :param service: the table service.
+    :param rule: the rule for heartbeats.
     :param own: requested times of the plans that this task run made.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -36,18 +36,18 @@ def pending_plans(
 
 
 def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
-    """Yield the services, pending and completed, whose plan a task run has signed.
+    """Yield the table services, pending and completed, with a plan that a task run signed.
 
     :param table: the table.
-    :param snapshot: of it.
-    :param identity: what the plans are signed with.
-    :param since: only plans requested after this time are looked at.
+    :param snapshot: a snapshot of the table.
+    :param identity: the identity in the signature.
+    :param since: requested time; only later plans are read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     for instant in snapshot.timeline:
         file = instant.requested_file
         if file and instant.time > since and instant.requested_action in _PLANNED:
-            # Hudi writes plans uncompressed, and no other text holds the uuid.
+            # Hudi writes plans uncompressed, and only the signature contains the uuid.
             content = table.files.read(f"{snapshot.config.timeline_folder}/{file}") or b""
             if identity.encode() in content:
                 yield instant
@@ -68,7 +68,7 @@ def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, own: frozens
 
 def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | None:
     if planned.operation_type != "CLUSTER":
-        return None  # a compaction merges what is there when it runs
+        return None  # a compaction merges what exists when it runs
     for instant in snapshot.timeline.completed_writes():
         stamp = ConcurrentOperation(instant).completion_stamp
         if stamp is None or stamp > planned.instant.time:
@@ -80,7 +80,7 @@ def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | Non
 
 
 def _ended_later(written: ConcurrentOperation, planned: ConcurrentOperation) -> bool:
-    """Whether a write ended after a plan was made: by the storage's clock, in nobody's time zone."""
+    """Whether a write ended after a plan was made, by the storage's clock (no time zones)."""
     if written.completed_ms is not None and planned.requested_ms is not None:
         return written.completed_ms > planned.requested_ms
     return written.instant.time > planned.instant.time

@@ -1,4 +1,4 @@
-"""One table as one look at its timeline showed it; what its files say is read when it is asked for."""
+"""A table's metadata at one moment; the files of instants are read on demand."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from airflow_occ_provider.storage.listing import Listing
 class Snapshot:
     """The metadata of one table at one moment.
 
-    ``reader`` tells what the files of instants say, and keeps what it has read for the snapshots that
-    follow. Markers and heartbeats are looked up anew at each call.
+    ``reader`` reads the files of instants and keeps what it has read for later snapshots. Markers and
+    heartbeats are read at each call.
 
     :param folder: the table's files.
     :param config: its ``hoodie.properties``.
-    :param listing: of its active timeline.
-    :param previous: an earlier snapshot of it, of which all that stayed the same is taken over.
-    :param look: looks at the whole table anew, given the last snapshot.
+    :param listing: the listing of its active timeline.
+    :param previous: an earlier snapshot; what has not changed is reused.
+    :param reload: makes a new snapshot of the whole table, given the last one.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Snapshot:
         config: TableConfig,
         listing: Listing,
         previous: Snapshot | None = None,
-        look: Callable[[Snapshot], Snapshot] | None = None,
+        reload: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        self._look: Callable[[Snapshot], Snapshot] | None = look
-        if look is None and previous:
-            self._look = previous._look
+        self._reload: Callable[[Snapshot], Snapshot] | None = reload
+        if reload is None and previous:
+            self._reload = previous._reload
         self.config = config
         read = previous.timeline.refreshed if previous else Timeline.from_file_names
-        # One request for all: layout 1 looks at each completed file for its completion time.
+        # One request for all: layout 1 needs the status of each completed file.
         self.timeline: Timeline = (
             folder.ask(self.config.timeline_folder, lambda _: read(listing.names, listing.modified))
             or Timeline()
@@ -72,26 +72,26 @@ class Snapshot:
     def written_ms(self, file_name: str) -> int | None:
         """Return the epoch milliseconds at which a file of the timeline was last written.
 
-        :param file_name: as the timeline's listing has it.
+        :param file_name: its name in the timeline's listing.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         return self._modified(file_name)
 
     def refreshed(self, listing: Listing) -> Snapshot:
-        """Return the table as a newer listing of its timeline shows it."""
+        """Return a snapshot from a newer listing of the timeline."""
         return Snapshot(self._folder, self.config, listing, self)
 
-    def again(self) -> Snapshot:
-        """Return the table as it is now, its ``hoodie.properties`` read anew too.
+    def reload(self) -> Snapshot:
+        """Return a new snapshot of the table, also of its ``hoodie.properties``.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        if self._look:
-            return self._look(self)
+        if self._reload:
+            return self._reload(self)
         return self.refreshed(self._folder.listing(self.config.timeline_folder))
 
     def markers(self, time: str) -> frozenset[Marker]:
-        """Return the markers of a pending instant, of either kind, as they are now.
+        """Return the current markers of a pending instant, of either kind.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -113,20 +113,20 @@ class Snapshot:
         return heartbeats(self._folder)
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
-        """Yield each rollback and restore of the active timeline with the instants that it names.
+        """Yield the active timeline's rollbacks and restores with the instants they name.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         for instant in self.timeline:
             if instant.action in ("rollback", "restore"):
-                yield instant, self.reader.victims(instant)
+                yield instant, self.reader.rolled_back_times(instant)
 
     def rollback_of(self, time: str) -> Instant | None:
         """Return the rollback or restore, pending or done, that names an instant.
 
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
-        return next((rollback for rollback, victims in self.rollbacks() if time in victims), None)
+        return next((rollback for rollback, times in self.rollbacks() if time in times), None)
 
     def data_files(self, partition: str) -> frozenset[str]:
         """List the names of the files in one partition.
@@ -152,22 +152,22 @@ class Snapshot:
         return self.reader.archived.instants(after_ms)
 
     def operation(self, instant: Instant, heartbeat: Heartbeat | None = None) -> ConcurrentOperation:
-        """Return what an instant touches, from its metadata, its plan, or its profile and markers.
+        """Return what an instant touches, by its metadata, plan, or profile and markers.
 
-        :param heartbeat: of a pending write, where it was looked up; without it, it counts as alive.
+        :param heartbeat: the heartbeat of a pending write; without it, the write counts as alive.
         :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         times = self.times(instant)
         if instant.completed:
             metadata = self.reader.commit(instant)
-            if metadata is None:  # archived since: long before any writer that is still pending
+            if metadata is None:  # archived since, so older than any pending writer
                 return ConcurrentOperation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.reader.profile(instant), times)
         live = heartbeat is None or heartbeat.live
         beats = heartbeat is None or heartbeat.liveness is not Liveness.NONE
         try:
             planned, profile = self.reader.planned(instant), self.reader.profile(instant)
-        except MetadataCorruptError:  # still being written, where the storage shows parts of files
+        except MetadataCorruptError:  # still being written, on a storage that shows parts of files
             return pending_operation(instant, None, (), times, live=live, beats=beats)
         if planned is not None:
             return planned_operation(instant, planned, times)
@@ -175,7 +175,7 @@ class Snapshot:
         return pending_operation(instant, profile, markers, times, live=live, beats=beats)
 
     def times(self, instant: Instant) -> Times:
-        """Return when the files of an instant were written, as the timeline's listing tells.
+        """Return when the files of an instant were written, by the timeline's listing.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -187,7 +187,7 @@ class Snapshot:
         )
 
     def last_times(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
-        """Return `times` of instants in one request; of a completed one, only when it completed.
+        """Return the times of instants in one request; if completed, only that time.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """

@@ -1,4 +1,4 @@
-"""One Hudi table, read through fsspec; each call looks at the storage anew."""
+"""One Hudi table, read through fsspec; each call reads the storage."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.format.properties import whole_table_properties
+from airflow_occ_provider.hudi.format.properties import complete_table_properties
 from airflow_occ_provider.hudi.format.table_config import TABLE_VERSIONS, TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
-from airflow_occ_provider.storage.folder import NOTHING, TableFolder
+from airflow_occ_provider.storage.folder import EMPTY_LISTING, TableFolder
 from airflow_occ_provider.storage.listing import Listing
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -30,7 +30,7 @@ _LAYOUT_2 = TableConfig({"hoodie.timeline.layout.version": "2"}).timeline_folder
 
 
 class _Read(NamedTuple):
-    """The last time that ``hoodie.properties`` were read; when they were written, if a listing tells."""
+    """The last read of ``hoodie.properties``, with its write time if a listing shows it."""
 
     config: TableConfig
     written_ms: int | None
@@ -38,7 +38,7 @@ class _Read(NamedTuple):
 
 
 class HudiTable:
-    """Reads one table's metadata.
+    """One table, of which the metadata is read.
 
     :param path: the table's base path, absolute or a URL.
     :param file_system: an fsspec file system that serves it; by default one with the credentials of
@@ -63,21 +63,21 @@ class HudiTable:
     def config(self) -> TableConfig:
         """Read ``hoodie.properties``; empty if there is no table yet.
 
-        Hudi rewrites the file in place, with a backup beside it: a part of it is no answer.
+        Hudi rewrites the file in place and keeps a backup meanwhile, so an incomplete file is ignored.
 
-        :raises TableUnreadableError: if the storage cannot be read, or neither file is whole.
+        :raises TableUnreadableError: if the storage cannot be read, or neither file is complete.
         """
         for _ in range(_WHOLE_TRIES):
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
                 content = self._folder.read(f".hoodie/{name}") or b""
-                found = whole_table_properties(content)
+                found = complete_table_properties(content)
                 if found is not None:
                     return self._of_known_version(found)
             if not self._folder.listing(".hoodie").names:
                 return TableConfig()
             time.sleep(_WHOLE_PAUSE_S)
         raise TableUnreadableError(
-            f"{self.path}/.hoodie/hoodie.properties is missing, cut off, or not that of its checksum",
+            f"{self.path}/.hoodie/hoodie.properties is missing, is cut off, or has a wrong checksum",
             remedy="wait for the writer that updates it; if there is none, restore it from its backup",
         )
 
@@ -88,12 +88,12 @@ class HudiTable:
         missing_ok: bool = False,
         max_age_s: float = PROPERTIES_AGE_S,
     ) -> Snapshot:
-        """Look at the table once.
+        """Return a snapshot of the table.
 
-        :param previous: an earlier snapshot of it: then one listing is all that it costs, as long as
-            the timeline shows no sign of an upgrade.
-        :param missing_ok: whether a table that the first write has not made yet is an empty one.
-        :param max_age_s: seconds after which ``hoodie.properties`` are read again nevertheless.
+        :param previous: an earlier snapshot: with it one listing is enough, as long as the timeline
+            shows no sign of an upgrade.
+        :param missing_ok: whether a table that does not exist yet gives an empty snapshot.
+        :param max_age_s: seconds after which ``hoodie.properties`` are read again in any case.
         :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
             downgraded.
@@ -101,11 +101,11 @@ class HudiTable:
         if previous is None or not previous.config.exists:
             return self._opened(missing_ok=missing_ok)
         begun_s, listing = time.monotonic(), self._folder.listing(previous.config.timeline_folder)
-        in_sight = _PROPERTIES in listing.names  # in layout 1
-        written_ms = listing.modified(_PROPERTIES) if in_sight else None
+        is_listed = _PROPERTIES in listing.names  # in layout 1
+        written_ms = listing.modified(_PROPERTIES) if is_listed else None
         found = previous.refreshed(listing)
         emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
-        moved_to = self._moved_to(found, listing, look=bool(emptied))
+        moved_to = self._moved_to(found, listing, force=bool(emptied))
         unchanged = self._has_read(previous.config, written_ms, begun_s - max_age_s)
         if unchanged and not (emptied or moved_to):
             return found
@@ -118,22 +118,22 @@ class HudiTable:
     def _opened(self, *, missing_ok: bool) -> Snapshot:
         begun_s, config = time.monotonic(), self.config()
         if not config.exists and missing_ok:
-            return Snapshot(self._folder, config, NOTHING, look=self._anew)
+            return Snapshot(self._folder, config, EMPTY_LISTING, reload=self._reload)
         if not config.exists:
             raise NotHudiTableError(
-                f"{self.path} holds no Hudi table: there is no .hoodie/hoodie.properties",
-                remedy="give the table's base path, the folder that holds .hoodie",
+                f"{self.path} is not a Hudi table: it has no .hoodie/hoodie.properties",
+                remedy="give the table's base path, the folder that contains .hoodie",
             )
         self._last_read = _Read(config, None, begun_s)
         listing = self._folder.listing(config.timeline_folder)
-        found = Snapshot(self._folder, config, listing, look=self._anew)
+        found = Snapshot(self._folder, config, listing, reload=self._reload)
         moved_to = self._moved_to(found, listing)
         if (moved_to or not found.timeline.instants) and self.config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
         return found
 
-    def _anew(self, previous: Snapshot) -> Snapshot:
+    def _reload(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)
 
     def _has_read(self, config: TableConfig, written_ms: int | None, since_s: float) -> bool:
@@ -145,20 +145,20 @@ class HudiTable:
             and last.at_s >= since_s
         )
 
-    def _moved_to(self, found: Snapshot, listing: Listing, *, look: bool = False) -> str | None:
-        """Return the folder of the other layout, if instants are in it.
+    def _moved_to(self, found: Snapshot, listing: Listing, *, force: bool = False) -> str | None:
+        """Return the folder of the other layout, if it contains instants.
 
         An upgrade or downgrade moves the instants before it writes the new version (Hudi 1.2.0,
-        ``UpgradeDowngrade``). Without a sign of one, the other folder is not listed.
+        ``UpgradeDowngrade``). Without a sign of that, the other folder is not listed.
 
-        :param found: the table as ``listing`` shows it.
-        :param listing: of its timeline.
-        :param look: whether to list the other folder without a sign, too.
+        :param found: the snapshot of ``listing``.
+        :param listing: the listing of the timeline.
+        :param force: whether to list the other folder even without a sign.
         """
         in_layout_1 = found.config.timeline_folder == _LAYOUT_1
-        # The folder of layout 2 lies in that of layout 1, so its listing shows it.
+        # The folder of layout 2 is inside that of layout 1, so its listing shows it.
         sign = "timeline" in listing.names if in_layout_1 else not found.timeline.instants
-        if not (sign or look):
+        if not (sign or force):
             return None
         other = _LAYOUT_2 if in_layout_1 else _LAYOUT_1
         names = self._folder.listing(other).names
@@ -168,14 +168,14 @@ class HudiTable:
         if moved_to:
             change = "upgrade" if moved_to == _LAYOUT_2 else "downgrade"
             raise TableUnreadableError(
-                f"{self.path} is being {change}d: it has instants in {moved_to} already",
-                remedy=f"read again; if it stays so, let Hudi finish the {change}",
+                f"{self.path} is being {change}d: it already has instants in {moved_to}",
+                remedy=f"read again; if the error stays, let Hudi finish the {change}",
             )
 
     def retire_heartbeat(self, instant_time: str) -> bool:
-        """Delete the heartbeat of an instant whose writer is proven dead; ``False`` if it had none.
+        """Delete the heartbeat of a writer that is proven dead; ``False`` if it had none.
 
-        A missing heartbeat counts as expired at once (Hudi 1.2.0, ``HeartbeatUtils``), so nobody
+        A missing heartbeat counts as expired at once (Hudi 1.2.0, ``HeartbeatUtils``): no process
         waits for the dead writer, and the next lazy clean rolls its instant back.
 
         :param instant_time: requested time of the instant.
@@ -190,8 +190,8 @@ class HudiTable:
         layout = properties["hoodie.timeline.layout.version"]
         if version not in map(str, TABLE_VERSIONS) or layout not in _LAYOUTS:
             raise UnknownTableVersionError(
-                f"{self.path} has table version {version!r} and timeline layout {layout!r}; known are "
-                f"versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]} and layouts 1 and 2",
+                f"{self.path} has table version {version!r} and timeline layout {layout!r}; supported "
+                f"are versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]} and layouts 1 and 2",
                 remedy="update airflow-occ-provider, or pin hoodie.write.table.version",
             )
         return TableConfig(properties)

@@ -1,4 +1,4 @@
-"""Who is writing a table now, and which table services wait: from one look at the storage."""
+"""The pending writes and table services of a table, with their heartbeats."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
-from airflow_occ_provider.storage.folder import side_by_side
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 
 @dataclass(frozen=True, slots=True)
 class PendingInstant:
-    """A write or a table service that has begun and is not completed.
+    """A pending write or table service.
 
-    :param operation: what it touches, as far as the metadata tells.
-    :param heartbeat: whether its writer lives.
+    :param operation: what it is known to touch.
+    :param heartbeat: the liveness of its writer.
     """
 
     operation: ConcurrentOperation
@@ -36,8 +36,8 @@ def pending_writers(
 ) -> tuple[PendingInstant, ...]:
     """Return the pending writes, oldest first, with the liveness of their writers.
 
-    The timeline is listed once more after the heartbeats, as Hudi itself does before it rolls back:
-    a writer that completed meanwhile has removed its heartbeat, and is not dead.
+    The timeline is listed again after the heartbeats, as Hudi does before it rolls back: a writer that
+    completed meanwhile has removed its heartbeat, and is not dead.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -45,7 +45,7 @@ def pending_writers(
     now_ms = round(time.time() * 1000)
     later = table.snapshot(snapshot) if snapshot.timeline.pending_writes() else snapshot
     known = [one for one in later.timeline.pending_writes() if snapshot.timeline.find(one.time)]
-    plans = side_by_side(later.reader.planned, known)
+    plans = map_concurrently(later.reader.planned, known)
     return _pending(later, (one for one in known if plans[one] is None), heartbeats, rule, now_ms)
 
 
@@ -61,7 +61,7 @@ def pending_table_services(
     heartbeats = snapshot.heartbeats()
     now_ms = round(time.time() * 1000)
     pending = [one for one in snapshot.timeline if not one.completed]
-    plans = side_by_side(snapshot.reader.planned, (one for one in pending if one.is_write))
+    plans = map_concurrently(snapshot.reader.planned, (one for one in pending if one.is_write))
     services = (
         one for one in pending if one.action in TABLE_SERVICE_ACTIONS or plans.get(one) is not None
     )
@@ -76,5 +76,5 @@ def _pending(
     now_ms: int,
 ) -> tuple[PendingInstant, ...]:
     judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in instants}
-    operations = side_by_side(lambda one: snapshot.operation(one, judged[one]), judged)
+    operations = map_concurrently(lambda one: snapshot.operation(one, judged[one]), judged)
     return tuple(PendingInstant(operations[one], heartbeat) for one, heartbeat in judged.items())

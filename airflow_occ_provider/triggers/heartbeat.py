@@ -21,7 +21,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.jobs.record import INSTANTS_KEY
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.storage.watch import Sight
+from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.earliest import until_earliest
 
 _ONE_LOOK_S = 5.0
@@ -142,7 +142,7 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
                 self._tell_clock(seen)
                 return event
 
-    async def _writers(self, sight: Sight, watched: Watched) -> Sequence[Writer]:
+    async def _writers(self, sight: Observation, watched: Watched) -> Sequence[Writer]:
         """Return the writers that are watched; what became of old ones stands in the table's files."""
         wanted = await self._own_instants(watched.poll_s) or chosen_instants(self.instants)
         if wanted is None:
@@ -151,7 +151,9 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             return tuple(map(sight.writer, wanted))
         found = await self._asked(watched, lambda: list(map(sight.writer, wanted)))
         if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that look
-            found = await self._asked(watched, lambda: list(map(watched.open().look().writer, wanted)))
+            found = await self._asked(
+                watched, lambda: list(map(watched.open().observe().writer, wanted))
+            )
         return found
 
     async def _asked(self, watched: Watched, ask: Callable[[], list[Writer]]) -> list[Writer]:
@@ -181,11 +183,11 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
     def _tell_again(self, error: TableUnreadableError) -> None:
         self.log.warning("The table cannot be read, asking again: %s", error)
 
-    def _tell_clock(self, sight: Sight) -> None:
+    def _tell_clock(self, sight: Observation) -> None:
         if sight.clock is None:
             return
         self.log.info("The storage's clock is ahead of this host's by %s.", sight.clock)
-        if sight.clock.sure_ms > self.interval_ms:
+        if sight.clock.minimum_ms > self.interval_ms:
             self.log.warning(
                 "The clocks of the storage and of this host differ by more than a heartbeat's interval; "
                 "a lazy clean on such a host errs by as much. Remedy: set the clocks."

@@ -17,7 +17,7 @@ from typing import Any
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.storage.watch import Sight, WriterWatch
+from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from tests.table_properties import table_properties
 
 _ROOT = "/simulated"
@@ -235,14 +235,14 @@ def simulate(
     findings = world.findings
     while findings.beats < beats:
         begun_ms = world.now_ms
-        sight = watch.look()
+        sight = watch.observe()
         findings.looks += 1
         _compare(sight, world, begun_ms)
         world.pass_time(max(0, rule.interval_ms / 4 - (world.now_ms - begun_ms)))
     return findings
 
 
-def _compare(sight: Sight, world: World, begun_ms: float) -> None:
+def _compare(sight: Observation, world: World, begun_ms: float) -> None:
     dead = {instant for instant, writer in sight.pending.items() if writer.fate is Fate.DEAD}
     for instant in dead:
         expired_ms = world.writers[instant].expired_ms

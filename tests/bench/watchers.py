@@ -49,7 +49,7 @@ class IdleTrigger(HudiHeartbeatTrigger):
         wanted = chosen_instants(self.instants)
         await asyncio.sleep(random.uniform(0, period_s))
         while True:
-            sight = await asyncio.to_thread(watch.look)
+            sight = await asyncio.to_thread(watch.observe)
             writers = map(sight.writer, sight.pending if wanted is None else wanted)
             if not all(writer.fate.beating for writer in writers):
                 yield TriggerEvent({"status": "reached"})

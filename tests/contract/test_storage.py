@@ -106,7 +106,7 @@ def test_a_retired_heartbeat_is_gone(table):
 
 
 def test_no_table_here(storage):
-    with pytest.raises(NotHudiTableError, match=r"nowhere holds no Hudi table.*Remedy"):
+    with pytest.raises(NotHudiTableError, match=r"nowhere is not a Hudi table.*Remedy"):
         storage.open("nowhere").snapshot()
 
 

@@ -252,7 +252,7 @@ def fates_around(table, instant, expires_s):
     watch, before = WriterWatch(table, RULE), set()
     while True:
         begun_s = time.time()
-        fate = watch.look().writer(instant).fate
+        fate = watch.observe().writer(instant).fate
         if begun_s > expires_s + 0.002:  # heartbeats are told in milliseconds
             return before, {fate}
         if time.time() < expires_s:

@@ -279,7 +279,7 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
-    with pytest.raises(ConfigurationError, match=r"^scope: .* names nothing.*Remedy: name the scope"):
+    with pytest.raises(ConfigurationError, match=r"^scope: .* is empty.*Remedy: name the scope"):
         task(scope=scope)._partitions  # noqa: B018 - the property refuses
 
 
@@ -294,7 +294,7 @@ def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store):
 
 def test_a_sensors_scope_that_was_rendered_empty_is_refused():
     for scope in ("", [], ["dt=1", ""]):
-        with pytest.raises(ConfigurationError, match=r"^scope: .* names nothing"):
+        with pytest.raises(ConfigurationError, match=r"^scope: .* is empty"):
             HudiLeaseSensor(task_id="s", table="/t", scope=scope)._wanted  # noqa: B018 - as above
 
 

@@ -197,7 +197,7 @@ def test_a_file_that_stays_lost_is_an_error(table, monkeypatch):
         return found if "archived" not in folder else type(found)([NAME.format(99)], found.modified)
 
     monkeypatch.setattr(TableFolder, "listing", stale)
-    with pytest.raises(TableUnreadableError, match="vanished while the archive was read, twice"):
+    with pytest.raises(TableUnreadableError, match="disappeared twice while the archive was read"):
         table.snapshot().history()
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.partition_path import objection
+from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing
@@ -35,7 +35,7 @@ def claim(partitions=None, key_safe=False, reads_table=False):
     ],
 )
 def test_what_can_be_a_partition_is_let_pass(path, properties):
-    assert objection(path, TableConfig(properties)) is None
+    assert rejection_reason(path, TableConfig(properties)) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_can_be_a_partition_is_let_pass(path, properties):
         ("hour=7", HIVE, "partitioned by dt=.../hour=..."),
         ("dt=1/day=2", HIVE, "partitioned by dt=.../hour=..."),
         ("dt=1/hour=2/minute=3", HIVE, "partitioned by dt=.../hour=..."),
-        ("dt=2026-11-21", PLAIN, "not in hive style, so leave dt= out"),
+        ("dt=2026-11-21", PLAIN, "not in hive style, so remove dt="),
         ("dt=1", {}, "not partitioned"),
         ("s3a://lake/trips/dt=1", HIVE, "not a path below the table"),
         ("dt=1/../dt=2", HIVE, "not a path below the table"),
@@ -53,7 +53,7 @@ def test_what_can_be_a_partition_is_let_pass(path, properties):
     ],
 )
 def test_what_cannot_be_a_partition_is_said(path, properties, why):
-    assert why in objection(path, TableConfig(properties))
+    assert why in rejection_reason(path, TableConfig(properties))
 
 
 def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():

@@ -89,7 +89,7 @@ def test_a_write_that_was_rolled_back_says_so_beside_its_conflicts():
     ("arguments", "message"),
     [
         (("timeline", "trips"), "'trips' is not a path"),
-        (("writers", "/nowhere"), "holds no Hudi table"),
+        (("writers", "/nowhere"), "is not a Hudi table"),
         (("conflicts", "{live}", "--instant", "2026"), "has no pending write 2026"),
         (("conflicts", "{live}", "--hudi-version", "new"), "not a version"),
     ],

@@ -83,7 +83,7 @@ def test_the_storage_based_lock_tells_its_owner(run, folder, expired, left_ms, h
 def test_a_lock_file_that_is_cut_off_is_an_error(run, folder):
     (folder / ".locks").mkdir()
     (folder / ".locks" / "table_lock.json").write_text('{"expired": fal')
-    with pytest.raises(SystemExit, match=r"hudi locks: .*table_lock\.json is no lock file"):
+    with pytest.raises(SystemExit, match=r"hudi locks: .*table_lock\.json is not a lock file"):
         run(provider("StorageBasedLockProvider"))
 
 

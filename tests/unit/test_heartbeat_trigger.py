@@ -41,13 +41,13 @@ def table(tmp_path):
 @pytest.fixture
 def looks(monkeypatch):
     """How often each table was looked at, and by which thread."""
-    seen, look = [], WriterWatch.look
+    seen, look = [], WriterWatch.observe
 
     def counted(self):
         seen.append((self._table.path, threading.current_thread().name))
         return look(self)
 
-    monkeypatch.setattr(WriterWatch, "look", counted)
+    monkeypatch.setattr(WriterWatch, "observe", counted)
     return seen
 
 
@@ -191,7 +191,7 @@ def test_who_began_after_the_last_look_is_waited_for(table):
 
 def test_a_storage_that_falls_silent_is_asked_again(table, monkeypatch, caplog):
     time_ = table.begin(1, 1_700_000_000_000)
-    look, silent = WriterWatch.look, []
+    look, silent = WriterWatch.observe, []
 
     def stalled(self):
         if len(silent) < 4:
@@ -199,7 +199,7 @@ def test_a_storage_that_falls_silent_is_asked_again(table, monkeypatch, caplog):
             raise StorageStalledError("no answer", remedy="wait")
         return look(self)
 
-    monkeypatch.setattr(WriterWatch, "look", stalled)
+    monkeypatch.setattr(WriterWatch, "observe", stalled)
     assert fire(of_task(table, instants=[time_]))["writers"][0]["fate"] == "dead"
     assert len(silent) == 4
 

@@ -199,7 +199,7 @@ def test_each_file_is_opened_twice_to_know_all_that_it_tells(folder, tmp_path, m
 def test_what_stays_lost_is_an_error(folder):
     for path in folder.glob("*.parquet"):
         path.unlink()
-    with pytest.raises(TableUnreadableError, match=r"vanished twice.*Remedy: read again"):
+    with pytest.raises(TableUnreadableError, match=r"disappeared twice.*Remedy: read again"):
         History(fsspec.filesystem("file"), str(folder)).instants()
 
 

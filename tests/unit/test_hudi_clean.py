@@ -145,7 +145,7 @@ def test_a_dry_run_tells_the_same_and_runs_nothing(folder, task, context, capsys
     log = capsys.readouterr().out
     assert re.search(rf"commit {T1} is dead: its heartbeat expired [\d.]+ s ago; it would", log)
     assert f"commit {T2} is alive" in log
-    assert "Remedy: nobody waits for it; hadoop fs -rm" in log
+    assert "Remedy: no process waits for it; hadoop fs -rm" in log
     assert json.loads(json.dumps(told)) == told
 
 

@@ -151,7 +151,7 @@ def test_verdicts_make_no_request_for_each_completed_file(folder, monkeypatch):
 
 
 def test_no_table_and_no_storage_are_clear_errors():
-    with pytest.raises(NotHudiTableError, match="holds no Hudi table"):
+    with pytest.raises(NotHudiTableError, match="is not a Hudi table"):
         HudiTableHook("/nowhere").snapshot()
     with pytest.raises(ConfigurationError, match=r"storage_conn_id.*Remedy: install"):
         HudiTableHook("nosuch://lake/t", "conn").snapshot()

@@ -5,7 +5,7 @@ import pytest
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import contradictions, writer_options
-from airflow_occ_provider.hudi.writer.secrets import secrets_in, shown
+from airflow_occ_provider.hudi.writer.secrets import redact, secrets_in
 
 MODE = "hoodie.write.concurrency.mode"
 
@@ -101,7 +101,7 @@ def test_early_detection_follows_the_storage(wanted, scheme, paths, strategy):
 )
 def test_the_values_of_secret_keys_are_hidden(key):
     assert secrets_in(key, "do-not-show") == ("do-not-show",)
-    assert shown({key: "do-not-show"}) == {key: "***"}
+    assert redact({key: "do-not-show"}) == {key: "***"}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_values_of_secret_keys_are_hidden(key):
 )
 def test_what_is_no_secret_is_shown(key, value):
     assert secrets_in(key, value) == ()
-    assert shown({key: value}) == {key: value}
+    assert redact({key: value}) == {key: value}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_is_no_secret_is_shown(key, value):
 )
 def test_of_a_url_and_of_jvm_options_only_the_password_is_hidden(key, value, seen):
     assert secrets_in(key, value) == ("s3cr3t",)
-    assert shown({key: value}) == {key: seen}
+    assert redact({key: value}) == {key: seen}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_of_a_url_and_of_jvm_options_only_the_password_is_hidden(key, value, see
     ],
 )
 def test_a_strategy_with_the_wrong_markers_is_objected_to(wanted, scheme, options):
-    what, remedy = early_detection.objection(EarlyDetection(wanted), scheme, options)
+    what, remedy = early_detection.contradiction(EarlyDetection(wanted), scheme, options)
     assert what
     assert remedy
-    assert early_detection.objection(EarlyDetection(wanted), "s3a", {}) is None
+    assert early_detection.contradiction(EarlyDetection(wanted), "s3a", {}) is None

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.hudi.format.properties import (
+    complete_table_properties,
     format_defaults,
     parse_defaults,
     parse_table_properties,
-    whole_table_properties,
 )
 from tests.table_properties import table_properties
 
@@ -61,13 +61,13 @@ NEEDED = ("hoodie.table.version", "hoodie.timeline.layout.version", "hoodie.tabl
 @pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.parent.name)
 def test_a_file_that_hudi_wrote_is_not_taken_for_whole_when_it_is_cut_off(archive):
     content = zipfile.ZipFile(archive).read("table/.hoodie/hoodie.properties")
-    whole = whole_table_properties(content)
+    whole = complete_table_properties(content)
     assert {key: whole[key] for key in NEEDED}
-    taken = [cut for cut in range(len(content)) if whole_table_properties(content[:cut]) is not None]
+    taken = [cut for cut in range(len(content)) if complete_table_properties(content[:cut]) is not None]
     # Only where whole lines are missing which are not needed to find the table's instants.
     assert all(content[:cut].endswith(b"\n") for cut in taken)
     assert all(
-        whole_table_properties(content[:cut])[key] == whole[key] for cut in taken for key in NEEDED
+        complete_table_properties(content[:cut])[key] == whole[key] for cut in taken for key in NEEDED
     )
     assert len(taken) <= 3
 
@@ -77,21 +77,23 @@ def test_every_golden_table_has_its_checksum():
         with zipfile.ZipFile(archive) as packed:
             for name in packed.namelist():
                 if name.endswith("/hoodie.properties"):
-                    assert whole_table_properties(packed.read(name)), (archive, name)
+                    assert complete_table_properties(packed.read(name)), (archive, name)
 
 
 def test_properties_of_another_table_are_not_whole():
     text = table_properties()
-    assert whole_table_properties(text.encode())
-    assert whole_table_properties(text.replace("name=t\n", "name=u\n").encode()) is None
-    assert whole_table_properties(text.replace("checksum=", "checksum=0").encode()) is None
+    assert complete_table_properties(text.encode())
+    assert complete_table_properties(text.replace("name=t\n", "name=u\n").encode()) is None
+    assert complete_table_properties(text.replace("checksum=", "checksum=0").encode()) is None
 
 
 @pytest.mark.parametrize("field", ["table__name", "database__name"])
 def test_a_name_beyond_the_first_65536_characters_of_unicode_is_whole(field):
     text = table_properties(**{field: "\U0001f41f"})
     escaped = text.replace("\U0001f41f", "\\ud83d\\udc1f")
-    assert whole_table_properties(escaped.encode())[f"hoodie.{field.replace('__', '.')}"] == "\U0001f41f"
+    assert (
+        complete_table_properties(escaped.encode())[f"hoodie.{field.replace('__', '.')}"] == "\U0001f41f"
+    )
 
 
 def test_half_a_surrogate_pair_is_replaced():

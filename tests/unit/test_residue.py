@@ -65,7 +65,7 @@ def test_a_committed_write_whose_writer_died_before_its_clean_up_leaves_both(fol
     heartbeat, markers = residues(table, RULE)
     assert (heartbeat.kind, markers.kind) == ("heartbeat", "markers")
     assert heartbeat.path == f".hoodie/.heartbeat/{T1}"
-    assert f"instant {T1} is completed ({T1}_{C}.commit); it last beat 300 s ago" in heartbeat.proof
+    assert f"instant {T1} is completed ({T1}_{C}.commit); its last tick was 300 s ago" in heartbeat.proof
     assert heartbeat.remedy.endswith(f"hadoop fs -rm {table.path}/{heartbeat.path}")
     assert markers.remedy.endswith(f"CALL delete_marker(table => 't', instant_time => '{T1}')")
     assert "archival" in markers.remedy
@@ -115,11 +115,11 @@ def test_a_driver_that_beats_on_after_its_rollback_is_told(folder, table):
     take_back(folder, T1)
     beat(folder, T1, JUST_NOW_S)
     (one,) = residues(table, RULE)
-    assert "it last beat 10 s ago" in one.proof
-    assert one.remedy.startswith("end its driver first: it lives, and cannot commit any more")
+    assert "its last tick was 10 s ago" in one.proof
+    assert one.remedy.startswith("end its driver first: it is alive and can no longer commit")
 
 
-@pytest.mark.parametrize(("oldest", "seen"), [(T0, "do not see"), (T2, "take them for committed")])
+@pytest.mark.parametrize(("oldest", "seen"), [(T0, "do not see"), (T2, "treat them as committed")])
 def test_files_that_were_written_after_the_rollback_come_before_the_markers_that_name_them(
     folder, table, oldest, seen
 ):
@@ -128,7 +128,7 @@ def test_files_that_were_written_after_the_rollback_come_before_the_markers_that
     mark(folder, T1)
     markers, files = residues(table, RULE)
     assert (markers.kind, files.kind, files.path) == ("markers", "data_files", "p")
-    assert f"name 1 data files that are there: p/f_1-0_{T1}.parquet; readers {seen}" in files.proof
+    assert f"name 1 existing data files: p/f_1-0_{T1}.parquet; readers {seen}" in files.proof
     assert files.remedy.startswith("remove them with Hudi's HoodieRepairTool")
     assert markers.remedy.startswith("only after its data files are removed")
 
@@ -153,7 +153,7 @@ def test_a_marker_that_leads_out_of_the_table_is_an_error_not_a_data_file(folder
     markers.mkdir(parents=True)
     (markers / "MARKERS.type").write_text("TIMELINE_SERVER_BASED")
     (markers / "MARKERS0").write_text("../secrets/key_1.parquet.marker.CREATE\n")
-    with pytest.raises(MetadataCorruptError, match=r"'\.\./secrets', which leads out of the table"):
+    with pytest.raises(MetadataCorruptError, match=r"'\.\./secrets', which is outside of the table"):
         residues(table, RULE)
 
 
@@ -233,7 +233,7 @@ def test_what_the_clean_did_not_roll_back_is_told(folder, table):
 def test_a_write_that_committed_meanwhile_is_not_left(folder, table):
     begin(folder, T1)
     beat(folder, T1)
-    before = WriterWatch(table, RULE).look()
+    before = WriterWatch(table, RULE).observe()
     complete(folder, T1, JUST_NOW_S)
     (folder / ".heartbeat" / T1).unlink()
     done = verify(table, RULE, before)

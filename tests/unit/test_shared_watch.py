@@ -23,13 +23,13 @@ def table(tmp_path):
 @pytest.fixture
 def looked_s(monkeypatch):
     """When the table was looked at."""
-    times, look = [], WriterWatch.look
+    times, look = [], WriterWatch.observe
 
     def timed(self):
         times.append(time.monotonic())
         return look(self)
 
-    monkeypatch.setattr(WriterWatch, "look", timed)
+    monkeypatch.setattr(WriterWatch, "observe", timed)
     return times
 
 

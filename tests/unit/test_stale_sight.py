@@ -65,8 +65,8 @@ async def until(happened):
 
 @pytest.fixture
 def looks(monkeypatch):
-    looks, look = Looks(), WriterWatch.look
-    monkeypatch.setattr(WriterWatch, "look", lambda watch: looks.pass_gate(lambda: look(watch)))
+    looks, look = Looks(), WriterWatch.observe
+    monkeypatch.setattr(WriterWatch, "observe", lambda watch: looks.pass_gate(lambda: look(watch)))
     yield looks
     looks.let()
 

@@ -391,7 +391,7 @@ def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
     operator.instants = [stuck]
     trigger = deferred(operator, run, snapshot)
     assert (trigger.instants, trigger.until) == ([stuck], ["committed", "rolled_back", "gone"])
-    assert f"{stuck}: somebody may run it" in run.record.waiting.reason
+    assert f"{stuck}: a driver may run it" in run.record.waiting.reason
 
 
 def deferred(operator, run, snapshot, own=None):

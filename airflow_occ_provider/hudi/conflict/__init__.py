@@ -1,3 +1,3 @@
-"""Whether Hudi will refuse a commit: the rules of its conflict resolution, by release."""
+"""The rules by which Hudi refuses a commit, by release."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether Hudi's early conflict detection will stop a write before it commits, told from the markers.
+"""Predicts from the markers whether Hudi's early conflict detection will stop a write.
 
-Each strategy looks when a marker is made, so only file groups that are still without one can be
-refused; an older live writer is never stopped by a younger one (Hudi 1.2.0, ``MarkerUtils``).
+Each strategy checks when a marker is made, so it can refuse only file groups that have no marker
+yet. A younger writer never stops an older live one (Hudi 1.2.0, ``MarkerUtils``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def judge_early(
     *,
     check_commits: bool = True,
 ) -> Verdict:
-    """Tell whether early detection will refuse one of the markers that ``ours`` has yet to make.
+    """Judge whether early detection will refuse a marker that ``ours`` still has to make.
 
-    As things stand: a rival that ends before the marker is made is no longer found by it.
+    The verdict holds for the rivals of now: one that ends before the marker is made is not found.
 
     :param ours: a pending write, early detection on.
     :param rivals: the other operations, completed and pending.
@@ -35,8 +35,8 @@ def judge_early(
     """
     if ours.instant.action not in _STOPPABLE:
         return Verdict(Certainty.NONE)
-    looked_at = (rival for rival in rivals if check_commits or not rival.instant.completed)
-    return Verdict.of(_conflict(ours, rival, detection) for rival in looked_at)
+    checked = (rival for rival in rivals if check_commits or not rival.instant.completed)
+    return Verdict.of(_conflict(ours, rival, detection) for rival in checked)
 
 
 def _conflict(
@@ -45,8 +45,8 @@ def _conflict(
     by_server = detection is EarlyDetection.TIMELINE_SERVER
     if rival.instant.completed:
         return None if by_server else _with_commit(ours, rival)
-    elder = rival.instant.time < ours.instant.time
-    if not elder or not rival.live or rival.instant.action not in _STOPPABLE:
+    older = rival.instant.time < ours.instant.time
+    if not older or not rival.live or rival.instant.action not in _STOPPABLE:
         return None
     return _by_server(ours, rival) if by_server else _directly(ours, rival)
 
@@ -55,27 +55,27 @@ def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Confl
     seen = was_seen(ours, rival)
     written = {file_id for _, file_id in rival.file_groups - rival.replaced}
     # Hudi compares bare file ids here.
-    shared = frozenset(group for group in _to_come(ours) if group[1] in written)
+    shared = frozenset(group for group in _unmarked(ours) if group[1] in written)
     if seen or not shared:
         return None
     certainty = Certainty.POSSIBLE if seen is None else Certainty.CERTAIN
-    return Conflict(rival, certainty, shared, "it has committed file groups that we have yet to begin")
+    return Conflict(rival, certainty, shared, "it committed file groups that we have not begun yet")
 
 
 def _directly(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
-    shared = _to_come(ours) & rival.marked
-    reason = "an older writer has markers of file groups that we have yet to begin"
+    shared = _unmarked(ours) & rival.marked
+    reason = "an older writer has markers of file groups that we have not begun yet"
     return Conflict(rival, Certainty.CERTAIN, shared, reason) if shared else None
 
 
 def _by_server(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
     shared = (ours.marked | ours.existing) & rival.marked
-    if not shared or not _to_come(ours):
+    if not shared or not _unmarked(ours):
         return None
     begun = ours.marked & rival.marked
-    reason = "an older writer has markers of the same file groups: the next look refuses what follows"
+    reason = "an older writer has markers of the same file groups: the next check refuses later markers"
     return Conflict(rival, Certainty.CERTAIN if begun else Certainty.POSSIBLE, shared, reason)
 
 
-def _to_come(ours: ConcurrentOperation) -> frozenset[FileGroupId]:
+def _unmarked(ours: ConcurrentOperation) -> frozenset[FileGroupId]:
     return ours.existing - ours.marked

@@ -1,4 +1,4 @@
-"""What a table's own metadata tells of the rules by which its writers commit."""
+"""Infers from a table's metadata the rules by which its writers commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _SINCE_1_2 = "totalLogBlocksSize"
 def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
     """Return the conflict resolution strategy that Hudi itself chooses for a table's index.
 
-    :param operations: those whose file groups are known; all of them simple buckets means that index.
+    :param operations: operations with known file groups; if all are simple buckets, the table has a
+        bucket index.
     """
     file_ids = {file_id for operation in operations for _, file_id in operation.file_groups}
     bucketed = bool(file_ids) and all(map(_SIMPLE_BUCKET.match, file_ids))
@@ -31,10 +32,12 @@ def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
 
 
 def is_non_blocking(ours: ConcurrentOperation, recorded_mode: str | None) -> bool:
-    """Whether a write may run under non-blocking concurrency control, where few commits are refused.
+    """Whether a write may run under non-blocking concurrency control.
+
+    Under that mode Hudi refuses few commits.
 
     :param ours: the write.
-    :param recorded_mode: ``hoodie.write.concurrency.mode``, where the table's properties have it.
+    :param recorded_mode: ``hoodie.write.concurrency.mode``, if the table's properties have it.
     """
     recorded = (recorded_mode or "").upper() == _NON_BLOCKING
     return recorded or any(_SHARED_BUCKET.match(file_id) for _, file_id in ours.file_groups)
@@ -43,13 +46,13 @@ def is_non_blocking(ours: ConcurrentOperation, recorded_mode: str | None) -> boo
 def possible_releases(
     table_version: int, stat_fields: frozenset[str] | None
 ) -> tuple[tuple[int, int], ...]:
-    """Return the releases of Hudi that a writer may be, one for each set of rules.
+    """Return the Hudi releases that a writer may run, one for each set of rules.
 
-    In layout 2 the files of all releases look alike; tables of version 9 begin with 1.1, whose rules
-    are those of 1.2.
+    In layout 2 the files of all releases look alike. Table version 9 exists since 1.1, which has the
+    rules of 1.2.
 
     :param table_version: ``hoodie.table.version``.
-    :param stat_fields: those of the writer's own write statistics, ``None`` without any.
+    :param stat_fields: field names of the writer's own write statistics, ``None`` without any.
     """
     if table_version >= 8:
         return ((1, 0), (1, 2)) if table_version == 8 else ((1, 2),)

@@ -1,4 +1,4 @@
-"""One instant as its rivals see it: the file groups that it touches, as far as the metadata tells."""
+"""One instant as its rivals see it: the file groups that it is known to touch."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from airflow_occ_provider.hudi.format.markers import Marker
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 _SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
-# A file merged into, or appended to, was there before.
+# A file that is merged into or appended to existed before.
 _ON_EXISTING = frozenset({"MERGE", "APPEND"})
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentOperation:
-    """What one instant touches, and when it came to each of its states.
+    """One instant, the file groups that it touches, and when it reached each state.
 
     :param instant: the instant at its state.
     :param operation_type: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while
         only requested.
-    :param file_groups: the file groups that it surely touches.
-    :param existing: those of them that were there before it.
-    :param bases: the instant that an existing file group was built on when it was looked up.
+    :param file_groups: the file groups that it certainly touches.
+    :param existing: the file groups among these that existed before it.
+    :param bases: the instant on which an existing file group was built when the write planned it.
     :param based: the file groups that got a base file (not only a log file).
-    :param replaced: the file groups that it takes out.
-    :param overwrites: the partitions whose every existing file group it replaces, not named yet.
-    :param overwrites_table: whether it so replaces every partition.
+    :param replaced: the file groups that it replaces.
+    :param overwrites: the partitions of which it replaces every existing file group, not named yet.
+    :param overwrites_table: whether it replaces every partition in this way.
     :param may_touch_more: whether it may touch existing file groups that nothing names yet.
     :param adds_to: the partitions that get new records, in new file groups or in small existing ones.
     :param marked: the file groups that it has begun to write, by its markers.
-    :param live: whether its writer still lives, or is done.
-    :param beats: whether its writer has a heartbeat, expired or not, or is done.
-    :param stat_fields: names of the fields of its write statistics, by which a pending write's release
-        is known; ``None`` without any.
-    :param requested_ms: epoch milliseconds at which the requested file was written.
-    :param inflight_ms: the same of its inflight file.
-    :param completed_ms: the same of its completed file.
+    :param live: whether its writer is alive, or the instant is completed.
+    :param beats: whether its writer has a heartbeat, expired or not, or the instant is completed.
+    :param stat_fields: field names of its write statistics, which show a pending write's release;
+        ``None`` without any.
+    :param requested_ms: epoch milliseconds at which its requested file was written.
+    :param inflight_ms: epoch milliseconds at which its inflight file was written.
+    :param completed_ms: epoch milliseconds at which its completed file was written.
     """
 
     instant: Instant
@@ -66,14 +66,14 @@ class ConcurrentOperation:
     def completion_stamp(self) -> str | None:
         """The completion time that Hudi took under its lock, in the zone of the instant times.
 
-        Before table version 8 there is none: ``completed_ms`` is all there is.
+        Before table version 8 there is only ``completed_ms``.
         """
         stamped = "_" in self.instant.file_name
         return self.instant.completion_time if stamped else None
 
     @property
     def is_table_service(self) -> bool:
-        """Whether a compaction or clustering, pending or done."""
+        """Whether it is a compaction or clustering, pending or completed."""
         return self.instant.action in TABLE_SERVICE_ACTIONS or self.operation_type in {
             "COMPACT",
             "LOG_COMPACT",
@@ -81,12 +81,12 @@ class ConcurrentOperation:
         }
 
     def overwrites_partition(self, partition: str) -> bool:
-        """Whether it replaces whatever exists in the partition."""
+        """Whether it replaces all that exists in the partition."""
         return self.overwrites_table or partition in self.overwrites
 
 
 class Times(NamedTuple):
-    """When each state's file was written, in epoch milliseconds by the storage's clock."""
+    """The times at which an instant's files were written, by the storage's clock."""
 
     requested_ms: int | None = None
     inflight_ms: int | None = None
@@ -96,10 +96,10 @@ class Times(NamedTuple):
 def completed_operation(
     instant: Instant, metadata: CommitMetadata, profile: CommitMetadata | None, times: Times
 ) -> ConcurrentOperation:
-    """Describe a completed write: its own metadata tells all.
+    """Describe a completed write by its commit metadata.
 
-    :param metadata: of its completed file.
-    :param profile: of its inflight file, where that is still there and is not empty.
+    :param metadata: content of its completed file.
+    :param profile: content of its inflight file, if that still exists and is not empty.
     """
     named = profile.file_groups if profile else frozenset()
     existing = named | metadata.replaced | metadata.bases.keys()
@@ -143,18 +143,19 @@ def pending_operation(
 ) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
-    An empty inflight file is that of a bulk insert, which only adds file groups, where all markers are
-    of new base files. Else it tells nothing: it may still be being written, be that of a replacecommit
-    (Hudi 1.2.0, ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``), or Flink's.
+    If all markers are of new base files, an empty inflight file belongs to a bulk insert, which only
+    adds file groups. Otherwise an empty file means nothing: it may not be written completely yet, or
+    belong to a replacecommit or to Flink (Hudi 1.2.0,
+    ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
 
-    :param profile: of its inflight file; ``None`` for an empty one and where there is none.
-    :param markers: those that it has made so far.
+    :param profile: content of its inflight file; ``None`` if that is empty or missing.
+    :param markers: the markers that it has made so far.
     :param live: whether Hudi still counts its writer as alive.
-    :param beats: whether its writer has a heartbeat at all.
+    :param beats: whether its writer has a heartbeat, expired or not.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    is_inflight = instant.state is State.INFLIGHT  # else its profile may have come after the listing
+    is_inflight = instant.state is State.INFLIGHT  # else its profile may be younger than the listing
     adds_only = made and is_inflight and instant.action != "replacecommit"
     adds_only = adds_only and all(map(_creates_base_file, made))
     operation_type = profile.operation_type if profile else "BULK_INSERT" if adds_only else "UNKNOWN"

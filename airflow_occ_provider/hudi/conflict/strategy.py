@@ -1,4 +1,4 @@
-"""Hudi's conflict resolution strategies: which instants each compares a write with, by version."""
+"""Hudi's conflict resolution strategies: with which instants each compares a write."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the commit check of one writer chooses its rivals.
+    """The rules by which the commit check of one writer chooses its rivals.
 
     :param strategy: the conflict resolution strategy.
     :param table_version: ``hoodie.table.version``.
-    :param merge_on_read: whether the table is one.
+    :param merge_on_read: whether the table is merge-on-read.
     :param writer_version: major and minor number of the writer's Hudi, such as ``(1, 2)``.
-    :param writing: whether pending writers may still begin files; else all their markers are made.
+    :param writing: whether pending writers may still begin files; if not, their markers are complete.
     :param non_blocking: whether it may run under non-blocking concurrency control.
     """
 
@@ -54,10 +54,10 @@ class Rules:
     def counts(
         self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
     ) -> bool | None:
-        """Tell whether the check looks at ``rival`` and cannot resolve an overlap with it.
+        """Return whether the check compares with ``rival`` and refuses an overlap with it.
 
         :param seen: whether the rival was completed at our comparison point.
-        :returns: ``None`` where that depends on what the metadata does not tell.
+        :returns: ``None`` if that depends on something that the metadata does not show.
         """
         if rival.operation_type == "COMPACT" and rival.instant.time < ours.instant.time:
             return False
@@ -72,20 +72,20 @@ class Rules:
     def _loses_to_our_overwrite(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
         """Whether the rival's own check finds our younger pending overwrite before it commits.
 
-        It sees what our workload profile names: existing file groups, where a bucket index is used.
+        It sees what our workload profile names: existing file groups, if a bucket index is used.
         """
         if rival.instant.completed or rival.is_table_service or ours.instant.time < rival.instant.time:
             return False
         overwrites = ours.instant.action == "replacecommit" and not ours.is_table_service
         named = ours.bases.keys() & rival.file_groups
-        return self._looks_at_pending_overwrites and overwrites and bool(named)
+        return self._compares_pending_overwrites and overwrites and bool(named)
 
     def _counts_completed(
         self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
     ) -> bool | None:
         if seen:
             return False
-        if self._passes_over_compactions and rival.operation_type == "COMPACT":
+        if self._ignores_compactions and rival.operation_type == "COMPACT":
             # It counts only if it was pending at our comparison point.
             late = _later(rival.requested_ms, ours.inflight_ms)
             return False if late else None
@@ -100,20 +100,20 @@ class Rules:
         if rival.operation_type != "COMPACT":
             younger = rival.instant.time > ours.instant.time
             return younger or _is_executed(rival) or self.writer_version >= (1, 1)
-        if not self._passes_over_compactions:
+        if not self._ignores_compactions:
             return True
         return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
     def _counts_preferring_writers(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
         if rival.instant.completed:
-            # Also where the completion time is the file's own: Hudi compares the two as they are.
+            # Also if the completion time is that of the file: Hudi compares the two as they are.
             return (rival.instant.completion_time or "") > ours.instant.time
         if rival.is_table_service and not _is_executed(rival):
             return False
         if rival.operation_type != "CLUSTER" or ours.is_table_service:
             return True  # a compaction commits unchecked (seen on 1.2.0)
-        # A clustering yields to what our workload profile names, which is all that its check sees;
-        # in layout 1 it takes its own plan for a rival's, and never commits (Hudi 1.2.0).
+        # A clustering yields to what our workload profile names: its check sees nothing else. In
+        # layout 1 it mistakes its own plan for a rival's and never commits (Hudi 1.2.0).
         return not (ours.bases.keys() & rival.file_groups or self.clustering_fails)
 
     @property
@@ -123,18 +123,18 @@ class Rules:
         return preferring and self.table_version < 8 and self.writer_version >= (1, 1)
 
     @property
-    def _looks_at_pending_overwrites(self) -> bool:
-        # Hudi 1.0.2 alone narrows pending replacecommits to clusterings.
+    def _compares_pending_overwrites(self) -> bool:
+        # Only Hudi 1.0.2 narrows pending replacecommits to clusterings.
         return self.strategy is not Strategy.PREFER_WRITER and self.writer_version != (1, 0)
 
     @property
-    def _passes_over_compactions(self) -> bool:
+    def _ignores_compactions(self) -> bool:
         # Hudi 1.2.0, SimpleConcurrentFileWritesConflictResolutionStrategy.getCandidateInstantsV8AndAbove
         return self.merge_on_read and self.table_version >= 8 and self.writer_version >= (1, 1)
 
 
 def _is_executed(service: ConcurrentOperation) -> bool:
-    """Whether a table service is under way, so that it may complete before us."""
+    """Whether a table service is running, so that it may complete before us."""
     return service.instant.state is not State.REQUESTED
 
 

@@ -1,14 +1,14 @@
-"""Whether Hudi's commit check will refuse a pending write, told from the table's metadata alone.
+"""Predicts from a table's metadata whether Hudi's commit check will refuse a pending write.
 
 ::
 
     requested ──▶ comparison point ──▶ inflight ──▶ commit lock ──▶ completed
-                  │  what is completed here was seen: never a rival
-                  └─ what completes later is a rival: sharing a file group with it is the conflict
+                  │  completed before: seen by the write, never a rival
+                  └─ completed later: a rival; a shared file group is a conflict
 
-The comparison point leaves no trace in the table. A rival that completed between our requested and
-our inflight file was seen if our workload profile was built on it, and was not if the profile still
-names what it took out; where the profile says neither, the verdict is *possible*.
+The table does not record the comparison point. If a rival completed between our requested and our
+inflight file, the workload profile decides: built on the rival, it was seen; still naming what the
+rival replaced, it was not seen. If the profile shows neither, the verdict is *possible*.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 
-# Their new records are routed to small files where there are some.
+# Hudi routes their new records to small files, if there are any.
 _ROUTED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
-_REFUSES_UPDATES = "until it is done, updates of what it plans to cluster are refused"
-_AROUND = "it completed around our comparison point, which leaves no trace"
-_TAKES_ITSELF = "a clustering of layout 1 takes its own plan for a rival's under this strategy"
-_EXPIRED = "its heartbeat has expired: it loses, unless it recovers"
-_SILENT = "it has no heartbeat: it has failed, or is a single writer, whose commit no check stops"
-_BY_RELEASE = "it counts by the rules of some releases of Hudi, and the table does not tell the writer's"
+_REFUSES_UPDATES = "until it completes, updates of what it plans to cluster are refused"
+_BETWEEN = (
+    "it completed between our requested and inflight files; the metadata cannot show whether Hudi saw it"
+)
+_TAKES_ITSELF = "under this strategy a clustering of layout 1 mistakes its own plan for a rival's"
+_EXPIRED = "its heartbeat has expired: it loses unless it renews its heartbeat"
+_NO_HEARTBEAT = "it has no heartbeat: it failed, or it is a single writer that commits without a check"
+_BY_RELEASE = "only some releases of Hudi count it as a rival; the writer's release is not known"
 _NON_BLOCKING = "under non-blocking concurrency control only a bulk insert is refused"
-_LOG_COMPACTION = "done, it counts only if no younger write was completed when ours began"
+_LOG_COMPACTION = "once completed, it counts only if no younger write was completed when ours began"
 
 
 class Certainty(StrEnum):
@@ -49,7 +51,7 @@ class Conflict:
 
     :param rival: the other instant.
     :param certainty: ``CERTAIN`` or ``POSSIBLE``.
-    :param file_groups: the file groups that both touch, where they are known.
+    :param file_groups: the file groups that both touch, if they are known.
     :param reason: why, in a sentence.
     """
 
@@ -60,17 +62,17 @@ class Conflict:
 
     @property
     def decided(self) -> bool:
-        """Whether the rival has already won; else whoever of the two commits second loses."""
+        """Whether the rival has already won; if not, the one that commits second loses."""
         return self.rival.instant.completed
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the table's metadata says of the fate of one pending write.
+    """The prediction for one pending write, with its evidence.
 
-    :param certainty: of the strongest conflict.
-    :param conflicts: the evidence, certain ones first.
-    :param early: what early conflict detection will refuse before that.
+    :param certainty: certainty of the strongest conflict.
+    :param conflicts: the evidence, certain conflicts first.
+    :param early: the conflicts that early conflict detection will refuse before the commit.
     :param rolled_back_by: the rollback that names the write while it is still pending.
     """
 
@@ -81,12 +83,12 @@ class Verdict:
 
     @classmethod
     def of(cls, conflicts: Iterable[Conflict | None]) -> Verdict:
-        """Return the verdict that conflicts make; ``None`` stands for none."""
+        """Return the verdict that follows from conflicts; ``None`` entries are ignored."""
         found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
 
     def with_early(self, early: Verdict) -> Verdict:
-        """Return it with what early conflict detection says, the surer of the two."""
+        """Return it with the verdict of early conflict detection and the higher certainty."""
         surer = min(self.certainty, early.certainty, key=list(Certainty).index)
         return Verdict(surer, self.conflicts, early.conflicts, self.rolled_back_by)
 
@@ -94,8 +96,8 @@ class Verdict:
 class Present(NamedTuple):
     """The file groups that existed when a write began.
 
-    :param file_groups: those that the timeline names.
-    :param complete: whether there are no others.
+    :param file_groups: the file groups that the timeline names.
+    :param complete: whether these are all.
     """
 
     file_groups: frozenset[FileGroupId] = frozenset()
@@ -103,7 +105,7 @@ class Present(NamedTuple):
 
 
 NO_OVERWRITES = Present()
-"""Where no operation overwrites partitions, what exists in them does not matter."""
+"""If no operation overwrites partitions, it does not matter what exists in them."""
 
 
 def judge(
@@ -112,14 +114,14 @@ def judge(
     rules: Rules,
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
-    """Tell whether Hudi's commit check will refuse ``ours`` because of one of ``rivals``.
+    """Judge whether Hudi's commit check will refuse ``ours`` because of one of ``rivals``.
 
     A pending rival is judged as if it committed first.
 
     :param ours: a pending operation.
     :param rivals: the other operations, completed and pending.
     :param rules: the strategy and what it depends on.
-    :param present: the file groups that existed when ours began, needed where one of the operations
+    :param present: the file groups that existed when ours began, needed if one of the operations
         overwrites partitions.
     """
     if ours.is_table_service and rules.strategy is not Strategy.PREFER_WRITER:
@@ -129,7 +131,7 @@ def judge(
         return Verdict(Certainty.CERTAIN, (itself,))
     found = (_conflict(ours, rival, rules, present) for rival in rivals)
     return Verdict.of(
-        _doubted(one, _NON_BLOCKING) if one and rules.non_blocking else one for one in found
+        _as_possible(one, _NON_BLOCKING) if one and rules.non_blocking else one for one in found
     )
 
 
@@ -139,7 +141,7 @@ def judge_by_any(
     candidates: Sequence[Rules],
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
-    """Judge a write of which several rules may be true: what only some of them refuse is *possible*.
+    """Judge a write by several rules; a conflict under only some of them is *possible*.
 
     :param ours: a pending operation.
     :param rivals: the other operations, completed and pending.
@@ -156,10 +158,10 @@ def judge_by_any(
 def _surest(found: Sequence[Conflict], asked: int) -> Conflict:
     surest = min(found, key=lambda one: one.certainty is not Certainty.CERTAIN)
     agreed = len(found) == asked and len({one.certainty for one in found}) == 1
-    return surest if agreed else _doubted(surest, _BY_RELEASE)
+    return surest if agreed else _as_possible(surest, _BY_RELEASE)
 
 
-def _doubted(conflict: Conflict, reason: str) -> Conflict:
+def _as_possible(conflict: Conflict, reason: str) -> Conflict:
     """Return a conflict as no more than possible."""
     if conflict.certainty is Certainty.POSSIBLE:
         return conflict
@@ -177,27 +179,27 @@ def _conflict(
     counts = rules.counts(ours, rival, seen)
     if counts is False:
         return None
-    if seen:  # then what it made is there for us to overwrite
+    if seen:  # then we may overwrite what it made
         present = Present(present.file_groups | rival.file_groups - rival.replaced, present.complete)
     shared = _shared(ours, rival, rules.strategy, present.file_groups)
     if not rival.live:
-        dead = _EXPIRED if rival.beats else _SILENT
+        dead = _EXPIRED if rival.beats else _NO_HEARTBEAT
         return Conflict(rival, Certainty.POSSIBLE, shared, dead) if shared else None
     if shared and counts:
         return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
     doubt = _doubt(ours, rival, rules, present)
     if shared or (counts and seen is None and _adds_to_overwritten(ours, rival)):
-        doubt = _LOG_COMPACTION if rival.operation_type == "LOG_COMPACT" else _AROUND
+        doubt = _LOG_COMPACTION if rival.operation_type == "LOG_COMPACT" else _BETWEEN
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
 
 def was_seen(
     ours: ConcurrentOperation, rival: ConcurrentOperation, *, bucketed: bool = False
 ) -> bool | None:
-    """Tell whether ``rival`` was completed when ``ours`` took its comparison point.
+    """Return whether ``rival`` was completed when ``ours`` took its comparison point.
 
     :param bucketed: whether the table is known to have a bucket index.
-    :returns: ``None`` where the metadata cannot tell.
+    :returns: ``None`` if the metadata does not show it.
     """
     if not rival.instant.completed:
         return False
@@ -224,7 +226,7 @@ def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> b
 
 
 def _adds_replaced_bucket(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
-    """Whether ours makes a bucket anew that the rival took out: had it not seen that, it would not."""
+    """Whether ours recreates a bucket that the rival replaced, so it must have seen the rival."""
     made = ours.marked - ours.existing if ours.operation_type in _ROUTED else frozenset()
     return not set(map(_bucket, made)).isdisjoint(map(_bucket, rival.replaced))
 
@@ -267,9 +269,9 @@ def _doubt(
 ) -> str | None:
     for operation in (ours, rival):
         if operation.may_touch_more:
-            return f"nothing names yet what {operation.instant.time} will touch"
+            return f"the file groups that {operation.instant.time} will touch are not named yet"
     if rules.writing and _may_share_small_file(ours, rival):
-        return "new records may yet go to a small file that both then touch"
+        return "both may still add new records to the same small file"
     if not present.complete and overwrites_meet(ours, rival):
         return "the file groups that exist in the overwritten partitions are not known"
     return None
@@ -283,7 +285,7 @@ def _may_share_small_file(ours: ConcurrentOperation, rival: ConcurrentOperation)
 
 
 def overwrites_meet(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
-    """Whether one overwrites what the other may touch: then it matters what exists there."""
+    """Whether one overwrites what the other may touch, so that existing files matter."""
     return any(
         one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
         for one, other in ((ours, rival), (rival, ours))
@@ -299,4 +301,4 @@ def _reason(rival: ConcurrentOperation) -> str:
         return "it completed after our comparison point and touched the same file groups"
     if rival.is_table_service:
         return "its plan covers file groups that we touch"
-    return "both touch the same file groups: whoever commits second loses"
+    return "both touch the same file groups: the one that commits second loses"

@@ -1,8 +1,8 @@
 """The archive beside a timeline of layout 1: files of Hudi's log format.
 
-A file is a row of blocks: ``#HUDI#``, length, version and type of the block, a header that holds the
-Avro schema, the content, a footer, and the length again (Hudi 1.2.0, ``HoodieLogFileReader``). The
-content is a version, the number of records, and each record behind its own length
+A file is a sequence of blocks: ``#HUDI#``, length, version and type of the block, a header that holds
+the Avro schema, the content, a footer, and the length again (Hudi 1.2.0, ``HoodieLogFileReader``).
+The content is a version, the number of records, and each record preceded by its length
 (``HoodieAvroDataBlock``). A record is one state of one instant (``HoodieArchivedMetaEntry``).
 """
 
@@ -19,10 +19,10 @@ from airflow_occ_provider.hudi.format.avro import TooLargeError, decode_value
 from airflow_occ_provider.hudi.format.instant import Instant, State
 
 Reader = Callable[[int, int], bytes]
-"""Reads a file's bytes from one offset up to another, or to the end of the file."""
+"""Returns a file's bytes from one offset up to another, or to the end of the file."""
 
 _MAGIC = b"#HUDI#"
-_VERSION, _AVRO_DATA, _SCHEMA = 1, 3, 2  # of the block; its type; the schema's key in its header
+_VERSION, _AVRO_DATA, _SCHEMA = 1, 3, 2  # block version, block type, key of the schema in the header
 _CONTENT_VERSIONS = {1, 2, 3}
 _SCAN_BYTES = 1 << 20
 _MAX_SCHEMA_BYTES = 1 << 20
@@ -43,12 +43,12 @@ _PLAN = {
 
 
 class Place(NamedTuple):
-    """Where a record is.
+    """The place of a record in the archive.
 
     :param file: bare name of the file.
-    :param start: offset of its first byte.
-    :param stop: offset behind its last byte.
-    :param schema: the Avro schema that it was written with, as JSON.
+    :param start: offset of the record's first byte.
+    :param stop: offset after its last byte.
+    :param schema: the Avro schema with which it was written, as JSON.
     """
 
     file: str
@@ -61,10 +61,10 @@ class Entry(NamedTuple):
     """One state of an archived instant.
 
     :param time: requested time.
-    :param action: Hudi's word for it: a compaction completes as a ``commit``.
-    :param state: which state; entries without one are completed, as are all before Hudi 0.5.1.
-    :param changed: when it came to that state, in the table's zone; Hudi before 0.14 does not tell.
-    :param place: where its record is.
+    :param action: Hudi's action: a compaction completes as a ``commit``.
+    :param state: the state; entries without one (all before Hudi 0.5.1) are completed.
+    :param changed: when it reached that state, in the table's zone; not recorded before Hudi 0.14.
+    :param place: the place of its record.
     """
 
     time: str
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the records of an archived instant are, as far as it has them."""
+    """The places of the records of an archived instant, if it has them."""
 
     metadata: Place | None
     plan: Place | None
@@ -91,9 +91,9 @@ class _Block:
 
 
 def is_archive_file(name: str) -> bool:
-    """Whether a bare name in the archive's folder is that of a file with instants.
+    """Whether a file in the archive's folder holds instants.
 
-    :param name: the name.
+    :param name: bare name of the file.
     """
     return _FILE.fullmatch(name) is not None
 
@@ -101,19 +101,18 @@ def is_archive_file(name: str) -> bool:
 def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
     """Yield the entries of one archive file, without what the instants did.
 
-    A block that its writer has not finished is passed over, as Hudi does: Hudi removes instants from
-    the active timeline only after it has archived them. An entry without a time or an action is
-    ignored.
+    An unfinished block is ignored, as Hudi does: Hudi removes instants from the active timeline only
+    after it has archived them. An entry without a time or an action is ignored.
 
     :param file: the file's bare name.
-    :param read: reads from it.
-    :param size: its length.
+    :param read: returns bytes of the file.
+    :param size: the file's length.
     :raises TooLargeError: if a record or its schema is larger than any that Hudi writes.
     :raises KeyError: if the schema has no field for the time or the action.
-    :raises ValueError: if it is no archive, or damaged.
+    :raises ValueError: if the file is not an archive, or is damaged.
     """
     if not _MAGIC.startswith(read(0, min(size, len(_MAGIC)))):
-        raise ValueError("it does not begin as a file of Hudi's log format does")
+        raise ValueError("it is not a file of Hudi's log format: it does not begin with #HUDI#")
     for block in _blocks(read, size):
         if block.kind == _AVRO_DATA:
             for start, stop in _records(read, block):
@@ -124,11 +123,11 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
 
 
 def instants_of(entries: Iterable[Entry]) -> dict[Instant, Places]:
-    """Return the completed instants among entries, and where their records are.
+    """Return the completed instants among entries, with the places of their records.
 
-    Entries may tell the same twice: Hudi archives again what it could not remove from the timeline.
+    Entries may repeat: Hudi archives again what it could not remove from the timeline.
 
-    :param entries: of all files of the archive.
+    :param entries: the entries of all files of the archive.
     """
     completed: dict[tuple[str, str], Entry] = {}
     plans: dict[str, Place] = {}
@@ -146,12 +145,12 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, Places]:
 
 
 def read_record(place: Place, data: bytes, fields: frozenset[str]) -> Mapping[str, Any] | None:
-    """Decode what an instant did, or its plan; ``None`` where the record holds neither.
+    """Decode an instant's metadata or plan; ``None`` if the record holds neither.
 
-    :param place: where the record was.
-    :param data: the record.
+    :param place: the place of the record.
+    :param data: the record's bytes.
     :param fields: names of the fields to decode.
-    :raises ValueError: if it cannot be decoded.
+    :raises ValueError: if the record cannot be decoded.
     """
     keys = frozenset((*_METADATA.values(), *_PLAN.values()))
     record = decode_value(place.schema, data, fields=fields | keys)
@@ -168,7 +167,7 @@ def _blocks(read: Reader, size: int) -> Iterator[_Block]:
 
 
 def _block(read: Reader, start: int, size: int) -> _Block | None:
-    """Return the block at an offset; ``None`` where it is unfinished."""
+    """Return the block at an offset; ``None`` if it is unfinished."""
     head = read(start, start + 22)
     if len(head) < 22 or not head.startswith(_MAGIC):
         return None
@@ -177,16 +176,16 @@ def _block(read: Reader, start: int, size: int) -> _Block | None:
     if length < 32 or end > size or _number(read, end - 8, 8) != length + len(_MAGIC):
         return None
     if version != _VERSION:
-        raise ValueError(f"it is of version {version} of Hudi's log format; known is {_VERSION}")
+        raise ValueError(f"it has version {version} of Hudi's log format; only {_VERSION} is supported")
     schema, at = _header(read, start + 22, end)
     stop = at + 8 + _number(read, at, 8)
     if not at <= stop <= end:
-        raise ValueError("the content of a block runs over its end")
+        raise ValueError("the content of a block exceeds the block")
     return _Block(kind, schema, at + 8, stop, end)
 
 
 def _header(read: Reader, at: int, end: int) -> tuple[str, int]:
-    """Return the schema that a block's header holds, and the offset behind the header."""
+    """Return the schema in a block's header, and the offset after the header."""
     entries, schema = _number(read, at, 4), ""
     at += 4
     if not 0 <= entries <= _MAX_HEADER_ENTRIES:
@@ -197,7 +196,7 @@ def _header(read: Reader, at: int, end: int) -> tuple[str, int]:
         if not 0 <= length <= _MAX_SCHEMA_BYTES:
             raise TooLargeError(f"the header of a block has an entry of {length:,} bytes")
         if at > end:
-            raise ValueError("the header of a block runs over its end")
+            raise ValueError("the header of a block exceeds the block")
         if key == _SCHEMA:
             schema = sys.intern(read(at - length, at).decode())
     return schema, at
@@ -206,12 +205,12 @@ def _header(read: Reader, at: int, end: int) -> tuple[str, int]:
 def _records(read: Reader, block: _Block) -> Iterator[tuple[int, int]]:
     version, records = _number(read, block.start, 4), _number(read, block.start + 4, 4)
     if version not in _CONTENT_VERSIONS:
-        raise ValueError(f"the content of a block is of version {version}, which is unknown")
+        raise ValueError(f"the content of a block has the unknown version {version}")
     start = block.start + 8
     for _ in range(records):
         stop = start + 4 + _number(read, start, 4)
         if not start + 4 <= stop <= block.stop:
-            raise ValueError("a record runs over the end of its block")
+            raise ValueError("a record exceeds its block")
         if stop - start > _MAX_RECORD_BYTES:
             raise TooLargeError(f"a record has {stop - start:,} bytes")
         yield start + 4, stop
@@ -221,13 +220,13 @@ def _records(read: Reader, block: _Block) -> Iterator[tuple[int, int]]:
 def _entry(place: Place, record: Mapping[str, Any]) -> Entry:
     time, action = str(record["commitTime"]), str(record["actionType"])
     if not time.isdecimal() or not action.isalpha():
-        raise ValueError(f"{action!r} at {time!r} is no instant")
+        raise ValueError(f"{action!r} at {time!r} is not an instant")
     state = State(record.get("actionState") or State.COMPLETED)
     return Entry(time, action, state, record.get("stateTransitionTime"), place)
 
 
 def _next_magic(read: Reader, start: int, size: int) -> int:
-    """Return the offset of the next block's beginning, or the end of the file."""
+    """Return the offset of the next block, or the end of the file."""
     while start < size:
         found = read(start, start + _SCAN_BYTES).find(_MAGIC)
         if found >= 0:

@@ -1,7 +1,7 @@
-"""Avro as Hudi writes its metadata, decoded within a limit on the number of values.
+"""Decodes Avro as Hudi writes its metadata, with a limit on the number of values.
 
-The length of a collection costs a few bytes, its items may cost none: without a limit a file of some
-kilobytes can take all memory of the worker. Hudi compresses none of its metadata.
+The length of a collection takes a few bytes, and its items may take none: without a limit, a file of
+some kilobytes can use up the worker's memory. Hudi never compresses its metadata.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 AVRO_MAGIC = b"Obj\x01"
 MAX_VALUES = 10_000_000
-"""Fields and items in one file; a commit of 350,000 file groups has as many."""
+"""Limit of fields and items in one file; a commit of 350,000 file groups reaches it."""
 
 _MAX_SCHEMA_BYTES = 1 << 20
 _MAX_HEADER_ENTRIES = 100
 _MAX_LONG_BITS = 63
 _DICT_COST = 3  # how much more memory an empty record takes than one field
-# Hudi's fields and items take a byte at least, also those that are null.
+# Each of Hudi's fields and items takes at least one byte, even if it is null.
 _VALUES_PER_BYTE = 2 + _DICT_COST
 _FEW_VALUES = 1000
 
@@ -33,7 +33,7 @@ class TooLargeError(ValueError):
 
 
 class _Cursor:
-    """A place in encoded data, and how many values may still be read."""
+    """A position in encoded data, and how many values may still be read."""
 
     __slots__ = ("data", "left", "limit", "pos")
 
@@ -82,7 +82,7 @@ _Decoder: TypeAlias = Callable[[_Cursor], Any]
 
 
 class _Names(dict[str, _Decoder]):
-    """The named types of a schema, and the fields to keep of its records."""
+    """The named types of a schema, and the record fields to keep."""
 
     def __init__(self, fields: Fields) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> An
     :param limit: how many values it may hold.
     :param fields: names of the fields to keep, in records at any depth; by default all.
     :raises TooLargeError: if it holds more.
-    :raises ValueError: if it is cut off, compressed, or no Avro container.
+    :raises ValueError: if it is cut off, compressed, or not an Avro container.
     """
     cursor = _Cursor(content, limit)
     return _guarded(partial(_first_value, cursor, fields))
@@ -129,11 +129,11 @@ def _guarded(read: Callable[[], Any]) -> Any:
 
 def _first_value(cursor: _Cursor, fields: Fields) -> Any:
     if cursor.take(len(AVRO_MAGIC)) != AVRO_MAGIC:
-        raise ValueError("the metadata is no Avro container")
+        raise ValueError("the metadata is not an Avro container")
     header = _header(cursor)
     codec = header.get("avro.codec", b"null").decode()
     if codec != "null":
-        raise ValueError(f"it is compressed ({codec}), which Hudi never does with its metadata")
+        raise ValueError(f"it is compressed ({codec}), but Hudi never compresses its metadata")
     sync = cursor.take(16)
     cursor.long()  # the number of values
     end = cursor.long() + cursor.pos

@@ -1,4 +1,4 @@
-"""Commit metadata: what a commit wrote, or what an inflight instant is about to write."""
+"""Commit metadata: what a commit wrote, or what an inflight instant plans to write."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ COMMIT_FIELDS = frozenset(
         *("fileId", "path", "prevCommit", "numInserts", "numUpdateWrites", "numDeletes"),
     }
 )
-"""What ``read_commit`` looks at: a commit of 100,000 file groups has 30 fields for each."""
+"""The fields that ``read_commit`` uses: each of 100,000 file groups may have 30 fields."""
 
 TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The part of ``HoodieCommitMetadata`` that tells what a commit wrote, or is about to write.
+    """The part of ``HoodieCommitMetadata`` that names what a commit wrote or plans to write.
 
     An inflight instant's file holds one too, its workload profile: the existing file groups that it
     will touch, and the partitions that get new ones (Hudi 1.2.0, ``BaseCommitActionExecutor``).
 
     :param operation_type: Hudi's operation type in upper case, such as ``UPSERT``.
     :param file_groups: the file groups written.
-    :param replaced: the file groups that a replacecommit took out.
+    :param replaced: the file groups that a replacecommit replaced.
     :param records: inserted + updated + deleted records.
     :param extra: the extra metadata; our signature is in its keys that start with ``_``.
-    :param written_partitions: partitions with write statistics, also where no file group is named.
+    :param written_partitions: partitions with write statistics, with or without a named file group.
     :param insert_partitions: partitions that get new records whose file group is not named yet.
-    :param bases: the instant that each file group was built on, where the statistics name one.
+    :param bases: the instant on which each file group was built, if the statistics name one.
     :param paths: the files written, relative to the table's base path.
-    :param stat_fields: the names of the fields of its write statistics, ``None`` without any.
+    :param stat_fields: field names of its write statistics, ``None`` without any.
     """
 
     operation_type: str
@@ -52,20 +52,20 @@ class CommitMetadata:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths written or replaced, sorted; the empty path is an unpartitioned table."""
+        """Partition paths written or replaced, sorted; an unpartitioned table has the empty path."""
         return tuple(sorted({partition for partition, _ in self.file_groups | self.replaced}))
 
     @property
     def is_table_service(self) -> bool:
-        """Whether a table service committed, not a writer."""
+        """Whether it was committed by a table service, not by a writer."""
         return self.operation_type in TABLE_SERVICE_OPERATIONS
 
 
 def read_commit(content: Content) -> CommitMetadata:
     """Decode the content of a commit, deltacommit or replacecommit file, completed or inflight.
 
-    Files start with the Avro container's magic since table version 8 and are JSON before
-    (Hudi 1.2.0, ``CommitMetadataSerDeV2`` and ``V1``).
+    The file is an Avro container since table version 8, and JSON before (Hudi 1.2.0,
+    ``CommitMetadataSerDeV2`` and ``V1``).
 
     :param content: the whole file.
     :raises ValueError: for content that is neither, or is cut off.

@@ -1,4 +1,4 @@
-"""File groups: the unit in which Hudi writes, and for which writers compete."""
+"""File groups: the unit in which Hudi writes and detects conflicts."""
 
 from __future__ import annotations
 

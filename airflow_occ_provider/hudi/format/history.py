@@ -1,7 +1,7 @@
 """The history of archived instants beside a timeline of layout 2: an LSM tree of parquet files.
 
-``_version_`` holds the number of the newest ``manifest_<number>``, which names the parquet files
-that make up the history (Hudi 1.2.0, ``LSMTimeline``).
+``_version_`` holds the number of the newest ``manifest_<number>``, and that manifest names the
+parquet files of the history (Hudi 1.2.0, ``LSMTimeline``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.format.instant import Instant, State
 
 VERSION_FILE = "_version_"
 
-# Makes the named tuple without a Python call, of which a history would need thousands.
+# Makes the named tuple without a Python call: a history needs thousands of them.
 _NEW_INSTANT = partial(tuple.__new__, Instant)
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _HISTORY_FILE = re.compile(r"\d+_\d+_\d+\.parquet")
@@ -24,14 +24,14 @@ _HISTORY_FILE = re.compile(r"\d+_\d+_\d+\.parquet")
 def parse_version(content: bytes) -> int | None:
     """Read the number of the newest manifest; ``None`` if it cannot be read.
 
-    :param content: of ``_version_``, which Hudi deletes and writes again at every change.
+    :param content: content of ``_version_``; Hudi deletes and rewrites that file at every change.
     """
     text = content.decode("ascii", "replace").strip()
     return int(text) if text.isdecimal() else None
 
 
 def newest_version(names: Iterable[str]) -> int | None:
-    """Return the largest number of a manifest, as Hudi does where ``_version_`` cannot be read.
+    """Return the largest manifest number, as Hudi does if ``_version_`` cannot be read.
 
     :param names: the bare names in the history's folder.
     """
@@ -42,11 +42,11 @@ def newest_version(names: Iterable[str]) -> int | None:
 def parse_manifest(content: bytes) -> tuple[str, ...]:
     """Return the bare names of the parquet files that make up the history.
 
-    The instants that a name begins with are no bounds of what is in the file: those of a table that
-    was upgraded from version 6 lie outside of them (seen on 1.2.0).
+    The instant times at the start of a name do not bound the file's content: in a table that was
+    upgraded from version 6, instants lie outside (seen on 1.2.0).
 
     :param content: the whole manifest.
-    :raises ValueError: if it is cut off or is no manifest.
+    :raises ValueError: if it is cut off or is not a manifest.
     """
     import json
 
@@ -54,7 +54,7 @@ def parse_manifest(content: bytes) -> tuple[str, ...]:
     try:
         names = tuple(entry["fileName"] for entry in manifest["files"])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no manifest of a history: {error!r}") from error
+        raise ValueError(f"it is not a manifest of a history: {error!r}") from error
     for name in names:
         if _HISTORY_FILE.fullmatch(name) is None:
             raise ValueError(f"{name!r} is not the name of a history file")
@@ -67,16 +67,16 @@ def archived_instants(
     actions: Sequence[str],
     completion_times: Sequence[str | None],
 ) -> dict[str, Instant]:
-    """Return the instants of one history file by their times; all in it is completed.
+    """Return the instants of one history file by time; all of them are completed.
 
-    The time alone tells them apart, as in Hudi (1.2.0, ``ArchivedTimelineV2``): savepoints, which
-    share theirs with a commit, are never archived.
+    The time identifies an instant, as in Hudi (1.2.0, ``ArchivedTimelineV2``): a savepoint, which
+    shares its time with a commit, is never archived.
 
     :param file_name: the file's bare name.
     :param times: its column ``instantTime``.
     :param actions: its column ``action``.
     :param completion_times: its column ``completionTime``.
     """
-    told = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
-    not_told = (repeat(None), repeat(None))
-    return dict(zip(times, map(_NEW_INSTANT, zip(*told, *not_told, strict=False)), strict=True))
+    known = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
+    unknown = (repeat(None), repeat(None))
+    return dict(zip(times, map(_NEW_INSTANT, zip(*known, *unknown, strict=False)), strict=True))

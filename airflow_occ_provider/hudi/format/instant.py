@@ -1,4 +1,4 @@
-"""Instants of a Hudi timeline, in Hudi's own words."""
+"""Instants of a Hudi timeline, in Hudi's terms."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
 
 TABLE_SERVICE_ACTIONS = frozenset({"compaction", "logcompaction", "clustering"})
-"""Actions under which a table service is pending; completed, it bears the word of a write."""
+"""Actions under which a table service is pending; it completes under the action of a write."""
 
 
 class State(StrEnum):
-    """How far an instant has come, in Hudi's words."""
+    """The state of an instant, in Hudi's terms."""
 
     REQUESTED = "REQUESTED"
     INFLIGHT = "INFLIGHT"
@@ -29,13 +29,13 @@ class Instant(NamedTuple):
     A named tuple and not a dataclass, since a timeline makes thousands of them at once.
 
     :param time: requested time, ``yyyyMMddHHmmssSSS`` in the table's time zone.
-    :param action: Hudi's word for it, such as ``commit`` or ``rollback``. What was requested as a
+    :param action: Hudi's action, such as ``commit`` or ``rollback``. What was requested as a
         ``compaction`` is a ``commit`` once it is completed (see ``requested_action``).
-    :param state: how far it has come.
-    :param file_name: the file that says so: of the timeline, or of the history once archived.
-    :param completion_time: same format as ``time``; ``None`` while pending, and where it is unknown.
-    :param requested_file: name of its requested file (a service's plan), where the timeline has it.
-    :param inflight_file: name of its inflight file (a write's profile), where the timeline has it.
+    :param state: the state that it has reached.
+    :param file_name: the file that shows the state: of the timeline, or of the history once archived.
+    :param completion_time: same format as ``time``; ``None`` if it is pending or the time is unknown.
+    :param requested_file: name of its requested file (a service's plan), if the timeline has it.
+    :param inflight_file: name of its inflight file (a write's profile), if the timeline has it.
     """
 
     time: str
@@ -48,25 +48,25 @@ class Instant(NamedTuple):
 
     @property
     def completed(self) -> bool:
-        """Whether the action is done."""
+        """Whether the action is completed."""
         return self.state is State.COMPLETED
 
     @property
     def archived(self) -> bool:
-        """Whether the history told it: its files are parquet, those of layout 1 ``.archive.`` files."""
+        """Whether it comes from the history, in parquet files or the archive files of layout 1."""
         return self.file_name.endswith(".parquet") or ".archive." in self.file_name
 
     @property
     def requested_action(self) -> str:
-        """The action it was requested as, such as ``compaction`` for one that became a ``commit``.
+        """The action as it was requested, such as ``compaction`` for a later ``commit``.
 
-        Without a requested file, as in the history, there is only ``action`` to go by.
+        Without a requested file, as in the history, it is ``action``.
         """
         return (self.requested_file or f".{self.action}").split(".")[1]
 
     @property
     def is_write(self) -> bool:
-        """Whether a writer's action (not clean, rollback, compaction plan, ...)."""
+        """Whether it is a writer's action, and not a clean, rollback or compaction plan."""
         return self.action in WRITE_ACTIONS
 
     @property

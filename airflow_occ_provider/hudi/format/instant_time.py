@@ -14,17 +14,17 @@ _QUARTER_MS = 900_000
 
 
 def to_datetime(time: str, zone: tzinfo | None = None) -> datetime | None:
-    """Return the moment that an instant time names, aware; ``None`` where it names none.
+    """Return the aware datetime of an instant time; ``None`` if it names no moment.
 
-    A time of seconds, of Hudi before 0.10, stands for the last millisecond in it, and what follows
-    the milliseconds is a mark of the metadata table's own services (Hudi 1.2.0,
+    A time in seconds, as Hudi wrote before 0.10, means the last millisecond of that second. Digits
+    after the milliseconds are a suffix of the metadata table's services (Hudi 1.2.0,
     ``HoodieInstantTimeGenerator.fixInstantTimeCompatibility``). Hudi's special times, such as
     ``00000000000000``, name no moment.
 
     :param time: requested or completion time of an instant.
-    :param zone: the zone it was written in; by default the local zone of this process.
+    :param zone: the zone in which it was written; by default the local zone of this process.
     """
-    from datetime import datetime  # a tenth of what importing the pure core may cost
+    from datetime import datetime  # a tenth of the import time allowed for the pure core
 
     text = f"{time}999" if len(time) == _SECONDS else time
     if len(text) < _MILLIS or not text.isdecimal():
@@ -37,20 +37,20 @@ def to_datetime(time: str, zone: tzinfo | None = None) -> datetime | None:
 
 
 def to_epoch_ms(time: str, zone: tzinfo | None = None) -> int | None:
-    """Return the epoch milliseconds of an instant time; ``None`` where it names no moment.
+    """Return the epoch milliseconds of an instant time; ``None`` if it names no moment.
 
     :param time: requested or completion time of an instant.
-    :param zone: the zone it was written in; by default the local zone of this process.
+    :param zone: the zone in which it was written; by default the local zone of this process.
     """
     moment = to_datetime(time, zone)
     return None if moment is None else round(moment.timestamp() * 1000)
 
 
 def from_epoch_ms(moment_ms: int, zone: tzinfo | None = None) -> str:
-    """Write a moment as an instant time.
+    """Return a moment as an instant time.
 
     :param moment_ms: epoch milliseconds.
-    :param zone: the zone to write it in; by default the local zone of this process.
+    :param zone: the zone of the result; by default the local zone of this process.
     """
     from datetime import datetime
 
@@ -59,11 +59,11 @@ def from_epoch_ms(moment_ms: int, zone: tzinfo | None = None) -> str:
 
 
 def epoch_ms_writer(zone: tzinfo | None = None) -> Callable[[int], str]:
-    """Return ``from_epoch_ms`` for many moments, which asks the zone once per quarter of an hour.
+    """Return a ``from_epoch_ms`` for many moments, with one zone lookup per quarter hour.
 
-    Zones change their offset, and differ from each other, by whole quarters.
+    Zones differ and change their offset by whole quarters of an hour.
 
-    :param zone: the zone to write in; by default the local zone of this process.
+    :param zone: the zone of the results; by default the local zone of this process.
     """
     quarters: dict[int, tuple[str, int]] = {}
 

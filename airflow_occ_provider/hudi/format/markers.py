@@ -32,10 +32,10 @@ class Marker(NamedTuple):
 
 
 def parse_marker(path: str) -> Marker | None:
-    """Read a marker's path, or return ``None`` for what is no marker or is cut off.
+    """Parse a marker's path; ``None`` if it is not a marker or is cut off.
 
-    :param path: relative to the instant's marker folder, as a direct marker's file is named and as
-        a line of the timeline server's files says (Hudi 1.2.0, ``MarkerUtils``).
+    :param path: relative to the instant's marker folder: the name of a direct marker's file, or a
+        line of the timeline server's files (Hudi 1.2.0, ``MarkerUtils``).
     """
     file, infix, kind = path.strip().rpartition(_INFIX)
     partition, _, name = file.rpartition("/")
@@ -45,16 +45,16 @@ def parse_marker(path: str) -> Marker | None:
 
 
 def parse_marker_lines(text: str) -> frozenset[Marker]:
-    """Read one ``MARKERS<n>`` file of the timeline server.
+    """Parse one ``MARKERS<n>`` file of the timeline server.
 
-    The server rewrites the file whole, so a reader may see it empty or cut off: join what several
-    looks have shown, a marker never goes away before its instant ends.
+    The server rewrites the whole file, so a reader may find it empty or cut off. A marker stays until
+    its instant ends: the union of several reads is safe.
 
-    :param text: the file as it was seen.
+    :param text: the file's content.
     """
     return parse_markers(text.splitlines())
 
 
 def parse_markers(paths: Iterable[str]) -> frozenset[Marker]:
-    """Read the markers among the paths of an instant's marker folder."""
+    """Parse the markers among the paths of an instant's marker folder."""
     return frozenset(filter(None, map(parse_marker, paths)))

@@ -1,4 +1,4 @@
-"""What a partition path of a table can look like."""
+"""Checks of partition paths that a user gives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOT_BELOW = "is not a path below the table"
 
 
 def is_below(path: str) -> bool:
-    """Whether a path is one below a table, in the one spelling that it has there.
+    """Whether a path is a canonical relative path below a table.
 
     :param path: such as ``dt=2026-11-21/hour=7``, and not ``dt=2026-11-21//hour=7``.
     """
@@ -16,14 +16,15 @@ def is_below(path: str) -> bool:
     return "://" not in path and not {"", ".", ".."} & {*parts}
 
 
-def objection(path: str, table: TableConfig) -> str | None:
-    """Return why a path cannot be a partition of a table, nor one above its partitions.
+def rejection_reason(path: str, table: TableConfig) -> str | None:
+    """Return why a path cannot be a partition of a table, or a folder above its partitions.
 
-    Where values may hold slashes, more parts than fields are possible; where the table is not in
-    hive style, any text may be a value. What is possible there is let pass.
+    A path that may be valid passes: values may contain slashes, so it may have more parts than fields,
+    and without hive style any text may be a value.
 
     :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
-    :param table: its configuration.
+    :param table: the table's configuration.
+    :returns: ``None`` if the path is possible.
     """
     if not is_below(path):
         return NOT_BELOW
@@ -32,13 +33,13 @@ def objection(path: str, table: TableConfig) -> str | None:
     if not fields:
         return "cannot be: the table is not partitioned"
     if table.hive_style_partitioning:
-        return _objection_in_hive_style(parts, fields)
+        return _hive_style_rejection(parts, fields)
     if parts[0].startswith(f"{fields[0]}="):
-        return f"cannot be: the table is not in hive style, so leave {fields[0]}= out"
+        return f"cannot be: the table is not in hive style, so remove {fields[0]}="
     return None
 
 
-def _objection_in_hive_style(parts: list[str], fields: list[str]) -> str | None:
+def _hive_style_rejection(parts: list[str], fields: list[str]) -> str | None:
     named = [part.partition("=")[0] for part in parts if "=" in part]
     if "=" not in parts[0] or named != fields[: len(named)]:
         return f"cannot be: the table is partitioned by {'/'.join(f'{field}=...' for field in fields)}"

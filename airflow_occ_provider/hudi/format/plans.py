@@ -1,4 +1,4 @@
-"""Plans of table services, and what rollbacks, restores and cleans name."""
+"""Plans of table services, rollbacks, restores and cleans."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from airflow_occ_provider.hudi.format.record import Content, read_record
 PLAN_FIELDS = frozenset(
     {"operations", "clusteringPlan", "inputGroups", "slices", "partitionPath", "fileId"}
 )
-"""What the readers of plans look at."""
+"""The fields that the readers of plans use."""
 
 
 def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
-    """Return the file groups of a ``HoodieCompactionPlan``, also that of a log compaction.
+    """Return the file groups of a ``HoodieCompactionPlan``, also of a log compaction.
 
     :param content: the whole requested file.
-    :raises ValueError: for content that is not one, or is cut off.
+    :raises ValueError: if the content is not a plan, or is cut off.
     """
     operations = read_record(content, PLAN_FIELDS).get("operations") or ()
     return frozenset((op.get("partitionPath") or "", op.get("fileId") or "") for op in operations)
@@ -24,9 +24,9 @@ def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
 def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
     """Return the file groups that a ``HoodieRequestedReplaceMetadata`` plans to cluster.
 
-    :param content: the whole requested file; empty or without a plan for overwrites.
-    :returns: ``None`` where there is no clustering plan.
-    :raises ValueError: for content that is not one, or is cut off.
+    :param content: the whole requested file; overwrites have an empty one, or one without a plan.
+    :returns: ``None`` if there is no clustering plan.
+    :raises ValueError: if the content is not such a record, or is cut off.
     """
     plan = read_record(content, PLAN_FIELDS).get("clusteringPlan") if content else None
     if not plan:
@@ -35,19 +35,19 @@ def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
     return frozenset((piece.get("partitionPath") or "", piece.get("fileId") or "") for piece in slices)
 
 
-def read_rollback_victims(content: bytes) -> frozenset[str]:
-    """Return the requested times that a rollback's or restore's plan or metadata names.
+def read_rolled_back_times(content: bytes) -> frozenset[str]:
+    """Return the requested times of the instants that a rollback or restore names.
 
     :param content: the whole file of a requested, inflight or completed rollback or restore; the plan
         of a rollback may name none yet.
-    :raises ValueError: for content that is not one, or is cut off.
+    :raises ValueError: if the content is not a plan or metadata, or is cut off.
     """
     record = read_record(content) if content else {}
     named = [
         record.get("instantToRollback"),
         *(record.get("instantsRollback") or ()),
         *(record.get("commitsRollback") or ()),
-        *(record.get("instantsToRollback") or ()),  # of a restore: plain times once it is completed
+        *(record.get("instantsToRollback") or ()),  # plain times in a completed restore
         *(record.get("hoodieRestoreMetadata") or ()),
     ]
     times = (one.get("commitTime") if isinstance(one, dict) else one for one in named)
@@ -55,10 +55,10 @@ def read_rollback_victims(content: bytes) -> frozenset[str]:
 
 
 def read_deleted_names(content: bytes) -> frozenset[str]:
-    """Return the names of the data files that a clean, rollback or restore deleted, or plans to.
+    """Return the names of the data files that a clean, rollback or restore deletes.
 
-    :param content: the whole file: a plan (requested) or what was done (completed).
-    :raises ValueError: for content that is not one, or is cut off.
+    :param content: the whole file: the plan (requested) or the result (completed).
+    :raises ValueError: if the content is neither, or is cut off.
     """
     record = read_record(content)
     steps = (record.get("hoodieRestoreMetadata") or {"": [record]}).values()

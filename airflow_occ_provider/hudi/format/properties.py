@@ -1,4 +1,4 @@
-"""The two property formats of Hudi: ``hoodie.properties`` and ``hudi-defaults.conf``."""
+"""Hudi's two property formats: ``hoodie.properties`` and ``hudi-defaults.conf``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"(?:\\.|[^\\\s:=])*")
 
 
-# Hudi has written all of them since table version 4, in no order, and a line break after the last line.
+# Hudi writes all of these since table version 4, in any order, with a line break after the last line.
 _ALWAYS_WRITTEN = frozenset(
     {
         "hoodie.table.checksum",
@@ -23,13 +23,13 @@ _ALWAYS_WRITTEN = frozenset(
 )
 
 
-def whole_table_properties(content: bytes) -> dict[str, str] | None:
-    """Read ``hoodie.properties``; ``None`` if it is cut off.
+def complete_table_properties(content: bytes) -> dict[str, str] | None:
+    """Parse ``hoodie.properties``; ``None`` if it is cut off.
 
-    Hudi's own checksum covers no more than the names of database and table (0.15.0 to 1.2.0,
-    ``HoodieTableConfig.generateChecksum``), hence the other conditions.
+    Hudi's checksum covers only the names of database and table (0.15.0 to 1.2.0,
+    ``HoodieTableConfig.generateChecksum``), so required keys and the last line break are checked too.
 
-    :param content: of the file, as it was seen.
+    :param content: the file's content.
     """
     found = parse_table_properties(content.decode("utf-8", errors="replace"))
     if not content.endswith(b"\n") or not found.keys() >= _ALWAYS_WRITTEN:
@@ -44,7 +44,7 @@ def table_checksum(properties: Mapping[str, str]) -> str:
 
 
 def parse_table_properties(text: str) -> dict[str, str]:
-    """Read ``hoodie.properties``, a Java properties file.
+    """Parse ``hoodie.properties``, a Java properties file.
 
     :param text: the whole file.
     """
@@ -80,11 +80,11 @@ def _unescape(text: str) -> str:
 
 
 def parse_defaults(text: str) -> list[tuple[str, str]]:
-    """Read the lines of a ``hudi-defaults.conf`` in order, the way Hudi splits them.
+    """Parse the lines of a ``hudi-defaults.conf`` in order, as Hudi splits them.
 
-    White space is folded, a line is split at its first ``=``, or at its first blank where it
-    has none (Hudi 1.2.0, ``DFSPropertiesConfiguration``). An ``include`` line comes back as it
-    stands, with the key ``include``.
+    White space is folded. A line is split at its first ``=``, or at its first blank if it has none
+    (Hudi 1.2.0, ``DFSPropertiesConfiguration``). An ``include`` line is returned with the key
+    ``include``.
 
     :param text: the whole file.
     """
@@ -100,17 +100,17 @@ def parse_defaults(text: str) -> list[tuple[str, str]]:
 
 
 def format_defaults(options: Mapping[str, str]) -> str:
-    """Write a ``hudi-defaults.conf``, one ``key=value`` line an option, in order.
+    """Return the text of a ``hudi-defaults.conf``: one ``key=value`` line per option.
 
-    :param options: a value may hold anything but a line break, which the format cannot carry.
-    :raises ValueError: for a value with a line break.
+    :param options: keys and values; the format has no line breaks in values.
+    :raises ValueError: if an option contains a line break.
     """
     for key, value in options.items():
         if len(f"{key}={value}".splitlines()) > 1:
-            raise ValueError(f"{key} holds a line break, which hudi-defaults.conf cannot carry")
+            raise ValueError(f"{key} contains a line break, which hudi-defaults.conf does not allow")
     return "".join(f"{key}={value}\n" for key, value in options.items())
 
 
 def fold(text: str) -> str:
-    """Fold white space as Hudi does when it reads a line of ``hudi-defaults.conf``."""
+    """Fold white space as Hudi does in a line of ``hudi-defaults.conf``."""
     return re.sub(r"\s+", " ", text).strip()

@@ -1,4 +1,4 @@
-"""The record in a metadata file, Avro or JSON, or as the archive of layout 1 holds it."""
+"""The record in a metadata file: Avro, JSON, or decoded from the archive of layout 1."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 from airflow_occ_provider.hudi.format.avro import AVRO_MAGIC, MAX_VALUES, Fields, TooLargeError, decode
 
 Content: TypeAlias = bytes | Mapping[str, Any]
-"""A file's content; of an archive of layout 1, where there is no such file, the record."""
+"""A file's content, or the decoded record from an archive of layout 1."""
 
 _OF_A_STATISTIC = {"fileId", "path", "prevCommit", "numWrites", "partitionPath"}
-_OF_A_RELEASE = {"prevBaseFile", "totalLogBlocksSize"}  # by their presence
+_OF_A_RELEASE = {"prevBaseFile", "totalLogBlocksSize"}  # their presence shows the release
 
 
-def names_its_schema(content: Content) -> bool:
-    """Whether content is an Avro container or JSON, and not bare Avro that nobody can decode.
+def is_self_describing(content: Content) -> bool:
+    """Whether content is an Avro container or JSON, not Avro without its schema.
 
-    The history of a table that Hudi 1.0.2 upgraded from version 6 holds such; Hudi cannot read it either
-    (``tests/golden/tables/1.0.2/upgraded``).
+    If Hudi 1.0.2 upgraded a table from version 6, its history holds Avro without a schema; Hudi cannot
+    read it either (``tests/golden/tables/1.0.2/upgraded``).
     """
     if isinstance(content, Mapping):
         return True
@@ -31,7 +31,7 @@ def read_record(content: Content, fields: Fields = None) -> Mapping[str, Any]:
 
     :param content: the whole file.
     :param fields: the names of the fields to keep; ``None`` for all.
-    :raises ValueError: for content that is not a record, or is cut off.
+    :raises ValueError: if the content is not a record, or is cut off.
     """
     if isinstance(content, Mapping):
         return content
@@ -52,7 +52,7 @@ def _read_json(content: bytes, fields: Fields) -> Any:
 
 
 def _kept(fields: frozenset[str], value: dict[str, Any]) -> dict[str, Any]:
-    """Drop from a write statistic what is not looked at; other objects have keys of their own."""
+    """Drop unused fields from a write statistic; return other objects unchanged."""
     if value.keys() >= _OF_A_STATISTIC:
         return {key: value[key] for key in (fields | _OF_A_RELEASE) & value.keys()}
     return value

@@ -1,4 +1,4 @@
-"""The table's own configuration, ``hoodie.properties``, as Hudi's ``HoodieTableConfig`` names it."""
+"""The table's configuration, ``hoodie.properties``: Hudi's ``HoodieTableConfig``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 TABLE_VERSIONS = tuple(range(4, 10))
-"""The table versions that are read; older ones have no checksum."""
+"""The supported table versions; older ones have no checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What ``hoodie.properties`` says of a table; the defaults are Hudi's.
+    """The properties of a table, with Hudi's defaults.
 
     :param properties: the file's keys and values; empty for a table that does not exist yet.
     """
@@ -20,27 +20,27 @@ class TableConfig:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a table."""
+        """Whether the table exists."""
         return bool(self.properties)
 
     @property
     def name(self) -> str:
-        """``hoodie.table.name``, or empty."""
+        """The value of ``hoodie.table.name``, or empty."""
         return self.properties.get("hoodie.table.name", "")
 
     @property
     def full_name(self) -> str:
-        """The table's name behind its database's, if it has one."""
+        """The table's name, preceded by its database's name if it has one."""
         return ".".join(filter(None, (self.properties.get("hoodie.database.name"), self.name)))
 
     @property
     def version(self) -> int:
-        """``hoodie.table.version``."""
+        """The value of ``hoodie.table.version``."""
         return int(self.properties.get("hoodie.table.version", "6"))
 
     @property
     def layout_version(self) -> int:
-        """``hoodie.timeline.layout.version``: 1 up to table version 6, 2 from 8."""
+        """The timeline's layout: 1 up to table version 6, 2 from version 8."""
         return int(self.properties.get("hoodie.timeline.layout.version", "1"))
 
     @property
@@ -52,8 +52,8 @@ class TableConfig:
     def timeline_folder(self) -> str:
         """The active timeline's folder, relative to the base path.
 
-        The layout decides, never the presence of ``hoodie.timeline.path``: tables of version 6 that a
-        1.x writer made name one and do not use it.
+        The layout decides, not ``hoodie.timeline.path``: tables of version 6 made by a 1.x writer have
+        that property and do not use it.
         """
         if self.layout_version == 1:
             return ".hoodie"
@@ -68,13 +68,13 @@ class TableConfig:
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
-        """``hoodie.table.partition.fields`` without the type behind each."""
+        """The names in ``hoodie.table.partition.fields``, without their types."""
         given = self.properties.get("hoodie.table.partition.fields", "").split(",")
         return tuple(filter(None, (one.partition(":")[0].strip() for one in given)))
 
     @property
     def hive_style_partitioning(self) -> bool:
-        """Whether partition paths read ``field=value``."""
+        """Whether partition paths have the form ``field=value``."""
         key = "hoodie.datasource.write.hive_style_partitioning"
         return self.properties.get(key, "false").lower() == "true"
 
@@ -86,5 +86,5 @@ class TableConfig:
 
     @property
     def concurrency_mode(self) -> str | None:
-        """``hoodie.write.concurrency.mode``, where the table's properties have it."""
+        """The value of ``hoodie.write.concurrency.mode``, if the properties have it."""
         return self.properties.get("hoodie.write.concurrency.mode")

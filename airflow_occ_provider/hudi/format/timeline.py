@@ -1,4 +1,4 @@
-"""The active timeline of a table, as one listing of its folder tells it."""
+"""The active timeline of a table, from one listing of its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 Modified = Callable[[str], int | None]
-"""Gives the epoch milliseconds at which a file was last written; ``None`` if it has gone."""
+"""Returns the epoch milliseconds of a file's last write; ``None`` if it is gone."""
 
 # Each action, and the service that completes as it (Hudi 1.2.0, InstantComparatorV1 and V2).
 _ACTIONS = {
@@ -36,10 +36,10 @@ _Written = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Each instant of the active timeline once, at its highest state, oldest first.
+    """The instants of the active timeline at their highest states, oldest first.
 
     :param instants: sorted by time; a savepoint has the time of the commit that it saves.
-    :param names: the listing that told them.
+    :param names: the file names from which they were built.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -49,14 +49,14 @@ class Timeline:
     def from_file_names(
         cls, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
     ) -> Timeline:
-        """Build the timeline from the file names of its folder; foreign names are passed over.
+        """Build the timeline from the file names of its folder; ignore foreign names.
 
-        Before table version 8 the name of a completed file carries no completion time. When it
-        was last written stands for it, in the zone of the JVM even where the table's is UTC
-        (Hudi 0.15.0, 1.0.2 and 1.2.0, ``HoodieInstantTimeGenerator.formatDate``).
+        Before table version 8 the name of a completed file has no completion time. The time of its
+        last write is used instead, in the zone of the JVM even if the table's zone is UTC (Hudi
+        0.15.0, 1.0.2 and 1.2.0, ``HoodieInstantTimeGenerator.formatDate``).
 
         :param names: the bare names of one listing, in any order.
-        :param modified: asked for such files alone; without it their completion time is ``None``.
+        :param modified: called for such files only; without it their completion time is ``None``.
         :param zone: zone of the writers' JVM; by default the local zone of this process.
         """
         listed = tuple(names)
@@ -65,11 +65,11 @@ class Timeline:
     def refreshed(
         self, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
     ) -> Timeline:
-        """Return the timeline that a newer listing tells, reading anew only what has changed.
+        """Return the timeline of a newer listing; unchanged instants are reused.
 
         :param names: the bare names of the newer listing.
-        :param modified: as for ``from_file_names``.
-        :param zone: as for ``from_file_names``.
+        :param modified: see ``from_file_names``.
+        :param zone: see ``from_file_names``.
         """
         listed = tuple(names)
         changed = {_time(name) for name in frozenset(listed) ^ frozenset(self.names)}
@@ -83,11 +83,11 @@ class Timeline:
         return iter(self.instants)
 
     def find(self, time: str) -> Instant | None:
-        """Return the instant of that requested time, if the active timeline holds it.
+        """Return the instant with a requested time, if the active timeline holds it.
 
-        Of a commit and its savepoint, which share their time, it is the commit.
+        A commit and its savepoint have the same time: then it is the commit.
 
-        :param time: as the instant has it.
+        :param time: requested time of the instant.
         """
         place = bisect_left(self.instants, time, key=attrgetter("time"))
         found = self.instants[place : place + 1]
@@ -109,10 +109,10 @@ class Timeline:
 
 
 def _by_ending(names: Iterable[str]) -> dict[str, _Files]:
-    """Sort names by what follows their first dot, then by what stands in front of it.
+    """Group names by the ending after their first dot, then by the part before it.
 
-    An ending that Hudi does not know (1.2.0, ``ActiveTimelineV1`` and ``V2``) is foreign; those of
-    checksums and of temporary files are.
+    Names with endings unknown to Hudi (1.2.0, ``ActiveTimelineV1`` and ``V2``) are ignored, such as
+    those of checksums and temporary files.
     """
     files: dict[str, _Files] = {
         ending: {}
@@ -152,7 +152,7 @@ def _completed(
     action: str, files: _Files, requested: _Files, inflight: _Files, written: _Written
 ) -> dict[str, Instant]:
     completed = {}
-    # Sorted, so that of two completions of one instant the later one counts.
+    # Sorted, so that the later of two completions of one instant counts.
     for stem in sorted(files):
         time, stamped, completion = stem.partition("_")
         if time.isdecimal() and (completion.isdecimal() or not stamped):

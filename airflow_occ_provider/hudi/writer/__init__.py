@@ -1,3 +1,3 @@
-"""What a concurrent writer is given, how it shows that it is alive, and what it leaves behind."""
+"""A concurrent writer: its options, its heartbeat, and what it leaves if it dies."""
 
 from __future__ import annotations

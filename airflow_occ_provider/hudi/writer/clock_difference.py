@@ -1,4 +1,4 @@
-"""The difference between this host's clock and the storage's, which Hudi's heartbeats depend on."""
+"""The difference between this host's clock and the storage's, which affects heartbeats."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClockDifference:
-    """By how much the storage's clock is ahead of this host's, as far as it has shown itself.
+    """Bounds of how far the storage's clock is ahead of this host's.
 
-    Nothing is written to measure it: a tick that one look did not see and the next one did was made
-    between the two, so its time by the storage's clock bounds the difference from both sides.
+    Nothing is written to measure it. A tick that is missing in one read and present in the next was
+    made between the two, so its time by the storage's clock bounds the difference from both sides.
 
-    :param least_ms: milliseconds; negative where the storage is behind.
-    :param most_ms: milliseconds.
+    :param least_ms: lower bound in milliseconds; negative if the storage is behind.
+    :param most_ms: upper bound in milliseconds.
     """
 
     least_ms: int
     most_ms: int
 
     @classmethod
-    def shown(cls, written_ms: int, after_ms: int, before_ms: int) -> ClockDifference:
-        """Return what one file shows.
+    def measured(cls, written_ms: int, after_ms: int, before_ms: int) -> ClockDifference:
+        """Return the bounds that one file's last write gives.
 
-        :param written_ms: epoch milliseconds of its last write, by the storage's clock.
-        :param after_ms: epoch milliseconds before which it had not been written, by ours.
-        :param before_ms: epoch milliseconds at which it had, by ours.
+        :param written_ms: epoch milliseconds of the write, by the storage's clock.
+        :param after_ms: epoch milliseconds by this host's clock before the write.
+        :param before_ms: epoch milliseconds by this host's clock after the write.
         """
         return cls(written_ms - before_ms, written_ms - after_ms)
 
     def narrowed(self, other: ClockDifference) -> ClockDifference:
-        """Return what both show together; the other alone, where a clock was set in between."""
+        """Return the intersection of both; ``other`` if they contradict (a clock was set)."""
         least, most = max(self.least_ms, other.least_ms), min(self.most_ms, other.most_ms)
         return ClockDifference(least, most) if least <= most else other
 
     @property
-    def sure_ms(self) -> int:
-        """Milliseconds by which they differ for certain, whichever is ahead; 0 where they may agree."""
+    def minimum_ms(self) -> int:
+        """The least difference in milliseconds, in either direction; 0 if the clocks may agree."""
         return max(self.least_ms, -self.most_ms, 0)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How early conflict detection is set for a table: as the user chose, or by where it is stored."""
+"""The choice of Hudi's early conflict detection: the user's, or by the table's storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_occ_provider.hudi.writer.options import EARLY_DETECTION
 
 MARKERS_TYPE = "hoodie.write.markers.type"
 TIMELINE_SERVER = "hoodie.embed.timeline.server"
-# A listing per file is cheap here; Hudi itself falls back to direct markers on HDFS.
+# One listing per file is cheap here; on HDFS Hudi itself falls back to direct markers.
 _LISTS_CHEAPLY = frozenset({"file", "hdfs", "viewfs"})
 _ONLY_DIRECT = frozenset({"hdfs", "viewfs"})
 _PREFIX = "hoodie.write.concurrency."
@@ -19,21 +19,21 @@ _DIRECT = "org.apache.hudi.table.marker"
 
 
 class EarlyDetection(StrEnum):
-    """What to do about rivals while a job still writes.
+    """The detection of rivals while a job still writes.
 
-    The three strategies are Hudi's own (1.2.0, ``hoodie.write.concurrency.early.conflict.detection.
-    strategy``); each sets the marker type that it needs.
+    The three strategies are Hudi's (1.2.0, ``hoodie.write.concurrency.early.conflict.detection.
+    strategy``). Each sets the marker type that it needs.
     """
 
     OFF = "off"
     ON = "on"
-    """The strategy that is right for the table's storage."""
+    """The strategy that suits the table's storage."""
     SIMPLE_DIRECT = "simple_direct"
-    """Before each file, list the markers of the others; direct markers."""
+    """Lists the other writers' markers before each file; direct markers."""
     TRANSACTION_DIRECT = "transaction_direct"
-    """The same under a ZooKeeper lock of each file; direct markers."""
+    """Does the same under a ZooKeeper lock per file; direct markers."""
     TIMELINE_SERVER = "timeline_server"
-    """A thread looks every five seconds; markers kept by the embedded timeline server."""
+    """Checks every five seconds in a thread; markers of the embedded timeline server."""
 
 
 _STRATEGIES = {
@@ -45,21 +45,22 @@ _STRATEGIES = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice made for one attempt.
+    """The early conflict detection of one attempt.
 
-    :param options: Hudi's options for it.
-    :param reason: why it is so, for the log.
+    :param reason: the reason of the choice, for the log.
+    :param options: the Hudi options that set it.
     """
 
     reason: str
     options: dict[str, str] = field(default_factory=lambda: {EARLY_DETECTION: "false"})
 
 
-def objection(
+def contradiction(
     wanted: EarlyDetection, scheme: str | None, options: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Return what contradicts the wanted strategy and what to do about it; ``None`` if nothing does.
+    """Return what contradicts the wanted strategy, and the remedy; ``None`` if nothing does.
 
+    :param wanted: the strategy that the user asked for.
     :param scheme: scheme of the table's URL, ``None`` while it is not known.
     :param options: the user's own Hudi options.
     """
@@ -67,7 +68,7 @@ def objection(
         markers = str(options.get(MARKERS_TYPE, "DIRECT")).upper()
         if wanted in _STRATEGIES and markers != "DIRECT":
             return (
-                f"{wanted} needs direct markers, {MARKERS_TYPE} says {markers}",
+                f"{wanted} needs direct markers, but {MARKERS_TYPE} is {markers}",
                 f"remove {MARKERS_TYPE}",
             )
         return None
@@ -75,23 +76,23 @@ def objection(
         return f"Hudi has only direct markers on {scheme}", "use 'simple_direct'"
     if str(options.get(MARKERS_TYPE, "TIMELINE_SERVER_BASED")).upper() != "TIMELINE_SERVER_BASED":
         return (
-            f"it needs timeline server markers, {MARKERS_TYPE} says otherwise",
+            f"it needs timeline server markers, but {MARKERS_TYPE} has another value",
             f"remove {MARKERS_TYPE}",
         )
     if str(options.get(TIMELINE_SERVER, "true")).lower() != "true":
-        return f"it needs the timeline server, {TIMELINE_SERVER} is off", f"remove {TIMELINE_SERVER}"
+        return f"it needs the timeline server, but {TIMELINE_SERVER} is off", f"remove {TIMELINE_SERVER}"
     return None
 
 
 def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | None) -> Choice:
-    """Choose the strategy that is right for the table's storage, unless the user named one.
+    """Choose the strategy that suits the table's storage, unless the user named one.
 
-    Hudi's timeline-server strategy cuts a marker at its first ``_``, so partitions whose paths
-    hold one are mistaken for each other (Hudi 1.2.0, ``MarkerBasedEarlyConflictDetectionRunnable``).
+    Hudi's timeline server strategy cuts a marker's path at its first ``_``, so it confuses partitions
+    with ``_`` in their paths (Hudi 1.2.0, ``MarkerBasedEarlyConflictDetectionRunnable``).
 
     :param wanted: what the user asked for.
     :param scheme: scheme of the table's URL, ``file`` for a plain path.
-    :param known_paths: partition paths that the table is known to have, ``None`` if it has none yet.
+    :param known_paths: known partition paths of the table, ``None`` if it has none yet.
     """
     if wanted is EarlyDetection.OFF:
         return Choice("off, as asked")
@@ -101,11 +102,11 @@ def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | Non
         return Choice("on, direct markers", _options(EarlyDetection.SIMPLE_DIRECT))
     known = tuple(known_paths or ())
     if not known:
-        return Choice(f"off: nothing is known yet of the partition paths of a {scheme} table")
+        return Choice(f"off: the partition paths of this {scheme} table are not known yet")
     underscored = next((path for path in known if "_" in path), None)
     if underscored is not None:
         return Choice(
-            f"off: partition {underscored!r} holds '_', which Hudi's strategy for {scheme} misreads"
+            f"off: partition {underscored!r} contains '_', which Hudi's strategy for {scheme} misreads"
         )
     return Choice("on, timeline server markers", _options(EarlyDetection.TIMELINE_SERVER))
 

@@ -1,4 +1,4 @@
-"""What becomes of a writer: alive, late, dead, or over."""
+"""The fate of a writer: alive, late, dead, or ended."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 
 class Fate(StrEnum):
-    """What a table's metadata says of one write."""
+    """The state of one write, by the table's metadata."""
 
     ALIVE = "alive"
-    """It is pending, and its heartbeat ticks in time."""
+    """Pending, and its heartbeat is renewed in time."""
     LATE = "late"
-    """It is pending, and a tick is overdue; Hudi still counts it as alive."""
+    """Pending with an overdue heartbeat; Hudi still counts its writer as alive."""
     DEAD = "dead"
-    """It is pending, and a lazy clean would roll it back: its heartbeat expired, or there is none."""
+    """Pending without a valid heartbeat: a lazy clean would roll it back."""
     COMMITTED = "committed"
-    """It is completed."""
+    """Completed."""
     ROLLED_BACK = "rolled_back"
-    """A rollback names it, and it is not pending any more."""
+    """Named by a rollback, and no longer pending."""
     GONE = "gone"
-    """The active timeline does not know it: it was archived, or has never begun."""
+    """Not in the active timeline: it was archived, or never began."""
 
     @property
     def beating(self) -> bool:
@@ -34,12 +34,12 @@ class Fate(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether the write is not pending any more."""
+        """Whether the write is no longer pending."""
         return self in (Fate.COMMITTED, Fate.ROLLED_BACK, Fate.GONE)
 
 
 ENDED = tuple(fate for fate in Fate if not fate.beating)
-"""Every fate of a writer that does not beat any more."""
+"""The fates of a writer that no longer renews its heartbeat."""
 
 _OF_LIVENESS = {
     Liveness.ALIVE: Fate.ALIVE,
@@ -53,10 +53,10 @@ class Writer(NamedTuple):
     """One write at one moment.
 
     :param instant: its requested time.
-    :param action: Hudi's word for it; empty where the active timeline does not know it.
-    :param fate: what became of it.
+    :param action: Hudi's action; empty if the instant is not in the active timeline.
+    :param fate: its fate.
     :param last_ms: epoch milliseconds of its heartbeat's last tick, by the storage's clock.
-    :param margin_ms: milliseconds until Hudi counts the heartbeat as expired, negative since then.
+    :param margin_ms: milliseconds until the heartbeat expires; negative after that.
     """
 
     instant: str
@@ -67,13 +67,13 @@ class Writer(NamedTuple):
 
     @classmethod
     def pending(cls, instant: Instant, heartbeat: Heartbeat) -> Writer:
-        """Return a pending write as its heartbeat tells of it."""
+        """Return a pending write with the fate that its heartbeat shows."""
         fate = _OF_LIVENESS[heartbeat.liveness]
         return cls(instant.time, instant.action, fate, heartbeat.last_ms, heartbeat.margin_ms)
 
 
 class Match(StrEnum):
-    """How many of several writers have to come to a fate."""
+    """The number of writers that must reach a fate."""
 
     ALL = "all"
     ANY = "any"
@@ -81,10 +81,10 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The fates that somebody waits for.
+    """A wait for writers to reach a fate.
 
-    :param until: any of these.
-    :param match: whether for all of the writers, or for one.
+    :param until: the fates that end the wait.
+    :param match: whether all of the writers must reach one of them, or any.
     """
 
     until: tuple[Fate, ...] = ENDED
@@ -92,13 +92,13 @@ class Awaited:
 
     @property
     def is_never_pending(self) -> bool:
-        """Whether one is waited for in fates that no pending write has."""
+        """Whether it waits for any writer in fates that no pending write has."""
         return self.match is Match.ANY and all(fate.over for fate in self.until)
 
     def reached(self, writers: Sequence[Writer]) -> tuple[Writer, ...] | None:
-        """Return the writers that have come to such a fate; ``None`` while that is not enough.
+        """Return the writers that have reached such a fate; ``None`` while the wait goes on.
 
-        Where all are waited for and there is none, it is enough.
+        A wait for all of no writers has ended.
         """
         found = tuple(writer for writer in writers if writer.fate in self.until)
         enough = bool(found) if self.match is Match.ANY else len(found) == len(writers)

@@ -1,4 +1,4 @@
-"""Heartbeats: whether the writer of a pending instant still lives, by Hudi's own formula."""
+"""Heartbeats: whether the writer of a pending instant is alive, by Hudi's own formula."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
 TOLERABLE_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
 DEFAULT_INTERVAL_MS = 60_000
 DEFAULT_TOLERABLE_MISSES = 2
-_LATE_INTERVALS = 1.5  # a tick that the storage took its time for is not late
+_LATE_INTERVALS = 1.5  # leaves time for a slow storage
 
 
 class Liveness(StrEnum):
-    """What a heartbeat says of its writer."""
+    """The liveness of a writer, by its heartbeat."""
 
     ALIVE = "alive"
     """The last tick is at most one and a half intervals old."""
     LATE = "late"
     """A tick is overdue by half an interval, but Hudi does not count the writer as dead yet."""
     DEAD = "dead"
-    """Hudi counts the heartbeat as expired: a lazy clean may roll the instant back."""
+    """The heartbeat has expired: a lazy clean may roll the instant back."""
     NONE = "none"
-    """There is no heartbeat: expired for a lazy cleaner, but eager writers never have one."""
+    """No heartbeat: expired for a lazy clean, but eager writers never have one."""
 
 
 class Heartbeat(NamedTuple):
@@ -32,7 +32,7 @@ class Heartbeat(NamedTuple):
 
     :param liveness: the verdict.
     :param last_ms: epoch milliseconds of the last tick, ``None`` without a heartbeat.
-    :param margin_ms: milliseconds until Hudi counts it as expired, negative since then.
+    :param margin_ms: milliseconds until the heartbeat expires; negative after that.
     """
 
     liveness: Liveness
@@ -47,10 +47,10 @@ class Heartbeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRule:
-    """How Hudi judges a heartbeat; all writers and cleaners of a table need the same values.
+    """Hudi's rule for heartbeats; all writers and cleaners of a table need the same values.
 
-    Expired means: older than interval x tolerable misses, by the checker's clock (Hudi 1.2.0,
-    ``HeartbeatUtils.isHeartbeatExpired``).
+    A heartbeat expires when it is older than interval x tolerable misses, by the clock of the process
+    that checks it (Hudi 1.2.0, ``HeartbeatUtils.isHeartbeatExpired``).
 
     :param interval_ms: ``hoodie.client.heartbeat.interval_in_ms``.
     :param tolerable_misses: ``hoodie.client.heartbeat.tolerable.misses``.
@@ -61,7 +61,7 @@ class HeartbeatRule:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> HeartbeatRule:
-        """Return the rule of a writer's options, Hudi's defaults where they say nothing."""
+        """Return the rule that a writer's options set; missing ones have Hudi's defaults."""
         return cls(
             int(options.get(INTERVAL_OPTION, DEFAULT_INTERVAL_MS)),
             int(options.get(TOLERABLE_MISSES_OPTION, DEFAULT_TOLERABLE_MISSES)),
@@ -70,7 +70,7 @@ class HeartbeatRule:
     def judge(self, last_ms: int | None, now_ms: int) -> Heartbeat:
         """Judge one heartbeat.
 
-        :param last_ms: epoch milliseconds at which the heartbeat's file was last made anew.
+        :param last_ms: epoch milliseconds at which the heartbeat's file was last replaced.
         :param now_ms: epoch milliseconds now.
         """
         if last_ms is None:
@@ -85,4 +85,4 @@ class HeartbeatRule:
 
 
 DEFAULT_RULE = HeartbeatRule()
-"""Hudi's defaults, which ``HudiWriteOperator`` gives its writers."""
+"""Hudi's defaults, which ``HudiWriteOperator`` sets for its writers."""

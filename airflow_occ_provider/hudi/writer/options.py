@@ -1,4 +1,4 @@
-"""Hudi's write options for a safe concurrent writer, and what contradicts them."""
+"""Hudi's write options for a safe concurrent writer, and options that contradict them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EARLY_DETECTION = "hoodie.write.concurrency.early.conflict.detection.enable"
 COMMIT_KEY_PREFIX = "hoodie.datasource.write.commitmeta.key.prefix"
 SIGNATURE_PREFIX = "_airflow_"
 
-# The alias is understood by 0.15 and 1.x alike; only 1.x knows the second name.
+# 0.15 and 1.x understand the first name, which is an alias; only 1.x knows the second one.
 FAILED_WRITES_POLICY = "hoodie.cleaner.policy.failed.writes"
 FAILED_WRITES_POLICIES = (FAILED_WRITES_POLICY, "hoodie.clean.failed.writes.policy")
 
@@ -33,9 +33,9 @@ _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
 
 class Contradiction(NamedTuple):
-    """One option that would take the protection away.
+    """An option that would remove the protection.
 
-    :param source: where it was given, such as ``hudi_options`` or a file's path.
+    :param source: the place where it was given, such as ``hudi_options`` or a file's path.
     :param key: the option as it was written there.
     :param value: its value.
     :param remedy: what to do about it.
@@ -58,11 +58,11 @@ def zookeeper_lock_options(
 ) -> dict[str, str]:
     """Return the options of Hudi's ZooKeeper lock provider.
 
-    Ports stand in ``hosts``: the provider ignores ``hoodie.write.lock.zookeeper.port``. The lock
-    key is left to Hudi, which takes each table's name.
+    Ports belong in ``hosts``: the provider ignores ``hoodie.write.lock.zookeeper.port``. The lock key
+    is not set, so Hudi uses each table's name.
 
     :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
-    :param base_path: the node under which Hudi makes its locks.
+    :param base_path: the node under which Hudi creates its locks.
     :param session_timeout_ms: milliseconds after which ZooKeeper drops a dead holder's lock.
     :param connection_timeout_ms: milliseconds to wait for a connection.
     :param wait_time_ms: milliseconds to wait for the lock in one attempt.
@@ -88,13 +88,13 @@ def metastore_lock_options(
     heartbeat_interval_ms: int,
     num_retries: int,
 ) -> dict[str, str]:
-    """Return the options of Hudi's metastore lock provider; its class is one from 0.15 to 1.2.
+    """Return the options of Hudi's metastore lock provider, the same from 0.15 to 1.2.
 
-    Database and table are those of the lock, for all tables that a driver writes. They need not exist.
+    Database and table name the lock, for all tables that a driver writes. They need not exist.
 
     :param uris: ``thrift://host:port`` addresses separated by commas.
-    :param database: that the lock is on.
-    :param table: of the database.
+    :param database: database in the lock's name.
+    :param table: table in the lock's name.
     :param wait_time_ms: milliseconds to wait for the lock in one attempt.
     :param heartbeat_interval_ms: milliseconds between two heartbeats of a holder.
     :param num_retries: further attempts before Hudi gives up.
@@ -111,10 +111,10 @@ def metastore_lock_options(
 
 
 def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) -> dict[str, str]:
-    """Return what every protected writer is given.
+    """Return the options of every protected writer.
 
-    ``auto.upgrade`` is off because a newer writer would roll all others back to upgrade the
-    table; ``avoid.duplicate.plan`` keeps two lazy cleaners from rolling one instant back twice.
+    ``auto.upgrade`` is off because a newer writer would roll all others back to upgrade the table.
+    ``avoid.duplicate.plan`` keeps two lazy cleans from rolling one instant back twice.
 
     :param lock: options of the lock provider.
     :param early_detection: options of early conflict detection.
@@ -134,43 +134,43 @@ def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) 
 def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterator[Contradiction]:
     """Yield every option that contradicts safe concurrent writing.
 
-    Spark's own settings are looked through too: ``spark.hoodie.*`` reaches SQL writers.
+    Spark's own settings are checked too: ``spark.hoodie.*`` reaches SQL writers.
 
     :param options: keys and values as they were given.
-    :param source: where they were given, for the message.
+    :param source: the place where they were given, for the message.
     """
     for key, given in options:
         name = str(key).strip().removeprefix("spark.")
         value = fold(str(given))
-        remedy = _objection(name, value)
+        remedy = _remedy(name, value)
         if remedy:
             yield Contradiction(source, str(key), value, remedy)
 
 
 def early_detection_given(options: Mapping[str, object]) -> bool:
-    """Whether the options switch early conflict detection, which has a parameter of its own."""
+    """Whether the options set early conflict detection, which has its own parameter."""
     return EARLY_DETECTION in options
 
 
-def _objection(name: str, value: str) -> str | None:
+def _remedy(name: str, value: str) -> str | None:
     if name == CONCURRENCY_MODE and value.upper() != OPTIMISTIC:
-        return f"remove the line, or set it to {OPTIMISTIC}: only then does Hudi check for conflicts"
+        return f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts"
     if name in FAILED_WRITES_POLICIES and value.upper() != LAZY:
-        return "remove the line, or set it to LAZY: any other policy rolls live neighbours back"
-    if name == LOCK_PROVIDER and excludes_nobody(value):
+        return "remove it, or set it to LAZY: any other policy rolls back live writers"
+    if name == LOCK_PROVIDER and is_process_local(value):
         return (
-            "name it in the lock connection, if all writers of the table are tasks with that connection"
+            "set it in the lock connection, if all writers of the table are tasks with that connection"
         )
     if name == COMMIT_KEY_PREFIX and not SIGNATURE_PREFIX.startswith(value):
-        return "remove the line: commits could not be signed, and so not be found again"
+        return "remove it: otherwise commits cannot be signed, and a later try cannot find them"
     if name.startswith(SIGNATURE_PREFIX):
-        return f"choose another key: those that start with {SIGNATURE_PREFIX} sign the commit"
+        return f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit"
     return None
 
 
-def excludes_nobody(lock_provider: str) -> bool:
-    """Whether a lock provider excludes nobody outside its own process.
+def is_process_local(lock_provider: str) -> bool:
+    """Whether a lock provider excludes no writer outside its own process.
 
-    :param lock_provider: its class name.
+    :param lock_provider: class name of the lock provider.
     """
     return lock_provider.endswith(_ONE_PROCESS_LOCKS)

@@ -1,4 +1,4 @@
-"""Pure: the Spark SQL that calls one of Hudi's procedures, for people to run."""
+"""Spark SQL that calls one of Hudi's procedures, for a person to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def procedure_call(procedure: str, table: TableConfig, instant: str) -> str:
     """Return the statement that calls a procedure on a table and one of its instants.
 
     :param procedure: name of the procedure.
-    :param table: its configuration, which names it as its catalog does.
+    :param table: the table's configuration, with its name in the catalog.
     :param instant: requested time of the instant.
     """
     quoted = "".join(map(_quoted, table.full_name))
@@ -17,7 +17,7 @@ def procedure_call(procedure: str, table: TableConfig, instant: str) -> str:
 
 
 def _quoted(character: str) -> str:
-    """Return a character as it stands in a string literal of Spark SQL, in one line."""
+    """Return a character escaped for a one-line string literal of Spark SQL."""
     if character in "\\'":
         return f"\\{character}"
     return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -1,4 +1,4 @@
-"""What dead writers leave behind that no procedure of Hudi's removes, and why that is known."""
+"""Residue: what dead writers leave and Hudi does not remove by itself, with proof."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What is left."""
+    """The kinds of residue."""
 
     WRITE = "write"
-    """A pending write that its writer does not go on with."""
+    """A pending write without a live writer."""
     MARKERS = "markers"
-    """A marker folder whose instant is not pending."""
+    """The marker folder of an instant that is not pending."""
     HEARTBEAT = "heartbeat"
-    """An expired heartbeat whose instant is not pending."""
+    """The heartbeat of an instant that is not pending."""
     DATA_FILES = "data_files"
-    """Data files that a rolled-back write made after its rollback."""
+    """Data files that a write made after its rollback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """One thing that is left, with the proof that nobody needs it.
+    """One piece of residue, with the proof that no process needs it.
 
-    :param kind: what it is.
+    :param kind: its kind.
     :param instant: requested time of the instant that made it.
-    :param path: where it lies, relative to the table's base path.
-    :param proof: the facts that show it.
-    :param remedy: the procedure or command that a person may choose.
+    :param path: its path, relative to the table's base path.
+    :param proof: the facts that prove it.
+    :param remedy: the procedure or command that removes it, for a person to run.
     """
 
     kind: Kind
@@ -62,15 +62,15 @@ class Traces:
     """The traces of writers in one table at one moment.
 
     :param timeline: the active timeline.
-    :param takers: the rollback that names an instant, by the instant's requested time.
+    :param rollbacks: the rollback that names an instant, by the instant's requested time.
     :param marker_folders: names of the marker folders.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
-    :param now_ms: epoch milliseconds of the look.
-    :param rule: how heartbeats are judged.
+    :param now_ms: epoch milliseconds at which the traces were read.
+    :param rule: the rule for heartbeats.
     """
 
     timeline: Timeline
-    takers: Mapping[str, Instant]
+    rollbacks: Mapping[str, Instant]
     marker_folders: Collection[str]
     ticks: Mapping[str, int]
     now_ms: int
@@ -79,16 +79,16 @@ class Traces:
     def orphans(self) -> Iterator[tuple[Kind, str]]:
         """Yield the marker folders and heartbeats that belong to no pending instant.
 
-        A heartbeat that has not expired is none, nor is anything that its writer made: it comes
-        before its instant is requested, and goes only after the commit. It is one where a rollback
-        has taken the instant: its driver lives, and cannot commit. A pending compaction or
-        rollback has its own heartbeat and markers (Hudi 1.2.0).
+        Those of a writer with a valid heartbeat are skipped: the heartbeat starts before the instant
+        is requested and ends after the commit. If a rollback names the instant, they are yielded: the
+        driver is alive but cannot commit. A pending compaction or rollback has its own heartbeat and
+        markers (Hudi 1.2.0).
         """
         for time in sorted({*self.marker_folders, *self.ticks}):
             instant = self.timeline.find(time)
             if instant and not instant.completed:
                 continue
-            if self.beats(time) and (instant or time not in self.takers):
+            if self.beats(time) and (instant or time not in self.rollbacks):
                 continue
             if time in self.marker_folders:
                 yield Kind.MARKERS, time
@@ -100,22 +100,21 @@ class Traces:
         return self.rule.judge(self.ticks.get(time), self.now_ms).live
 
     def ended_by(self, time: str) -> Instant | None:
-        """Return what ended an instant: itself, completed, or the rollback that names it."""
-        return self.timeline.find(time) or self.takers.get(time)
+        """Return the instant itself if it is completed, or the rollback that names it."""
+        return self.timeline.find(time) or self.rollbacks.get(time)
 
     def proof(self, time: str) -> str:
-        """Say why nobody goes on with an instant."""
-        instant, taker = self.timeline.find(time), self.takers.get(time)
+        """Return the facts that show that no process continues an instant."""
+        instant, rollback = self.timeline.find(time), self.rollbacks.get(time)
         if instant:
             fate = f"instant {time} is completed ({instant.file_name})"
-        elif taker:
-            fate = (
-                f"{taker.action} {taker.time} ({taker.state}) names instant {time}, which is not pending"
-            )
+        elif rollback:
+            by = f"{rollback.action} {rollback.time} ({rollback.state})"
+            fate = f"{by} names instant {time}, which is not pending"
         else:
             fate = f"instant {time} is not in the active timeline, and no rollback there names it"
         ticked = self.ticks.get(time)
-        beat = "it has no heartbeat" if ticked is None else f"it last beat {self._age(ticked)} ago"
+        beat = "it has no heartbeat" if ticked is None else f"its last tick was {self._age(ticked)} ago"
         return f"{fate}; {beat}"
 
     def _age(self, ticked_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Which options hold a secret, and where in the value the secret is."""
+"""Finds and redacts secrets in the values of options."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NAMES = (
     r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|jaas(?:[._]config)?|auth[._]?params"
     r"|(?:access|account|api|client|encryption|keystore|private|secret|shared|signing)[._-]?key)"
 )
-# Ends with: dfs.block.access.token.enable and fs.s3a.aws.credentials.provider hold no secret.
+# Only at the end: dfs.block.access.token.enable and fs.s3a.aws.credentials.provider hold no secret.
 _KEY = re.compile(
     rf"{_NAMES}$|encryption\.key\.list$|\.basic\.auth\.user\.info$|\.custom\.headers$"
-    # Azure puts the account or the container behind the name.
+    # Azure appends the account or the container to the name.
     rf"|^(?:spark\.hadoop\.)?fs\.azure\.(?:.*{_NAMES}\.|sas\.)(?!.*provider)",
     re.IGNORECASE,
 )
@@ -25,7 +25,7 @@ _IN_VALUE = re.compile(
 
 
 def secrets_in(key: str, value: str) -> tuple[str, ...]:
-    """Return the parts of an option's value that must not be shown.
+    """Return the secret parts of an option's value.
 
     :param key: the option's name.
     :param value: its value; in a URL or a JVM option only the password is secret.
@@ -37,8 +37,8 @@ def secrets_in(key: str, value: str) -> tuple[str, ...]:
     return tuple(found["named"] or found["login"] for found in _IN_VALUE.finditer(value))
 
 
-def shown(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options as they may be shown.
+def redact(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with their secrets replaced by ``***``.
 
     :param options: keys and values.
     """

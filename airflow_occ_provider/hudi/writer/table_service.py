@@ -1,4 +1,4 @@
-"""Pure: what becomes of a table's pending compactions and clusterings when a table service runs."""
+"""Decides what a table service does with pending compactions and clusterings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
 
 
 class Service(StrEnum):
-    """A table service, by the word that Hudi requests it under."""
+    """A table service, named by the action of its request."""
 
     COMPACTION = "compaction"
     CLUSTERING = "clustering"
@@ -24,7 +24,7 @@ class Service(StrEnum):
 
 
 class ServiceOp(StrEnum):
-    """What is asked of a table service."""
+    """The operation of a table service."""
 
     SCHEDULE = "schedule"
     RUN = "run"
@@ -32,7 +32,7 @@ class ServiceOp(StrEnum):
 
 
 class DeadPlan(StrEnum):
-    """What becomes of a plan that nobody runs."""
+    """The treatment of a plan that no process runs."""
 
     RUN = "run"
     ROLL_BACK = "roll_back"
@@ -44,11 +44,11 @@ class Plan(NamedTuple):
 
     :param instant: its instant, requested or inflight.
     :param partitions: the partitions that it touches.
-    :param heartbeat: of who executes it; only compactions of Hudi 1.2 and later beat.
-    :param idle_ms: milliseconds since it came to its state.
+    :param heartbeat: heartbeat of its driver; only compactions of Hudi 1.2 and later have one.
+    :param idle_ms: milliseconds since it reached its state.
     :param own: whether this task run scheduled it.
-    :param overtaken_by: a write that was completed after the plan was made and touched its file
-        groups: run now, a clustering would bring back what that write has replaced.
+    :param overtaken_by: a write that completed after the plan was made and touched its file groups:
+        a clustering that runs now would restore what that write replaced.
     """
 
     instant: Instant
@@ -65,23 +65,23 @@ class Plan(NamedTuple):
 
     @property
     def runs_again(self) -> bool:
-        """Whether Hudi could complete it; a log compaction's plan is made anew instead.
+        """Whether Hudi can complete it; a log compaction is planned again instead.
 
-        Hudi rolls an inflight one back and refuses it, and refuses any that a compaction has
-        overtaken (1.2.0, ``BaseHoodieTableServiceClient.logCompact``).
+        Hudi rolls an inflight log compaction back and refuses it. It also refuses one that a
+        compaction has overtaken (1.2.0, ``BaseHoodieTableServiceClient.logCompact``).
         """
         return self.instant.requested_action != "logcompaction" and not self.overtaken_by
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a task treats the plans that it finds.
+    """The rule by which a task treats pending plans.
 
-    :param op: what it is asked.
-    :param dead_plan: what becomes of a plan that nobody runs.
-    :param plan_timeout_ms: milliseconds in one state, without a heartbeat, after which nobody runs it.
+    :param op: the operation of the task.
+    :param dead_plan: the treatment of a plan that no process runs.
+    :param plan_timeout_ms: milliseconds in one state without a heartbeat, after which a plan is dead.
     :param named: the plans to run, and no others; ``None`` for all.
-    :param fenced: whether the ends of all drivers that this task run has started were seen.
+    :param fenced: whether all drivers that this task run started were seen to end.
     """
 
     op: ServiceOp
@@ -91,19 +91,19 @@ class Rule:
     fenced: bool = True
 
     def is_dead(self, plan: Plan) -> bool:
-        """Whether nobody runs a plan."""
+        """Whether a plan is dead: no process runs it."""
         if plan.own and self.fenced:
             return True
         return not plan.heartbeat.live and plan.idle_ms > self.plan_timeout_ms
 
     def left_ms(self, plan: Plan) -> int:
-        """Return the milliseconds after which a plan counts as dead, if nothing shows its driver."""
+        """Return the milliseconds until a plan counts as dead, if it shows no sign of a driver."""
         return max(self.plan_timeout_ms - plan.idle_ms, plan.heartbeat.margin_ms or 0, 0)
 
     def step(self, plan: Plan) -> tuple[DeadPlan, str]:
-        """Return what to do with a plan, and why."""
+        """Return the treatment of a plan, and the reason."""
         if self.named is not None and plan.time not in self.named:
-            return DeadPlan.LEAVE, "it is not one of the instants that were named"
+            return DeadPlan.LEAVE, "it is not one of the named instants"
         if self.op is ServiceOp.SCHEDULE:
             return DeadPlan.LEAVE, "the task only schedules"
         idle = f"{plan.idle_ms / 1000:.0f} s {plan.instant.state.lower()}"
@@ -112,8 +112,8 @@ class Rule:
         wanted = self._wanted(plan)
         if wanted is DeadPlan.RUN and not plan.runs_again:
             by = f"{plan.overtaken_by} was committed since" if plan.overtaken_by else "it is mutable"
-            return DeadPlan.ROLL_BACK, f"it cannot be run any more: {by}"
-        return wanted, "this task run scheduled it" if plan.own else f"nobody runs it, {idle}"
+            return DeadPlan.ROLL_BACK, f"it can no longer be run: {by}"
+        return wanted, "this task run scheduled it" if plan.own else f"no driver runs it, {idle}"
 
     def _wanted(self, plan: Plan) -> DeadPlan:
         named = self.named is not None and self.dead_plan is DeadPlan.LEAVE
@@ -121,20 +121,20 @@ class Rule:
 
     def _living(self, plan: Plan, idle: str) -> tuple[DeadPlan, str]:
         if plan.heartbeat.live:
-            return DeadPlan.LEAVE, "somebody runs it: its heartbeat is alive"
+            return DeadPlan.LEAVE, "a driver runs it: its heartbeat is alive"
         if plan.instant.state is State.REQUESTED and self.op is ServiceOp.RUN and plan.runs_again:
-            return DeadPlan.RUN, f"it waits, {idle}"
-        return DeadPlan.LEAVE, f"somebody may run it, {idle}"
+            return DeadPlan.RUN, f"it is pending, {idle}"
+        return DeadPlan.LEAVE, f"a driver may run it, {idle}"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a task does with a table's plans.
+    """The plans that a task rolls back, runs and leaves.
 
     :param roll_back: requested times of the plans to roll back, with the reasons.
-    :param run: of those to run, oldest first, with the reasons.
-    :param left: of those to leave, with the reasons.
-    :param schedule: whether to make a plan.
+    :param run: requested times of the plans to run, oldest first, with the reasons.
+    :param left: requested times of the plans to leave, with the reasons.
+    :param schedule: whether to make a new plan.
     """
 
     roll_back: dict[str, str] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Choice:
     schedule: bool = False
 
     def steps(self, op: ServiceOp) -> tuple[str, ...]:
-        """Return the arguments of ``service_job.py`` for it; empty where nothing is to be done."""
+        """Return the arguments of ``service_job.py``; empty if there is nothing to do."""
         return (
             *(f"roll_back={time}" for time in self.roll_back),
             *(f"run={time}" for time in self.run),
@@ -154,12 +154,12 @@ class Choice:
 def choose(
     plans: Iterable[Plan], rule: Rule, *, scheduled: bool, outside: Collection[str] = ()
 ) -> Choice:
-    """Decide on every pending plan.
+    """Decide the treatment of every pending plan.
 
     :param plans: the pending plans of the service, oldest first.
-    :param rule: how they are treated.
-    :param scheduled: whether a plan of this task run is completed already.
-    :param outside: the plans that touch more than the task holds.
+    :param rule: the rule of the task.
+    :param scheduled: whether a plan of this task run is already completed.
+    :param outside: the plans that touch more than the task's scope.
     """
     pending = tuple(plans)
     good = any(plan.own and plan.runs_again for plan in pending)
