@@ -1,4 +1,7 @@
-"""The lock connections' forms in Airflow's UI. Imported at every start of Airflow: keep it light."""
+"""The forms of the lock connections in Airflow's UI.
+
+Airflow imports this at every start: keep it light.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ def zookeeper_lock() -> dict[str, Any]:
             },
             "placeholders": {
                 "host": "zk1:2181,zk2:2181,zk3:2181",
-                "login": "for the lease root alone: Hudi's own client has no login",
-                "password": "the base path must be open without it",
+                "login": "only for the lease root: Hudi's own client has no login",
+                "password": "the base path must be accessible without it",
             },
         },
         "conn-fields": {**_commit_lock(), **_leases(), **_tls(), **_other_lock("ZooKeeper")},
@@ -56,17 +59,17 @@ def _metastore_commit_lock() -> dict[str, _Field]:
     return {
         "database": _name(
             "Database",
-            "Hive database of the name that Hudi locks; the same for all writers. It need not exist.",
+            "Database in the name that Hudi locks; the same for all writers. It need not exist.",
             "default",
         ),
         "table": _name(
             "Table",
-            "Hive table of that name; by default that of the Hudi table's folder. It need not exist. "
-            "All tables that are written with this connection share it.",
+            "Table in the name that Hudi locks; by default the name of the Hudi table's folder. It need "
+            "not exist. All tables that are written with this connection share it.",
         ),
         "connection_timeout_ms": _number(
             "Connection time-out (ms)",
-            "How long the leases wait for a connection and for each answer; 10 seconds at most.",
+            "How long a lease request waits for a connection and for each answer; at most 10 seconds.",
             10_000,
         ),
         "wait_time_ms": _number(
@@ -79,7 +82,7 @@ def _metastore_commit_lock() -> dict[str, _Field]:
         ),
         "num_retries": _number(
             "Lock retries",
-            "Further attempts before a writer gives up; it pauses 5 seconds between.",
+            "Further attempts before a writer gives up, 5 seconds apart.",
             50,
             at_least=0,
         ),
@@ -90,16 +93,15 @@ def _metastore_leases() -> dict[str, _Field]:
     return {
         "lease_database": _name(
             "Lease database",
-            "Hive database of the names under which writers queue; not that of Hudi's lock. It need not "
-            "exist.",
+            "Database in the names under which writers queue; not that of Hudi's lock. It need not exist.",
             "airflow_occ_leases",
         ),
         "lease_poll_s": _number(
-            "Lease poll (s)", "How often a process with waiters checks whether their leases are held.", 1
+            "Lease poll (s)", "How often a process checks if the leases of its waiters are held.", 1
         ),
         "lock_timeout_s": _field(
             "Lock time-out (s)",
-            "After this long without a heartbeat a lease counts as lost. Default, and at most: the "
+            "A lease without a heartbeat for this long counts as lost. Default and maximum: the "
             "metastore's own hive.txn.timeout.",
             type=["integer", "null"],
             minimum=1,
@@ -111,8 +113,8 @@ def _kerberos() -> dict[str, _Field]:
     return {
         "kerberos": _flag(
             "Kerberos",
-            "The leases show the metastore this machine's ticket. Hudi's client follows its driver's "
-            "hive.metastore.sasl.enabled and hive.metastore.kerberos.principal.",
+            "Lease requests present this machine's ticket to the metastore. Hudi's client follows its "
+            "driver's hive.metastore.sasl.enabled and hive.metastore.kerberos.principal.",
             default=False,
         ),
         "kerberos_service": _text(
@@ -125,8 +127,8 @@ def _commit_lock() -> dict[str, _Field]:
     return {
         "base_path": _path(
             "Base path",
-            "The node under which Hudi makes its locks; the same for all writers. It must be open "
-            "without a login: Hudi's own ZooKeeper client has no credentials.",
+            "The node under which Hudi creates its locks; the same for all writers. It must be "
+            "accessible without a login: Hudi's own ZooKeeper client has no credentials.",
             "/hudi/locks",
         ),
         "connection_timeout_ms": _number(
@@ -134,7 +136,7 @@ def _commit_lock() -> dict[str, _Field]:
         ),
         "session_timeout_ms": _number(
             "Session time-out (ms)",
-            "After this long ZooKeeper releases the lock of a dead writer.",
+            "ZooKeeper releases the lock of a dead writer after this time.",
             60_000,
         ),
         "wait_time_ms": _number(
@@ -142,7 +144,7 @@ def _commit_lock() -> dict[str, _Field]:
         ),
         "num_retries": _number(
             "Lock retries",
-            "Further attempts before a writer gives up; it pauses 5 seconds between.",
+            "Further attempts before a writer gives up, 5 seconds apart.",
             50,
             at_least=0,
         ),
@@ -153,20 +155,20 @@ def _leases() -> dict[str, _Field]:
     return {
         "lease_root": _path(
             "Lease root",
-            "The node under which writers queue; neither in the base path nor above it.",
+            "The node under which writers queue; neither inside the base path nor above it.",
             "/airflow_occ/leases",
         ),
         "lease_ttl_s": _number(
             "Lease time to live (s)",
-            "After this long without a renewal a lease expires. Writers with key_safe or reads_table "
-            "need at least 42, since their driver is ended before others may hold the lease.",
+            "A lease expires after this time without a renewal. Writers with key_safe or reads_table "
+            "need at least 42, since their driver is stopped before another writer may hold the lease.",
             60,
             at_least=3,
         ),
         "claim_ttl_s": _number(
             "Claim time to live (s)",
-            "How long a lease is kept while its task waits for a worker slot; at least the lease's "
-            "time to live.",
+            "How long a lease is kept while its task waits for a worker slot; at least the lease's time "
+            "to live.",
             600,
             at_least=3,
         ),
@@ -177,12 +179,16 @@ def _tls() -> dict[str, _Field]:
     return {
         "tls": _flag(
             "TLS",
-            "Encrypt the connection of the leases. Hudi's own client follows its JVM's "
+            "Encrypt the connection for leases. Hudi's own client follows its JVM's "
             "zookeeper.client.secure and zookeeper.ssl.* properties instead.",
             default=False,
         ),
-        "tls_ca": _text("TLS authorities", "File of their certificates (PEM); else the system's."),
-        "tls_certificate": _text("TLS certificate", "File of the client's own (PEM), if it needs one."),
+        "tls_ca": _text(
+            "TLS authorities", "File with their certificates (PEM). Default: those of the system."
+        ),
+        "tls_certificate": _text(
+            "TLS certificate", "File with the client's certificate (PEM), if the server requires one."
+        ),
         "tls_key": _text(
             "TLS key",
             "File of its key (PEM, not encrypted); empty where the certificate's file holds it.",
@@ -195,9 +201,9 @@ def _other_lock(service: str) -> dict[str, _Field]:
     return {
         "hudi_lock_options": _text(
             "Other Hudi lock",
-            "Options of another lock provider of Hudi, one key=value a line, among them "
-            f"hoodie.write.lock.provider: used in place of Hudi's lock in {service}. The leases stay in "
-            f"{service}. No place for secrets.",
+            "Options of another lock provider of Hudi, one key=value per line, including "
+            f"hoodie.write.lock.provider. They replace Hudi's lock in {service}; the leases stay in "
+            f"{service}. Do not put secrets here.",
             format="multiline",
         )
     }

@@ -1,8 +1,8 @@
-"""``make demo``: two Airflow tasks write one real Hudi table at once; one loses, retries, both land.
+"""``make demo``: two Airflow tasks write one Hudi table concurrently, and both commit.
 
-Everything is real and on loopback, but a metastore, which listens at every address: the lock service,
-Airflow, Spark, Hudi. The end of it is a proof, read from the table, and the exit code says whether it
-held.
+One task loses a conflict and retries. The lock service, Airflow, Spark and Hudi are real and listen on
+loopback, except a metastore, which listens on all addresses. At the end the demo reads the table and
+checks the result; the exit code is 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try of one task, as its log tells it."""
+    """One try of one task, from its log."""
 
     lines: list[str]
     task: str
@@ -61,16 +61,19 @@ class Try:
 
 
 def main() -> int:
-    """Run the demo; 0 if everything that it claims was seen."""
+    """Run the demo; return 0 if all checks pass."""
     parser = argparse.ArgumentParser(prog="python -m airflow_occ_provider.demo", description=__doc__)
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="folder with two_writers.py")
     parser.add_argument(
-        "--lock", choices=LOCKS, default="zookeeper", help="where Hudi locks and writers stand in line"
+        "--lock",
+        choices=LOCKS,
+        default="zookeeper",
+        help="service of Hudi's lock and the writers' queue",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the UI up until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
     try:
         return _demo(args.dags.resolve(), folder, args.lock, keep=args.keep)
@@ -102,7 +105,7 @@ def _demo(dags: Path, folder: Path, lock: Literal["zookeeper", "metastore"], *, 
             console.print(f"NOT PROVEN: {problem}", style="red", markup=False)
         if not problems:
             console.print(
-                "Proven: one conflict, one retry, every row of both exactly once.", style="green"
+                "Proven: one conflict, one retry, each row of both writers exactly once.", style="green"
             )
         if keep:
             _keep(airflow)
@@ -124,7 +127,7 @@ def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack) -> None:
     while not airflow.has_dag(DAG_ID):
         if time.monotonic() > deadline:
             raise EmbeddedError(
-                f"the DAG {DAG_ID} was not read from {airflow.dags} in {_DAG_TIMEOUT_S} s"
+                f"Airflow did not load the DAG {DAG_ID} from {airflow.dags} in {_DAG_TIMEOUT_S} s"
             )
         time.sleep(_POLL_S)
 
@@ -146,7 +149,7 @@ def _run(airflow: EmbeddedAirflow, table: Path, latch: Path) -> str:
         if state in ("success", "failed"):
             return run_id
         if time.monotonic() - started > _RUN_TIMEOUT_S:
-            raise EmbeddedError(f"the run has not ended in {_RUN_TIMEOUT_S} s")
+            raise EmbeddedError(f"the DAG run did not end in {_RUN_TIMEOUT_S} s")
         time.sleep(_POLL_S)
 
 
@@ -196,7 +199,7 @@ def _show(tries: list[Try]) -> None:
     console.print(table)
     for one in tries:
         if one.reading.outcome is Outcome.COMMIT_CONFLICT:
-            console.print(f"What Hudi told {one.task}:")
+            console.print(f"What Hudi logged for {one.task}:")
             for line in one.reading.lines:
                 console.print(f"  {line}", markup=False)
             console.print(f"Why it was retried: {one.retry_reason}", markup=False)
@@ -209,14 +212,14 @@ def _check_tries(tries: list[Try]) -> Iterator[str]:
     for one in lost:
         text = " ".join(one.reading.lines)
         if "HoodieWriteConflictException" not in text or not one.reading.rival:
-            yield f"{one.task} does not show the conflict's class and both instants"
+            yield f"the log of {one.task} does not show the conflict's class and both instants"
         if not one.retry_reason:
-            yield f"{one.task} does not say why it was retried"
+            yield f"the log of {one.task} does not show why it was retried"
     for task in ("create", *WRITERS):
         last = [one for one in tries if one.task == task][-1]
         if last.state != "success":
             tail = "\n".join(last.lines[-_TAIL_LINES:])
-            yield f"try {last.number} of {task} ended as {last.state}; the end of its log:\n{tail}"
+            yield f"try {last.number} of {task} ended in state {last.state}; the end of its log:\n{tail}"
 
 
 def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]:
@@ -238,7 +241,7 @@ def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]
     counts = _count_rows(dags, table, stack)
     console.print(f"  rows by writer: {counts}", markup=False)
     if counts["counts"] != EXPECTED_TRIPS or counts["distinct"] != sum(EXPECTED_TRIPS.values()):
-        yield f"the rows are {counts}, not {EXPECTED_TRIPS}, each once"
+        yield f"the rows are {counts}, expected {EXPECTED_TRIPS}, each once"
 
 
 def _count_rows(dags: Path, table: Path, stack: EmbeddedStack) -> dict[str, Any]:
@@ -258,7 +261,7 @@ def _count_rows(dags: Path, table: Path, stack: EmbeddedStack) -> dict[str, Any]
 
 
 def _keep(airflow: EmbeddedAirflow) -> None:
-    console.print(f"Airflow's UI is at {airflow.url} (no password); Ctrl-C stops everything.")
+    console.print(f"Airflow's UI: {airflow.url} (no password). Ctrl-C stops everything.")
     with suppress(KeyboardInterrupt):
         signal.pause()
     console.print("stopping ...")

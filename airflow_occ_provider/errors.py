@@ -1,38 +1,38 @@
-"""Every error of this provider, with what a caller must know of it.
+"""All errors of this provider, with what a caller must know about them.
 
 ::
 
     OccError
     ├── ConfigurationError        retry no,  committed no       refused before Spark started
     ├── LockUnreachableError      retry yes, committed no       the lock service did not answer
-    ├── LeaseLostError            retry yes, committed unknown  others took the lease's owner for dead
+    ├── LeaseLostError            retry yes, committed unknown  the lease expired or was removed
     ├── LeaseRefusedError         retry no,  committed no       a second lease beside the first
-    ├── AdmissionTimeoutError     retry no,  committed no       waited for a lease for too long
-    ├── StateStoreError           retry yes, committed unknown  Airflow did not take the task's record
+    ├── AdmissionTimeoutError     retry no,  committed no       waited too long for a lease
+    ├── StateStoreError           retry yes, committed unknown  Airflow did not store the task's record
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── WorkerLostError           retry no,  committed no       the worker died with its driver too often
-    ├── WriterAliveError          retry no,  committed no       a writer that should be cleaned lives
+    ├── WriterAliveError          retry no,  committed no       a writer to be cleaned is still alive
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
-    │   ├── NotHudiTableError         retry no    the path holds no Hudi table
-    │   ├── UnknownTableVersionError  retry no    the table is newer than what we can read
-    │   ├── MetadataCorruptError      retry yes   a metadata file is cut off or not what it should be
+    │   ├── NotHudiTableError         retry no    the path is not a Hudi table
+    │   ├── UnknownTableVersionError  retry no    the table's version is not supported
+    │   ├── MetadataCorruptError      retry yes   a metadata file is cut off or invalid
     │   ├── StorageStalledError       retry yes   the storage did not answer in time
-    │   ├── StorageDeniedError        retry no    the storage does not let this worker read the table
+    │   ├── StorageDeniedError        retry no    the storage refuses this worker's credentials
     │   └── HistoryUnreadableError    retry no    archived instants cannot be read here
-    ├── CommitStateUnknownError   retry no,  committed unknown  the table cannot tell what happened
+    ├── CommitStateUnknownError   retry no,  committed unknown  the table does not show what happened
     └── AttemptError              one run of the Spark job failed
         ├── WriteConflictError    retry yes, committed no       a rival won the same file groups
         ├── LockTimeoutError      retry yes, committed no       Hudi did not get its commit lock
-        ├── HeartbeatExpiredError retry yes, committed no       Hudi gave the writer up
-        ├── DriverKilledError     retry yes                      the driver died without a word
-        ├── RolledBackError       retry no,  committed no       somebody rolled the writer back
-        ├── DataLossError         retry no,  committed yes      the commit landed, its files are gone
-        ├── DanglingFilesError    retry no,  committed yes      readers see files that nobody committed
+        ├── HeartbeatExpiredError retry yes, committed no       the writer's heartbeat expired
+        ├── DriverKilledError     retry yes                      the driver was killed from outside
+        ├── RolledBackError       retry no,  committed no       another process rolled the writer back
+        ├── DataLossError         retry no,  committed yes      files of the commit were deleted
+        ├── DanglingFilesError    retry no,  committed yes      readers see files of no commit
         ├── MisconfigurationError retry no                      the write was not protected
         └── JobError              retry is the user's           the job's own failure
 
-``retry`` says whether running the job again is safe and may help, ``committed`` whether the
-attempt's commit is in the table (``None``: it cannot be known), ``remedy`` what to do.
+``retry``: whether it is safe to run the job again, and may help. ``committed``: whether the attempt's
+commit is in the table (``None``: unknown). ``remedy``: what to do.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from typing import ClassVar
 
 
 class OccError(Exception):
-    """Root of all errors of this provider.
+    """The root of all errors of this provider.
 
-    :param message: what happened, with the names and values that matter.
-    :param remedy: what the reader can do about it.
+    :param message: what happened, with names and values.
+    :param remedy: what to do about it.
     """
 
     retry: ClassVar[bool] = False
@@ -74,40 +74,43 @@ class LockUnreachableError(OccError):
 
 
 class LeaseLostError(OccError):
-    """A request does not stand in line any more, or another process took it over."""
+    """A lease or request is no longer in the queue, or another process took it over."""
 
     retry = True
     committed = None
 
 
 class LeaseRefusedError(OccError):
-    """A lease cannot be asked for beside what the owner holds, or what stands in line."""
+    """A request contradicts a lease that its owner holds, or the requests in the queue."""
 
 
 class AdmissionTimeoutError(OccError):
-    """The lease was not granted, or rivals outside the queue did not end, in time; nothing was run."""
+    """A lease was not granted, or rivals outside the queue did not end, in time.
+
+    Nothing was run.
+    """
 
 
 class StateStoreError(OccError):
-    """Airflow's task state store did not take what the next try has to know."""
+    """Airflow's task state store did not store the record that the next try needs."""
 
     retry = True
     committed = None
 
 
 class FenceError(OccError):
-    """A lazy clean failed, such as one that should roll an earlier driver's instant back."""
+    """A lazy clean failed, such as the one that rolls back an earlier driver's instant."""
 
     retry = True
     committed = None
 
 
 class WorkerLostError(OccError):
-    """The worker died together with its driver once more than is retried; nothing was committed."""
+    """The worker and its driver died more often than is retried; nothing was committed."""
 
 
 class WriterAliveError(OccError):
-    """A writer that should be cleaned still lives at the end of the wait; nothing was cleaned."""
+    """A writer to be cleaned is still alive after the wait; nothing was cleaned."""
 
 
 class TableUnreadableError(OccError):
@@ -117,28 +120,28 @@ class TableUnreadableError(OccError):
     committed = None
 
     def as_commit_state_unknown(self) -> TableUnreadableError:
-        """Return it as what it means once an attempt has run; a later try asks the table first."""
+        """Rewrap as "commit state unknown": an attempt has run, the next try checks the table."""
         return type(self)(f"commit state unknown: {self.message}", remedy=self.remedy)
 
 
 class NotHudiTableError(TableUnreadableError):
-    """The path holds no Hudi table."""
+    """The path is not a Hudi table."""
 
     retry = False
 
     def as_commit_state_unknown(self) -> TableUnreadableError:
-        """Return it as a storage that does not show the table for now: the attempt ran on it."""
+        """Rewrap as "commit state unknown": the table existed when the attempt ran."""
         return TableUnreadableError(f"commit state unknown: {self.message}", remedy=self.remedy)
 
 
 class UnknownTableVersionError(TableUnreadableError):
-    """The table's version or timeline layout is none that this release can read."""
+    """The table has a version or timeline layout that this release does not support."""
 
     retry = False
 
 
 class MetadataCorruptError(TableUnreadableError):
-    """A metadata file is cut off, or is not what its name says."""
+    """A metadata file is cut off, or its content does not match its name."""
 
 
 class StorageStalledError(TableUnreadableError):
@@ -158,7 +161,7 @@ class HistoryUnreadableError(TableUnreadableError):
 
 
 class CommitStateUnknownError(OccError):
-    """Whether the attempt's commit is in the table cannot be known; nothing is run again."""
+    """It is unknown whether the attempt's commit is in the table; nothing is run again."""
 
     committed = None
 
@@ -166,8 +169,8 @@ class CommitStateUnknownError(OccError):
 class AttemptError(OccError):
     """One run of the Spark job failed.
 
-    :param outcome: what the attempt came to, one of the values of ``jobs.outcome.Outcome``.
-    :param committed: whether its commit is in the table nevertheless.
+    :param outcome: outcome of the attempt, a value of ``jobs.outcome.Outcome``.
+    :param committed: whether its commit is in the table in spite of the failure.
     """
 
     def __init__(
@@ -191,26 +194,28 @@ class LockTimeoutError(AttemptError):
 
 
 class HeartbeatExpiredError(AttemptError):
-    """Hudi found the writer's own heartbeat expired and refused its commit, or was certain to."""
+    """The writer's heartbeat expired, so Hudi refused its commit or was certain to."""
 
     retry = True
 
 
 class DriverKilledError(AttemptError):
-    """The driver was killed from outside before it could say what it had done."""
+    """The driver was killed from outside before it could log its outcome."""
 
     retry = True
 
 
 class RolledBackError(AttemptError):
-    """Somebody rolled the writer's instant back while it was alive."""
+    """Another process rolled the writer's instant back while the writer was alive."""
 
 
 class DataLossError(AttemptError):
-    """The commit is in the table, but files of it were deleted; no rollback is made without you.
+    """The commit is in the table, but files of it were deleted.
+
+    The provider never rolls a completed commit back by itself.
 
     :param instant: requested time of the commit.
-    :param statement: the SQL that rolls the commit back.
+    :param statement: the SQL that rolls the commit back, for a person to run.
     """
 
     def __init__(self, message: str, *, instant: str, remedy: str, statement: str = "") -> None:
@@ -220,12 +225,12 @@ class DataLossError(AttemptError):
 
 
 class DanglingFilesError(AttemptError):
-    """The commit is in the table, and beside it files of a fenced driver that readers take for its."""
+    """Readers see files of a fenced driver as part of a commit that is in the table."""
 
 
 class MisconfigurationError(AttemptError):
-    """The job's own settings took the protection away, or Hudi refused them."""
+    """The job's own settings removed the protection, or Hudi refused them."""
 
 
 class JobError(AttemptError):
-    """The job failed for a reason of its own; its retries are the user's to set."""
+    """The job failed by its own error; the user's ``retries`` apply."""

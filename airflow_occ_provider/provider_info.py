@@ -1,4 +1,7 @@
-"""What Airflow discovers of this provider. Imported at every start of Airflow: keep it light."""
+"""The provider's metadata for Airflow.
+
+Airflow imports this at every start: keep it light.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pure: whether a failed attempt is run again, and when.
+"""Decides whether a failed attempt is retried, and when.
 
-A conflict is no bug in the job: another writer committed first. So each cause that time can heal
-has a budget of its own, apart from the user's ``retries``.
+A conflict is not a bug in the job: another writer committed first. So each cause that may pass with
+time has its own budget, separate from the user's ``retries``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
         "worker": 2,
     }
 )
-"""Retries per cause. ``worker`` counts what no policy sees: a worker that died with its driver."""
+"""Retries per cause. ``worker`` counts workers that died with their drivers: no policy sees these."""
 _CAUSES: tuple[tuple[type[OccError], str], ...] = (
     (WriteConflictError, "conflict"),
     (LockTimeoutError, "lock"),
@@ -53,13 +53,13 @@ _CAUSES: tuple[tuple[type[OccError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a failed try.
+    """The decision on a failed try.
 
-    :param retry: run it again (``True``), fail it for good (``False``), or leave it to Airflow's
-        own rules (``None``).
-    :param reason: why, for the log.
-    :param delay: how long to wait first.
-    :param cause: the budget that this try is counted against, if any.
+    :param retry: retry it (``True``), fail it for good (``False``), or apply Airflow's own rules
+        (``None``).
+    :param reason: the reason, for the log.
+    :param delay: the wait before the retry.
+    :param cause: the budget that this try counts against, if any.
     """
 
     retry: bool | None
@@ -70,10 +70,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ConflictRetry:
-    """The rules: budgets per cause, and full jitter between bounds.
+    """The rules for retries: budgets per cause, and waits with full jitter.
 
     :param budgets: retries allowed per cause, see ``DEFAULT_BUDGETS``.
-    :param base_delay: upper bound of the first wait; it doubles with every retry of that cause.
+    :param base_delay: upper bound of the first wait; it doubles with each retry of the same cause.
     :param max_delay: upper bound of every wait.
     """
 
@@ -92,11 +92,11 @@ class ConflictRetry:
     ) -> Verdict:
         """Decide on one failed try.
 
-        :param error: what the try failed with.
+        :param error: the error of the try.
         :param spent: retries already granted, per cause.
-        :param own_retries: how often the user lets his job's own errors be retried.
+        :param own_retries: the task's ``retries``, for the job's own errors.
         :param jitter: a random number from 0 to 1.
-        :param infrastructure: whether Airflow itself failed, not the job.
+        :param infrastructure: whether Airflow failed, not the job.
         """
         message = error.message if isinstance(error, OccError) else str(error)
         if infrastructure:
@@ -104,7 +104,7 @@ class ConflictRetry:
         if isinstance(error, JobError) or not isinstance(error, OccError):
             return self._own_error(message, spent.get("job", 0), own_retries)
         if not error.retry:
-            return Verdict(False, f"[running again does not help] {message}")
+            return Verdict(False, f"[a retry does not help] {message}")
         cause = next(name for kind, name in _CAUSES if isinstance(error, kind))
         return self._of_cause(cause, message, spent, jitter)
 
