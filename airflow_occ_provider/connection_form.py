@@ -93,7 +93,8 @@ def _metastore_leases() -> dict[str, _Field]:
     return {
         "lease_database": _name(
             "Lease database",
-            "Database in the names under which writers queue; not that of Hudi's lock. It need not exist.",
+            "Database in the names under which writers queue; not that of Hudi's lock. It need not "
+            "exist.",
             "airflow_occ_leases",
         ),
         "lease_poll_s": _number(

@@ -1,10 +1,13 @@
-"""``airflow hudi ...``: imported at every ``airflow`` call, so each command loads what it needs."""
+"""The ``airflow hudi`` commands.
+
+Airflow imports this at every ``airflow`` call, so each command loads its code when it runs.
+"""
 
 from __future__ import annotations
 
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, lazy_load_command
 
-_LOG = Arg(("log",), help="A driver's log, as saved by Spark or Airflow; - for standard input")
+_LOG = Arg(("log",), help="A driver's log, saved by Spark or Airflow; - for standard input")
 _EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
 _OUTPUT = Arg(("-o", "--output"), choices=("table", "json"), default="table", help="Output format")
 _TABLE = Arg(("table",), help="Base path of the table, absolute or a URL such as s3a://lake/trips")
@@ -12,17 +15,19 @@ _CONN_ID = Arg(("--conn-id",), default=None, help="Airflow connection of the sto
 _TIMEOUT = Arg(
     ("--timeout",), type=float, default=60.0, help="Seconds that one request to the storage may take"
 )
-_ARCHIVED = Arg(("--archived",), action="store_true", help="Read the archived instants too")
-_FILES = Arg(("--files",), action="store_true", help="Name the file groups of each instant")
+_ARCHIVED = Arg(("--archived",), action="store_true", help="Also show the archived instants")
+_FILES = Arg(("--files",), action="store_true", help="Show the file groups of each instant")
 _INSTANT = Arg(("--instant",), default=None, help="Requested time of one pending write; default: all")
 _STRATEGY = Arg(
     ("--strategy",),
     choices=("simple", "bucket_index", "prefer_writer"),
     default=None,
-    help="Hudi's conflict resolution strategy that the writers run with; default: by the table's index",
+    help="The writers' conflict resolution strategy; default: by the table's index",
 )
 _HUDI_VERSION = Arg(
-    ("--hudi-version",), default=None, help="The writers' Hudi, such as 1.2; default: by their files"
+    ("--hudi-version",),
+    default=None,
+    help="The writers' Hudi version, such as 1.2; default: inferred from their files",
 )
 _DAG_ID = Arg(("dag_id",), help="The DAG's id")
 _RUN_ID = Arg(("run_id",), help="The run's id, such as manual__2026-11-21T10:00:00+00:00")
@@ -34,10 +39,10 @@ _LOCK_CONN_ID = Arg(
 _LOCK_KEY = Arg(
     ("--lock-key",),
     default=None,
-    help="The lock's name, where it is not the table's (hoodie.table.name)",
+    help="The lock's key; default: the table's name (hoodie.table.name)",
 )
 _ANY_TABLE = Arg(("table",), nargs="?", default=None, help="Base path of the table; default: all tables")
-_ID = Arg(("--id",), required=True, help="Id of the request, as airflow hudi leases list shows it")
+_ID = Arg(("--id",), required=True, help="Id of the request, from airflow hudi leases list")
 _INTERVAL = Arg(
     ("--heartbeat-interval-ms",), type=int, default=60_000, help="The writers' heartbeat interval"
 )
@@ -51,7 +56,7 @@ def get_cli_commands() -> list[GroupCommand]:
     return [
         GroupCommand(
             name="hudi",
-            help="Look into concurrent writes of Hudi tables",
+            help="Inspect concurrent writes of Hudi tables",
             subcommands=[
                 _outcome(),
                 _timeline(),
@@ -69,9 +74,9 @@ def get_cli_commands() -> list[GroupCommand]:
 def _outcome() -> ActionCommand:
     return ActionCommand(
         name="outcome",
-        help="Tell what a Spark job that wrote a Hudi table came to, from its log",
-        description="Tell from a saved driver's log what the attempt came to, which lines "
-        "decided, and what to do. Whether it committed only the table can tell for sure.",
+        help="Show the outcome of a Spark job that wrote a Hudi table, from its log",
+        description="Show the outcome of an attempt from its driver's saved log, with the lines that "
+        "decide it and the remedy. Only the table shows for certain whether the attempt committed.",
         func=lazy_load_command("airflow_occ_provider.cli.outcome.outcome"),
         args=(_LOG, _EXIT_CODE, _OUTPUT),
     )
@@ -81,7 +86,7 @@ def _timeline() -> ActionCommand:
     return ActionCommand(
         name="timeline",
         help="Show the instants of a Hudi table",
-        description="Show the instants of a Hudi table, oldest first, in Hudi's own words.",
+        description="Show the instants of a Hudi table, oldest first, in Hudi's terms.",
         func=lazy_load_command(f"{_READS}.timeline"),
         args=(_TABLE, _CONN_ID, _TIMEOUT, _ARCHIVED, _FILES, _OUTPUT, ARG_VERBOSE),
     )
@@ -90,9 +95,9 @@ def _timeline() -> ActionCommand:
 def _writers() -> ActionCommand:
     return ActionCommand(
         name="writers",
-        help="Show who is writing a Hudi table, and whether they live",
+        help="Show the pending writes of a Hudi table, and whether their writers are alive",
         description="Show the pending writes and table services of a Hudi table with their "
-        "heartbeats, by Hudi's defaults of 60 seconds and 2 tolerable misses.",
+        "heartbeats, judged by Hudi's defaults of 60 seconds and 2 tolerable misses.",
         func=lazy_load_command(f"{_READS}.writers"),
         args=(_TABLE, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
@@ -101,8 +106,8 @@ def _writers() -> ActionCommand:
 def _conflicts() -> ActionCommand:
     return ActionCommand(
         name="conflicts",
-        help="Tell which pending writes of a Hudi table will be refused, and because of whom",
-        description="Tell for each pending write whether Hudi's commit check will refuse it: "
+        help="Show which pending writes of a Hudi table will be refused, and because of which rival",
+        description="Show for each pending write whether Hudi's commit check will refuse it: "
         "certain, possible or none, with the rival and the file groups that both touch.",
         func=lazy_load_command(f"{_READS}.conflicts"),
         args=(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
@@ -114,8 +119,8 @@ def _ghosts() -> ActionCommand:
         name="ghosts",
         help="Show what dead writers left in a Hudi table, and what to do about it",
         description="Show the pending writes of a Hudi table with the time until Hudi's lazy clean "
-        "counts them as dead, and the markers, heartbeats and data files that no procedure of Hudi's "
-        "removes: each with its proof and its remedy. Nothing is deleted.",
+        "counts them as dead, and the markers, heartbeats and data files that Hudi does not remove by "
+        "itself: each with proof and remedy. Nothing is deleted.",
         func=lazy_load_command("airflow_occ_provider.cli.ghosts.ghosts"),
         args=(_TABLE, _INTERVAL, _MISSES, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
@@ -124,9 +129,9 @@ def _ghosts() -> ActionCommand:
 def _attempts() -> ActionCommand:
     return ActionCommand(
         name="attempts",
-        help="Show what a task run has tried, and what the table says of each attempt",
-        description="Show the attempts of one HudiWriteOperator task: who ran them, how their end was "
-        "seen, and what the table says of each instant. Run it where Airflow's database can be reached.",
+        help="Show the attempts of a task run, and the state of their instants in the table",
+        description="Show the attempts of one HudiWriteOperator task: their drivers, how they ended, "
+        "and the state of each instant in the table. The command needs access to Airflow's database.",
         func=lazy_load_command("airflow_occ_provider.cli.attempts.attempts"),
         args=(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
@@ -135,9 +140,9 @@ def _attempts() -> ActionCommand:
 def _locks() -> ActionCommand:
     return ActionCommand(
         name="locks",
-        help="Show who has Hudi's commit lock of a table, and who waits for it",
-        description="Show the holder of Hudi's own commit lock and those who wait, where the lock "
-        "provider lets one see them: ZooKeeper, a lock file, or Hudi's storage based lock.",
+        help="Show the holder and the waiters of Hudi's commit lock of a table",
+        description="Show the holder and the waiters of Hudi's own commit lock, if the lock provider "
+        "makes them visible: ZooKeeper, the Hive metastore, a lock file, or Hudi's storage based lock.",
         func=lazy_load_command("airflow_occ_provider.cli.locks.locks"),
         args=(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, _CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE),
     )
@@ -154,9 +159,9 @@ def _leases() -> GroupCommand:
 def _leases_list() -> ActionCommand:
     return ActionCommand(
         name="list",
-        help="Show who stands in line, who holds and who waits for whom",
-        description="Show the requests for leases of one table, or of all, eldest first: who "
-        "holds, who waits for whom, since when, and for which partitions.",
+        help="Show the queue of a table: holders, waiters and what blocks them",
+        description="Show the requests in the queue of one table, or of all tables, oldest first: "
+        "holders, waiters and what blocks them, since when, and for which partitions.",
         func=lazy_load_command("airflow_occ_provider.cli.leases.leases_list"),
         args=(_ANY_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
     )
@@ -165,9 +170,9 @@ def _leases_list() -> ActionCommand:
 def _leases_release() -> ActionCommand:
     return ActionCommand(
         name="release",
-        help="Remove a request from the line by force",
-        description="Remove a request from the line, whoever owns it. Its owner may be writing, and "
-        "learns of it only when it next renews. A dead owner's request goes by itself.",
+        help="Remove a request from the queue by force",
+        description="Remove a request from the queue, whether it is held or waits. Its owner may be "
+        "writing, and notices only at its next renewal. The request of a dead owner expires by itself.",
         func=lazy_load_command("airflow_occ_provider.cli.leases.leases_release"),
         args=(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
     )

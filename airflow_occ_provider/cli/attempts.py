@@ -1,4 +1,4 @@
-"""``airflow hudi attempts``: what a task run has tried, and what the table says of each attempt."""
+"""``airflow hudi attempts``: a task run's attempts, and their instants in the table."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def _record(args: argparse.Namespace) -> TaskRecord:
     kept = get_state_backend().get(scope, RECORD_KEY)
     if kept is None:
         raise SystemExit(
-            f"airflow hudi attempts: {args.task_id} of run {args.run_id} of {args.dag_id} has no "
-            "record: no HudiWriteOperator of that name (and map index) has run in it"
+            f"airflow hudi attempts: task {args.task_id} of run {args.run_id} of DAG {args.dag_id} has "
+            "no record: no HudiWriteOperator with this task id and map index ran there"
         )
     try:
         return TaskRecord.from_json(json.loads(kept))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SystemExit(
-            f"airflow hudi attempts: the record cannot be understood ({error}); a state store backend "
-            "of the workers, or another release, may have written it"
+            f"airflow hudi attempts: the record cannot be read ({error}); the workers may use another "
+            "state store backend or another release of this provider"
         ) from error
 
 
@@ -67,19 +67,19 @@ def _run(record: TaskRecord) -> dict[str, Any]:
 def _attempt(
     attempt: Attempt, record: TaskRecord, snapshot: Snapshot | None, unreadable: str
 ) -> dict[str, Any]:
-    told = attempt.to_json()
-    del told["max_tries"]
-    told["instants"] = {time: _state(time, snapshot) for time in attempt.instants}
-    told["commit"] = None
-    told["table_unreadable"] = unreadable or None
+    described = attempt.to_json()
+    del described["max_tries"]
+    described["instants"] = {time: _state(time, snapshot) for time in attempt.instants}
+    described["commit"] = None
+    described["table_unreadable"] = unreadable or None
     if snapshot:
         since = (record.since or "") if attempt.identity == record.identity else ""
-        told["commit"] = _commit(snapshot, attempt, since)
-    return told
+        described["commit"] = _commit(snapshot, attempt, since)
+    return described
 
 
 def _commit(snapshot: Snapshot, attempt: Attempt, since: str) -> str | None:
-    """Return the instant that this very attempt committed; its identity is the whole run's."""
+    """Return the instant that this attempt committed; all attempts of the run share its identity."""
     commit = find_commit(snapshot, attempt.identity, since)
     if commit is None:
         return None

@@ -11,12 +11,12 @@ from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
 
-_NOTHING = "Nothing is pending, and nothing is left."
+_NOTHING = "No pending writes and no residue of dead writers."
 
 
 @exit_on_error
 def ghosts(args: argparse.Namespace) -> None:
-    """Print the pending writes, then what is left of others."""
+    """Print the pending writes, then the residue of dead writers."""
     described = _described(args)
     if args.output == "json":
         print(json.dumps(described, indent=2))
@@ -29,14 +29,14 @@ def ghosts(args: argparse.Namespace) -> None:
 def _described(args: argparse.Namespace) -> list[dict[str, Any]]:
     rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
-    cleaning, sight = foresee(table, rule)
+    cleaning, observation = foresee(table, rule)
     pending = [
         {
-            **pending_residue(sight, writer).to_json(),
+            **pending_residue(observation, writer).to_json(),
             "fate": writer.fate.value,
             "dead_in_ms": max(0, writer.margin_ms or 0),
         }
-        for writer in sight.pending.values()
+        for writer in observation.pending.values()
     ]
     left = [{**one.to_json(), "fate": None, "dead_in_ms": None} for one in cleaning.left]
     return [*pending, *left]

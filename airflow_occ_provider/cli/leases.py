@@ -1,4 +1,4 @@
-"""``airflow hudi leases list | release``: who stands in line, who waits for whom."""
+"""``airflow hudi leases list | release``: the queue of a table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
 _RISK = """\
-Its owner may be writing at this moment, and learns of the release only when it next renews: a rival
-may be let in beside it until then. Hudi's commit check still refuses the second of two writers that
-touched the same file groups. It does not catch what only the lease keeps apart: writers with key_safe
-(duplicates of new keys) or reads_table (lost updates). Release a request only if its owner is gone."""
+Its owner may be writing now, and notices the release only at its next renewal. Until then a rival may
+write beside it. Hudi's commit check still refuses the second of two writers that touched the same file
+groups. It does not protect writers with key_safe (duplicates of new keys) or reads_table (lost updates):
+only the lease does. Release a request only if its owner is gone."""
 
 
 @exit_on_error
 def leases_list(args: argparse.Namespace) -> None:
-    """Print the requests of one table, or of all, eldest first."""
+    """Print the requests of one table, or of all tables, oldest first."""
     table = canonical_table(args.table) if args.table else None
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
-        line = service.line()  # of all tables: a request may wait because of another one of its tables
+        line = service.line()  # of all tables: a request may be blocked in another one of its tables
     described = list(_described(line, table))
     if args.output == "json":
         print(json.dumps(described, indent=2))
@@ -48,11 +48,11 @@ def leases_release(args: argparse.Namespace) -> None:
             if one.request.id == args.id and (one.unknown or table in one.request.tables)
         ]
         if not found:
-            _end(f"no request {args.id} stands in line for {table}")
+            _end(f"no request {args.id} is in the queue of {table}")
         if not args.yes:
             _confirm(found[0])
         if not service.evict(found[0]):
-            _end(f"request {args.id} has left the line by itself meanwhile")
+            _end(f"request {args.id} is no longer in the queue")
     print(f"released {args.id} of {found[0].request.owner}")
 
 
@@ -60,7 +60,7 @@ def _confirm(standing: Standing) -> None:
     request = standing.request
     scopes = "".join(f"\n  {scope}" for scope in request.scopes)
     since = format_time(standing.since_ms)
-    print(f"Request {request.id} of {request.owner}, in line since {since}:{scopes}")
+    print(f"Request {request.id} of {request.owner}, queued since {since}:{scopes}")
     print(_RISK)
     print("Release it? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -92,7 +92,7 @@ def _standing(
         "place": places[table, standing.name],
         "owner": _owner(standing),
         "holds": not found,
-        # All of them for every waiter would grow with the square of the line.
+        # All blockers of every waiter would grow with the square of the queue.
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": standing.since_ms,
@@ -119,7 +119,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
 
 def _print_text(described: Sequence[dict[str, Any]]) -> None:
     if not described:
-        print("nobody stands in line")
+        print("The queue is empty.")
     for table, group in groupby(described, key=lambda one: one["table"]):
         print(table)
         print_table(_row(one) for one in group)
@@ -140,13 +140,13 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
 
 
 def _state(described: dict[str, Any]) -> str:
-    elders = [
+    found = [
         str(one["place"]) if one["table"] == described["table"] else f"{one['place']} of {one['table']}"
         for one in described["waits_for"]
     ]
     if described["waits_for_more"]:
-        elders.append(f"and {described['waits_for_more']} more")
-    return f"waits for {', '.join(elders)}" if elders else "holds"
+        found.append(f"and {described['waits_for_more']} more")
+    return f"waits for {', '.join(found)}" if found else "holds"
 
 
 def _some(shown: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""``airflow hudi locks``: who has Hudi's own commit lock of a table, and who waits for it."""
+"""``airflow hudi locks``: the holder and the waiters of Hudi's commit lock of a table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.commit_lock import CommitLock, LockSeat
 
-_FREE = "nobody holds it"
-_UNSEEN = "who holds this provider's lock cannot be seen from here"
+_FREE = "The lock is free."
+_UNSEEN = "the holder of this provider's lock is not visible"
 _TIMES = (
-    "Since when each has come for it: a holder may have waited first. The ages compare the lock's clock "
+    "Times are those of the requests: a holder may have waited first. The ages compare the lock's clock "
     "with this machine's, so they are approximate."
 )
 
@@ -40,13 +40,13 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
     lock_key = args.lock_key or table.snapshot().config.name
     hook = lock_hook(args.lock_conn_id)
     options = hook.options(args.table)
-    told: dict[str, Any] = {"provider": options[LOCK_PROVIDER], "path": None, "seen": True}
-    told |= {"holder": None, "waiters": [], "times_taken": None}
+    base: dict[str, Any] = {"provider": options[LOCK_PROVIDER], "path": None, "seen": True}
+    base |= {"holder": None, "waiters": [], "times_taken": None}
     commit_lock = hook.commit_lock(args.table, lock_key)
     if commit_lock:
-        return {**told, "path": commit_lock.path, **_in_service(commit_lock)}
+        return {**base, "path": commit_lock.path, **_in_service(commit_lock)}
     file = lock_file(table.get_conn(), options)
-    return {**told, **_in_file(file)} if file else {**told, "seen": False}
+    return {**base, **_in_file(file)} if file else {**base, "seen": False}
 
 
 def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
@@ -59,17 +59,17 @@ def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
 
 
 def _in_file(file: LockFile) -> dict[str, Any]:
-    holder = _who(file.owner, file.since_ms, file.until_ms) if file.held else None
+    holder = _request(file.owner, file.since_ms, file.until_ms) if file.held else None
     return {"path": file.path, "holder": holder}
 
 
 def _seat(seat: LockSeat) -> dict[str, Any]:
-    return _who(seat.who, seat.since_ms, None)
+    return _request(seat.who, seat.since_ms, None)
 
 
-def _who(who: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:
+def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:
     age_ms = None if since_ms is None else max(0, round(time.time() * 1000) - since_ms)
-    return {"who": who or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
+    return {"who": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
 
 
 def _print_text(described: dict[str, Any]) -> None:
@@ -82,12 +82,12 @@ def _print_text(described: dict[str, Any]) -> None:
     elif described["seen"]:
         print(_FREE)
     if described["times_taken"] is not None:
-        print(f"Writers came for it {described['times_taken']} times.")
+        print(f"The lock was requested {described['times_taken']} times.")
 
 
 def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
     since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
-    row = {"state": state, "who": one["who"] or "not told"}
-    row["since"] = "not told" if since is None else format_time(since)
+    row = {"state": state, "owner": one["who"] or "unknown"}
+    row["since"] = "unknown" if since is None else format_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
-    return {**row, "runs out": format_time(until)} if until is not None else row
+    return {**row, "expires": format_time(until)} if until is not None else row

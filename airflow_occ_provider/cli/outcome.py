@@ -1,4 +1,4 @@
-"""``airflow hudi outcome``: what a saved driver's log tells."""
+"""``airflow hudi outcome``: the outcome of an attempt, from its driver's saved log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_occ_provider.jobs.saved_log import SavedLog
 
 
 def outcome(args: argparse.Namespace) -> None:
-    """Print the outcome that a saved log tells."""
+    """Print the outcome that a saved log shows."""
     log = SavedLog()
     try:
         with _open(args.log) as lines:

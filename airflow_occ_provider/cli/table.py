@@ -1,4 +1,4 @@
-"""``airflow hudi timeline | writers | conflicts``: what a table's metadata tells."""
+"""``airflow hudi timeline | writers | conflicts``: a table's metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Command = Callable[[argparse.Namespace], None]
 
 
 def exit_on_error(command: _Command) -> _Command:
-    """Have a command end with our error's own words instead of a traceback."""
+    """Wrap a command so that it exits with the message of our error, without a traceback."""
     name = command.__name__.replace("_", " ")
 
     @suppress_logs_and_warning
@@ -43,7 +43,7 @@ def exit_on_error(command: _Command) -> _Command:
 
 @contextmanager
 def _database_connections() -> Iterator[None]:
-    """Have Airflow look for connections in its database too, as ``airflow connections get`` does."""
+    """Let Airflow find connections in its database too, as ``airflow connections get`` does."""
     before = os.environ.get(_CONTEXT)
     os.environ[_CONTEXT] = before or "server"
     try:
@@ -66,7 +66,7 @@ def timeline(args: argparse.Namespace) -> None:
 
 @exit_on_error
 def writers(args: argparse.Namespace) -> None:
-    """Print the pending writes and table services with the liveness of their writers."""
+    """Print the pending writes and table services, and whether their writers are alive."""
     hook = _hook(args)
     pending = [*hook.pending_writers(), *hook.pending_table_services()]
     described = list(map(_writer, pending))
@@ -75,7 +75,7 @@ def writers(args: argparse.Namespace) -> None:
 
 @exit_on_error
 def conflicts(args: argparse.Namespace) -> None:
-    """Print the verdict on each pending write, or on one."""
+    """Print the verdict on one pending write, or on each."""
     hook = _hook(args)
     setup = Strategy(args.strategy) if args.strategy else None, _version(args.hudi_version)
     if args.instant:
@@ -110,12 +110,12 @@ def _print(described: Sequence[dict[str, Any]], rows: Sequence[dict[str, str]], 
 
 
 def print_table(rows: Iterable[dict[str, str]]) -> None:
-    """Print rows as they are: brackets and colons in a partition's name are not rich's markup."""
+    """Print rows as plain text: a partition's name may contain rich's markup."""
     AirflowConsole(markup=False, emoji=False).print_as_table(list(rows))
 
 
 def format_time(epoch_ms: int) -> str:
-    """Return a moment as people read it."""
+    """Return a moment as text, in UTC."""
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")
 
 

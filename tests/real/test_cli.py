@@ -40,5 +40,5 @@ def test_a_connection_in_the_database_is_found_and_nothing_but_json_is_printed(a
     assert (listed.stdout, listed.stderr) == ("[]\n", "")
     arguments = ("hudi", "leases", "release", "/t", "--id", "x", "-y", "--lock-conn-id", "in_database")
     refused = airflow(*arguments, fails=True)
-    assert "leases release: no request x stands in line for /t" in refused.stderr
+    assert "leases release: no request x is in the queue of /t" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1

@@ -80,7 +80,7 @@ def test_a_request_may_wait_because_of_another_of_its_tables(line, run):
 
 
 def test_the_list_as_a_table_is_readable(line, run):
-    assert run("list") == "nobody stands in line\n"
+    assert run("list") == "The queue is empty.\n"
     assert json.loads(run("list", "-o", "json")) == []
     ask(line, "a", exclusive(TABLE, *(f"dt={day:02}" for day in range(30))))
     ask(line, "b", exclusive(TABLE))
@@ -142,9 +142,9 @@ def test_a_release_tells_its_risk_and_asks(line, monkeypatch, capsys, answer, re
     [
         (
             ("release", TABLE, "--id", "z", "-y"),
-            f"leases release: no request z stands in line for {TABLE}",
+            f"leases release: no request z is in the queue of {TABLE}",
         ),
-        (("release", OTHER, "--id", "a", "-y"), "no request a stands in line"),
+        (("release", OTHER, "--id", "a", "-y"), "no request a is in the queue"),
         (("release", "trips", "--id", "a"), "'trips' is not a path"),
         (
             ("list", "--lock-conn-id", "no_such"),

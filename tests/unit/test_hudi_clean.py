@@ -285,7 +285,7 @@ def ghosts(capsys, table, *arguments):
 
 
 def test_the_command_tells_who_is_dead_when_and_what_is_left(folder, capsys):
-    assert "Nothing is pending, and nothing is left." in ghosts(capsys, folder.parent)
+    assert "No pending writes and no residue of dead writers." in ghosts(capsys, folder.parent)
     dead(folder, T1)
     begin(folder, T2)
     mark(folder, "20261121092000000")
