@@ -1,3 +1,3 @@
-"""A real ZooKeeper, Spark, JRE and Airflow started from installed wheels."""
+"""Real ZooKeeper, Hive metastore, Spark and Airflow, started from installed wheels."""
 
 from __future__ import annotations

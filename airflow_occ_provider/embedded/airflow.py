@@ -23,11 +23,11 @@ _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
 class EmbeddedAirflow:
-    """``airflow standalone`` for the time of a ``with`` block, with SQLite and a LocalExecutor.
+    """``airflow standalone`` during a ``with`` block, with SQLite and a LocalExecutor.
 
     :param folder: its home; created if missing.
     :param dags: the folder of its DAGs.
-    :param environment: its environment, for example of ``spark_environment``.
+    :param environment: its environment, for example from ``spark_environment``.
     :param settings: further settings as environment variables, ``AIRFLOW__SECTION__KEY``.
     """
 
@@ -48,7 +48,7 @@ class EmbeddedAirflow:
 
     @property
     def url(self) -> str:
-        """Address of its UI."""
+        """The address of its UI."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class EmbeddedAirflow:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of its processes, for ``airflow`` commands beside it."""
+        """The environment of its processes, to run ``airflow`` commands."""
         return {
             **self._environment,
             "AIRFLOW_HOME": str(self.folder),
@@ -85,9 +85,9 @@ class EmbeddedAirflow:
         }
 
     def start(self) -> None:
-        """Start it and return when every component reports that it is healthy.
+        """Start it and return when all components report that they are healthy.
 
-        :raises EmbeddedError: if one does not; nothing is left running then.
+        :raises EmbeddedError: if a component does not; then nothing is left running.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -114,9 +114,9 @@ class EmbeddedAirflow:
         """Call its REST API and return the decoded answer.
 
         :param method: HTTP method.
-        :param path: below ``/api/v2``.
+        :param path: path below ``/api/v2``.
         :param body: JSON body.
-        :raises EmbeddedError: with the API's own words, if it refuses or does not answer.
+        :raises EmbeddedError: if the API refuses or does not answer; with its message.
         """
         for _ in range(_TRIES):
             if not self._token:
@@ -125,12 +125,12 @@ class EmbeddedAirflow:
                 return self._request(method, f"/api/v2{path}", body)
             except EmbeddedError as error:
                 refused = error
-                if not self._may_pass(str(error)):
+                if not self._is_transient(str(error)):
                     break
         raise refused
 
-    def _may_pass(self, error: str) -> bool:
-        """Whether the same call may do: SQLite was busy, or the token has been replaced."""
+    def _is_transient(self, error: str) -> bool:
+        """Whether the call can be repeated: SQLite was busy, or the token is no longer valid."""
         if "Invalid JWT token" in error:
             self._token = ""
             return True
@@ -140,7 +140,7 @@ class EmbeddedAirflow:
         return True
 
     def add_connection(self, connection_id: str, **fields: Any) -> None:
-        """Add a connection, or replace it; ``extra`` may be a mapping."""
+        """Add or replace a connection; ``extra`` may be a mapping."""
         extra = fields.get("extra")
         if isinstance(extra, Mapping):
             fields["extra"] = json.dumps(extra)
@@ -159,7 +159,7 @@ class EmbeddedAirflow:
         return str(run["dag_run_id"])
 
     def has_dag(self, dag_id: str) -> bool:
-        """Whether the DAG processor has read the DAG."""
+        """Whether the DAG processor has loaded the DAG."""
         try:
             self.call("GET", f"/dags/{dag_id}")
         except EmbeddedError as error:
@@ -171,7 +171,7 @@ class EmbeddedAirflow:
     def log_lines(
         self, dag_id: str, run_id: str, task_id: str, try_number: int, map_index: int = -1
     ) -> list[str]:
-        """Return the log of one try, a line each, as the UI shows it."""
+        """Return the lines of one try's log, as the UI shows them."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", f"{path}?full_content=true&map_index={map_index}")["content"]
         return [str(line["event"] if isinstance(line, dict) else line) for line in content]

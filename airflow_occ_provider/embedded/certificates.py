@@ -1,4 +1,4 @@
-"""Certificates of an authority of their own, for embedded services that speak TLS on loopback."""
+"""Certificates from a private authority, for TLS of embedded services on loopback."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _VALID = dt.timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files, each with a certificate; those of the server and the client hold its key too.
+    """PEM files with certificates; those of server and client also contain the key.
 
-    :param ca: of the authority.
-    :param server: for 127.0.0.1 and localhost.
-    :param client: for whoever connects; it names no host.
+    :param ca: certificate of the authority.
+    :param server: certificate of a server on 127.0.0.1 and localhost.
+    :param client: certificate of a client; it names no host.
     """
 
     ca: Path
@@ -32,14 +32,16 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make an authority whose key is forgotten, and what it signs for one server and one client.
+    """Make an authority, and certificates for one server and one client.
 
-    :param folder: where the files are written, readable by their owner only.
+    The authority's key is not kept.
+
+    :param folder: folder of the files, which only their owner can read.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "client.pem")
     authority_key = _key()
-    # No two authorities have one name: a client would send the wrong one along with its certificate.
+    # Each authority has its own name: otherwise a client may send the wrong one with its certificate.
     authority = _certificate(f"authority {secrets.token_hex(4)}", authority_key, None, authority_key)
     _write(made.ca, authority)
     for name, path in ((_SERVER, made.server), ("client", made.client)):

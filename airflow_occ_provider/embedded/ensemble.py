@@ -13,9 +13,9 @@ _SIZE = 3
 
 
 class EmbeddedZookeeperEnsemble:
-    """A ZooKeeper of three servers for the time of a ``with`` block; it goes on while two run.
+    """Three ZooKeeper servers during a ``with`` block; they serve while two of them run.
 
-    :param folder: where they keep their data and their logs.
+    :param folder: folder of their data and logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class EmbeddedZookeeperEnsemble:
 
     @property
     def hosts(self) -> str:
-        """The connect string of all."""
+        """The connect string of all servers."""
         return ",".join(server.hosts for server in self.servers)
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class EmbeddedZookeeperEnsemble:
         self.stop()
 
     def stop(self) -> None:
-        """Stop all; safe to repeat."""
+        """Stop all servers; safe to repeat."""
         with ExitStack() as stack:
             for server in self.servers:
                 stack.callback(server.stop)
@@ -61,7 +61,7 @@ def _member(folder: Path, number: int, port: int, votes: dict[str, str]) -> Embe
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return different loopback ports that nobody listens at now."""
+    """Return different loopback ports that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

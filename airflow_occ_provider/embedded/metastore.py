@@ -1,4 +1,4 @@
-"""A real Hive metastore on a free port, from the jars that Spark carries."""
+"""A real Hive metastore on a free port, from Spark's jars."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _DB_TXN = "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"
 
 
 class EmbeddedMetastore:
-    """A Hive metastore 2.3 with a Derby database, for the time of a ``with`` block.
+    """A Hive metastore 2.3 with a Derby database, during a ``with`` block.
 
-    It listens at all addresses of the machine: this release knows no other way.
+    It listens on all addresses of the machine: this release has no setting for that.
 
-    :param folder: where it keeps its database and its logs.
+    :param folder: folder of its database and logs.
     :param port: its port; ``None`` for a free one.
-    :param lock_timeout_s: seconds without a heartbeat after which it drops a lock.
-    :param reaper_interval_s: seconds between two looks for such locks.
+    :param lock_timeout_s: seconds without a heartbeat after which a lock expires.
+    :param reaper_interval_s: seconds between two checks for expired locks.
     :param settings: further properties of its ``hive-site.xml``.
     """
 
@@ -52,7 +52,7 @@ class EmbeddedMetastore:
 
     @property
     def uris(self) -> str:
-        """Its address, as ``hive.metastore.uris`` has it."""
+        """The value of ``hive.metastore.uris`` for its clients."""
         return f"thrift://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -63,9 +63,11 @@ class EmbeddedMetastore:
         self.stop()
 
     def start(self) -> None:
-        """Start it and return when it answers; a stopped one comes back at its port, with its locks.
+        """Start it and return when it answers.
 
-        :raises EmbeddedError: if it does not; nothing is left running then.
+        After ``stop`` it starts on the same port, with its locks.
+
+        :raises EmbeddedError: if it does not answer; then nothing is left running.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "database").is_dir():
@@ -80,7 +82,7 @@ class EmbeddedMetastore:
 
     def _make_database(self) -> None:
         try:
-            # Without its own threads: they would make the tables at the same time (TxnDbUtil.prepDb).
+            # Without its background threads: they would create the tables too (TxnDbUtil.prepDb).
             self._launch({"hive.in.test": "true", "hive.compactor.initiator.on": "false"})
             self._make_lock_tables()
         except BaseException:
@@ -129,9 +131,9 @@ class EmbeddedMetastore:
             "datanucleus.schema.autoCreateAll": "true",
             "hive.metastore.schema.verification": "false",
             "hive.metastore.warehouse.dir": self.folder / "warehouse",
-            # Spark's jars lack a class of the asynchronous logger's.
+            # A class of the asynchronous logger is missing in Spark's jars.
             "hive.async.log.enabled": "false",
-            # Without these three nobody drops the locks of the dead (AcidHouseKeeperService).
+            # Locks of dead processes expire only with these three (AcidHouseKeeperService).
             "hive.txn.manager": _DB_TXN,
             "hive.support.concurrency": "true",
             "hive.compactor.initiator.on": "true",
@@ -150,9 +152,10 @@ class EmbeddedMetastore:
         )
 
     def _make_lock_tables(self) -> None:
-        """Have the tables of locks made: a metastore under test makes them at the first request.
+        """Create the lock tables: with ``hive.in.test`` the first lock request creates them.
 
-        Only then: with ``hive.in.test`` it refuses Hudi's requests, which name no operation.
+        That setting is used only for this: with it the metastore refuses Hudi's requests, which name
+        no operation.
         """
         from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
         from thrift.protocol.TBinaryProtocol import TBinaryProtocol
@@ -180,7 +183,7 @@ class EmbeddedMetastore:
             client = ThriftHiveMetastore.Client(TBinaryProtocol(transport))
             client.unlock(ttypes.UnlockRequest(lockid=client.lock(asked).lockid))
         except TException as error:
-            raise EmbeddedError(f"The metastore made no lock tables: {error}") from error
+            raise EmbeddedError(f"The metastore did not create the lock tables: {error}") from error
         finally:
             transport.close()
 

@@ -1,4 +1,4 @@
-"""Server processes that cannot outlive whoever started them."""
+"""Server processes that cannot outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _POLL_S = 0.05
 
 
 class EmbeddedError(RuntimeError):
-    """An embedded service cannot be started; the message says what is missing and what to do."""
+    """An embedded service failed or cannot be started; the message names the remedy."""
 
 
 class Server:
-    """One server process in a session of its own, watched by a guard.
+    """One server process in its own session, watched by a guard process.
 
-    The guard ends the whole session when ``stop`` is called and also when this process dies
-    without a word: it waits at a pipe that only this process holds open.
+    The guard ends the whole session when ``stop`` is called, and also when this process dies: it waits
+    for the end of a pipe that only this process holds open.
 
-    :param name: for messages.
+    :param name: name of the server, for messages.
     :param command: the program and its arguments.
     :param environment: its environment.
-    :param log: file that takes its output.
+    :param log: file for its output.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class Server:
         self.stop()
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Return when ``ready`` says so.
+        """Wait until ``ready`` returns true.
 
-        :param ready: asked again and again; must not block for long.
-        :param timeout_s: seconds after which it is an error.
-        :raises EmbeddedError: if the server ends or is not ready in time; it is stopped then.
+        :param ready: called repeatedly; must not block for long.
+        :param timeout_s: limit of the wait in seconds.
+        :raises EmbeddedError: if the server ends or is not ready in time; then it is stopped.
         """
         deadline = time.monotonic() + timeout_s
         while self._guard.poll() is not None or not ready():
             if self._guard.poll() is not None:
                 self.stop()
-                raise EmbeddedError(f"{self.name} ended while starting:\n{self.tail()}")
+                raise EmbeddedError(f"{self.name} ended while it started:\n{self.tail()}")
             if time.monotonic() > deadline:
                 self.stop()
-                raise EmbeddedError(f"{self.name} not ready in {timeout_s:.0f} s:\n{self.tail()}")
+                raise EmbeddedError(f"{self.name} was not ready in {timeout_s:.0f} s:\n{self.tail()}")
             time.sleep(_POLL_S)
 
     def tail(self, lines: int = 15) -> str:
@@ -80,7 +80,7 @@ class Server:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self) -> None:
-        """End the server and all that it started; safe to repeat."""
+        """End the server and all processes that it started; safe to repeat."""
         if self._guard.stdin and not self._guard.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._guard.stdin.close()
@@ -92,16 +92,16 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens at now."""
+    """Return a loopback port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def refuse_busy_port(name: str, port: int) -> None:
-    """Refuse a loopback port that is taken.
+    """Refuse a loopback port that is in use.
 
-    :raises EmbeddedError: naming the port.
+    :raises EmbeddedError: if the port is in use; it names the port.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,13 +109,13 @@ def refuse_busy_port(name: str, port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise EmbeddedError(
-                f"{name}: port {port} on 127.0.0.1 cannot be used ({error.strerror}); "
-                "free it, or leave the port out to have a free one chosen"
+                f"{name}: port {port} on 127.0.0.1 cannot be used ({error.strerror}). Free it, or omit "
+                "the port to use a free one"
             ) from error
 
 
 def _guard(command: Sequence[str]) -> int:
-    """Run a command until it ends or our standard input does; leave nothing of its session."""
+    """Run a command until it or our standard input ends; then end its whole session."""
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: asked.set())
@@ -123,7 +123,7 @@ def _guard(command: Sequence[str]) -> int:
     os.set_blocking(sys.stdin.fileno(), False)
     while child.poll() is None and not (asked.is_set() or _input_ended()):
         time.sleep(_POLL_S)
-    # Taken while parents are known: a task's Spark driver leads a session of its own.
+    # Listed while the parents exist: a task's Spark driver has its own session.
     started = _descendants_of(child.pid)
     for number, patience_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _TERM_GRACE_S)):
         deadline = time.monotonic() + patience_s

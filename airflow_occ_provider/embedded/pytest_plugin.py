@@ -1,6 +1,6 @@
 """Pytest fixtures of the embedded services.
 
-Switch them on in a ``conftest.py``::
+Enable them in a ``conftest.py``::
 
     pytest_plugins = ["airflow_occ_provider.embedded.pytest_plugin"]
 """
@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 @pytest.fixture(scope="session")
 def hudi_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    """Run a ZooKeeper and offer a ``spark-submit`` environment for the whole test session."""
+    """Run a ZooKeeper and prepare a ``spark-submit`` environment, for the test session."""
     with EmbeddedStack(tmp_path_factory.mktemp("hudi_stack")) as stack:
         yield stack
 
@@ -31,12 +31,12 @@ def embedded_zookeeper(hudi_stack: EmbeddedStack) -> EmbeddedZookeeper:
 
 @pytest.fixture(scope="session")
 def embedded_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
-    """Run a Hive metastore for the whole test session; it drops a lock without heartbeats after 6 s."""
+    """Run a Hive metastore for the test session; its locks expire 6 s after a heartbeat."""
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=6) as metastore:
         yield metastore
 
 
 @pytest.fixture
 def spark_submit_environment(hudi_stack: EmbeddedStack) -> dict[str, str]:
-    """Copy the environment in which ``spark-submit`` runs Hudi jobs."""
+    """Return a copy of the environment in which ``spark-submit`` runs Hudi jobs."""
     return dict(hudi_stack.environment)

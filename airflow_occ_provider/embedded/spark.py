@@ -1,4 +1,4 @@
-"""An environment in which ``spark-submit`` runs Hudi jobs on this machine alone."""
+"""An environment in which ``spark-submit`` runs Hudi jobs on this machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 
 
 def spark_environment(folder: Path, hudi_version: str | None = None) -> dict[str, str]:
-    """Return this process's environment, made ready for ``spark-submit`` with Hudi.
+    """Return this process's environment with the settings for ``spark-submit`` with Hudi.
 
-    Spark is the one of ``SPARK_HOME``, if that is set, and runs jobs with the Python of
-    ``PYSPARK_PYTHON``; else it is the installed PySpark, with the Python of this process.
+    Spark comes from ``SPARK_HOME``, or is the installed PySpark. Python comes from ``PYSPARK_PYTHON``,
+    or is that of this process.
 
-    :param folder: where Spark's configuration and scratch files go.
-    :param hudi_version: release of Hudi's bundle, as for ``find_bundle``.
+    :param folder: folder of Spark's configuration and scratch files.
+    :param hudi_version: release of Hudi's bundle, see ``find_bundle``.
     :raises EmbeddedError: if Java, Spark or the bundle is missing.
     """
     conf, scratch = folder / "conf", folder / "local"

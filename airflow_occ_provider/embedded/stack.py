@@ -1,4 +1,4 @@
-"""All that a test of concurrent Hudi writers needs, in one ``with`` block."""
+"""The services that a test of concurrent Hudi writers needs, in one ``with`` block."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 
 class EmbeddedStack:
-    """A running lock service and an environment for ``spark-submit``, in a folder of their own.
+    """A running lock service and an environment for ``spark-submit``, in their own folder.
 
-    :param folder: where everything lives; ``None`` for a scratch folder that is removed after.
-    :param hudi_version: release of Hudi's bundle, as for ``find_bundle``.
-    :param lock: which lock service runs.
+    :param folder: folder of all files; ``None`` for a scratch folder that is removed at the end.
+    :param hudi_version: release of Hudi's bundle, see ``find_bundle``.
+    :param lock: the lock service to run.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EmbeddedStack:
 
     @property
     def lock_connection(self) -> dict[str, Any]:
-        """The Airflow connection of the lock service: ``conn_type``, ``host`` and ``extra``."""
+        """The Airflow connection to the lock service: ``conn_type``, ``host`` and ``extra``."""
         if self.lock == "metastore":
             extra: dict[str, Any] = {"heartbeat_interval_ms": self.metastore.lock_timeout_s * 1000 // 3}
             return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": extra}
@@ -63,7 +63,7 @@ class EmbeddedStack:
         return self.metastore if self.lock == "metastore" else self.zookeeper
 
     def stop(self) -> None:
-        """Stop what runs; safe to repeat."""
+        """Stop the lock service; safe to repeat."""
         self._service.stop()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

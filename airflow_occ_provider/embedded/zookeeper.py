@@ -1,4 +1,4 @@
-"""A real ZooKeeper on a free loopback port, from the jars that PySpark carries."""
+"""A real ZooKeeper on a free loopback port, from Spark's jars."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PORT_TRIES = 3
 
 
 class EmbeddedZookeeper:
-    """A ZooKeeper server for the time of a ``with`` block.
+    """A ZooKeeper server during a ``with`` block.
 
-    :param folder: where it keeps its data and its log.
+    :param folder: folder of its data and log.
     :param port: its port on 127.0.0.1; ``None`` for a free one.
-    :param certificates: with them it listens at ``secure_hosts`` too, for clients that show one.
+    :param certificates: if given, it also listens on ``secure_hosts`` and requires client certificates.
     :param settings: further lines of its configuration.
     """
 
@@ -50,12 +50,12 @@ class EmbeddedZookeeper:
 
     @property
     def secure_hosts(self) -> str:
-        """The connect string for connections by TLS."""
+        """The connect string for TLS connections."""
         return f"127.0.0.1:{self.secure_port}"
 
     @property
     def mode(self) -> str:
-        """``standalone``, ``leader`` or ``follower``; empty while it serves nobody."""
+        """The mode ``standalone``, ``leader`` or ``follower``; empty while it does not serve."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), _ANSWER_TIMEOUT_S) as connection:
                 connection.sendall(b"srvr")  # "ruok" is answered before sessions are served
@@ -74,7 +74,7 @@ class EmbeddedZookeeper:
     def start(self) -> None:
         """Start it and return when it answers.
 
-        :raises EmbeddedError: if it does not; nothing is left running then.
+        :raises EmbeddedError: if it does not answer; then nothing is left running.
         """
         for left in reversed(range(1 if self._fixed else _PORT_TRIES)):
             try:
@@ -87,9 +87,9 @@ class EmbeddedZookeeper:
                 return
 
     def launch(self) -> None:
-        """Start it and return at once.
+        """Start it without waiting for it.
 
-        :raises EmbeddedError: if its port is taken.
+        :raises EmbeddedError: if its port is in use.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._fixed:
@@ -111,9 +111,9 @@ class EmbeddedZookeeper:
         )
 
     def wait(self) -> None:
-        """Return when it answers.
+        """Wait until it answers.
 
-        :raises EmbeddedError: if it does not; it is stopped then.
+        :raises EmbeddedError: if it does not answer; then it is stopped.
         """
         if self._server is None:
             raise EmbeddedError("ZooKeeper was not started")
@@ -124,7 +124,7 @@ class EmbeddedZookeeper:
             raise
 
     def stop(self) -> None:
-        """Stop it; safe to repeat. Its data stay."""
+        """Stop it; safe to repeat. Its data is kept."""
         if self._server:
             self._server.stop()
             self._server = None

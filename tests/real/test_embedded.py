@@ -75,7 +75,7 @@ def test_nothing_outlives_whoever_started_it(tmp_path, number):
 
 def test_a_failed_start_leaves_nothing(tmp_path):
     (tmp_path / "data").write_text("a file where the data folder should be")
-    with pytest.raises(EmbeddedError, match="ZooKeeper ended while starting"):
+    with pytest.raises(EmbeddedError, match="ZooKeeper ended while it started"):
         EmbeddedZookeeper(tmp_path).start()
     assert servers_in(tmp_path) == []
 

@@ -110,7 +110,7 @@ def test_a_client_of_spark_is_not_taken_for_a_whole_one(tmp_path, monkeypatch):
 
 def test_a_missing_jar_is_said(monkeypatch):
     monkeypatch.setenv("HUDI_BUNDLE_JAR", "/no/such.jar")
-    with pytest.raises(EmbeddedError, match=r"HUDI_BUNDLE_JAR names /no/such\.jar"):
+    with pytest.raises(EmbeddedError, match=r"HUDI_BUNDLE_JAR: the file /no/such\.jar"):
         bundle.find_bundle()
 
 
@@ -141,7 +141,7 @@ def test_a_busy_port_is_said_before_anything_starts(tmp_path):
 
 def test_a_server_that_dies_at_its_start_shows_its_last_words(tmp_path):
     server = Server("Thing", ["sh", "-c", "echo no luck; exit 3"], os.environ, tmp_path / "log")
-    with pytest.raises(EmbeddedError, match=r"Thing ended while starting:\nno luck"):
+    with pytest.raises(EmbeddedError, match=r"Thing ended while it started:\nno luck"):
         server.wait_until(lambda: False, 30)
 
 
@@ -149,7 +149,7 @@ def test_a_server_that_never_gets_ready_is_stopped(tmp_path):
     log = tmp_path / "log"
     server = Server("Thing", ["sh", "-c", "echo $$; exec sleep 600"], os.environ, log)
     server.wait_until(lambda: log.read_text().endswith("\n"), 60)
-    with pytest.raises(EmbeddedError, match=r"Thing not ready in 1 s"):
+    with pytest.raises(EmbeddedError, match=r"Thing was not ready in 1 s"):
         server.wait_until(lambda: False, 1)
     assert not is_alive(int(log.read_text()))
 
