@@ -1,4 +1,4 @@
-"""Two tasks upsert the same files of one Hudi table at once: one loses, is retried, and both land."""
+"""Two tasks upsert the same files of one Hudi table: one loses, retries, and both commit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ with DAG(
         "application": JOB,
         "table": "{{ params.table }}",
         "driver_memory": "1g",
-        # So that the conflict is the one that costs most: Hudi's check at commit, in Hudi's own
-        # words, with both instants. By default writers look for each other earlier.
+        # Forces the most expensive conflict: Hudi's check at commit, which logs both instants. By
+        # default the loser is stopped earlier.
         "early_conflict_detection": False,
         "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=4)),
     },

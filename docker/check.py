@@ -1,7 +1,7 @@
-"""Health checks of the stack's services: exit code 0 if one answers as it should.
+"""Health checks of the stack's services: exit code 0 if the service is healthy.
 
-``check.py http URL [TEXT]``: the page is there, and holds the text; ``check.py metastore HOST PORT``: it
-finds its catalogue and its locks.
+``check.py http URL [TEXT]``: the page exists and contains the text. ``check.py metastore HOST PORT``:
+the metastore finds its catalogue and its locks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TIMEOUT_S = 5
 
 
 def http(url: str, text: str = "") -> bool:
-    """Whether the page is there, and holds the text."""
+    """Whether the page exists and contains the text."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - named by compose.yaml
         return text in answer.read().decode()
 

@@ -1,4 +1,4 @@
-"""Bring the jars that PySpark lacks into a folder: Hudi's bundle, the S3 client, PostgreSQL's driver."""
+"""Copy jars that PySpark lacks: Hudi's bundle, the S3 client and PostgreSQL's driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import find_bundle, resolve_jar
 
-# Of the Hadoop that PySpark 3.5 carries, and the SDK that it was built with.
+# The version of PySpark 3.5's Hadoop, and the SDK with which it was built.
 S3 = (
     ("org.apache.hadoop", "hadoop-aws", "3.3.4"),
     ("com.amazonaws", "aws-java-sdk-bundle", "1.12.262"),
@@ -17,7 +17,7 @@ POSTGRES = ("org.postgresql", "postgresql", "42.7.8")
 
 
 def main(folder: Path) -> None:
-    """Fill the folder; the database's driver goes into one of its own, for the metastore alone."""
+    """Fill the folder; only the metastore's subfolder gets the database driver."""
     for target, jars in (
         (folder / "spark", [find_bundle(), *(resolve_jar(*jar) for jar in S3)]),
         (folder / "metastore", [resolve_jar(*POSTGRES)]),

@@ -1,4 +1,4 @@
-"""Make a bucket in the S3 store that the ``AWS_*`` variables name, unless it is there."""
+"""Create a bucket in the S3 store of the ``AWS_*`` variables, unless it exists."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
--- The tables in which a Hive metastore 2.3 keeps locks and transactions (TxnHandler, TxnDbUtil), made
--- where they are missing; DataNucleus makes all others but these.
+-- The tables in which a Hive metastore 2.3 keeps locks and transactions (TxnHandler, TxnDbUtil), created
+-- if they are missing; DataNucleus creates all others.
 create table if not exists txns (
   txn_id bigint primary key,
   txn_state char(1) not null,
