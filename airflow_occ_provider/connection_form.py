@@ -192,7 +192,7 @@ def _tls() -> dict[str, _Field]:
         ),
         "tls_key": _text(
             "TLS key",
-            "File of its key (PEM, not encrypted); empty where the certificate's file holds it.",
+            "File of its key (PEM, not encrypted); empty if the certificate's file contains it.",
         ),
         "tls_verify": _flag("TLS verify", "Refuse a server without a valid certificate.", default=True),
     }

@@ -1,4 +1,4 @@
-"""``make demo``: two Airflow tasks write one Hudi table concurrently, and both commit.
+"""``make demo``: two Airflow tasks write one Hudi table concurrently.
 
 One task loses a conflict and retries. The lock service, Airflow, Spark and Hudi are real and listen on
 loopback, except a metastore, which listens on all addresses. At the end the demo reads the table and

@@ -81,7 +81,7 @@ class LeaseLostError(OccError):
 
 
 class LeaseRefusedError(OccError):
-    """A request contradicts a lease that its owner holds, or the requests in the queue."""
+    """A request contradicts its owner's lease, or other requests in the queue."""
 
 
 class AdmissionTimeoutError(OccError):
@@ -99,14 +99,14 @@ class StateStoreError(OccError):
 
 
 class FenceError(OccError):
-    """A lazy clean failed, such as the one that rolls back an earlier driver's instant."""
+    """A lazy clean failed, such as one that fences an earlier driver."""
 
     retry = True
     committed = None
 
 
 class WorkerLostError(OccError):
-    """The worker and its driver died more often than is retried; nothing was committed."""
+    """The worker and its driver died too often; nothing was committed."""
 
 
 class WriterAliveError(OccError):
@@ -120,7 +120,7 @@ class TableUnreadableError(OccError):
     committed = None
 
     def as_commit_state_unknown(self) -> TableUnreadableError:
-        """Rewrap as "commit state unknown": an attempt has run, the next try checks the table."""
+        """Rewrap as "commit state unknown"; the next try checks the table first."""
         return type(self)(f"commit state unknown: {self.message}", remedy=self.remedy)
 
 
@@ -161,7 +161,7 @@ class HistoryUnreadableError(TableUnreadableError):
 
 
 class CommitStateUnknownError(OccError):
-    """It is unknown whether the attempt's commit is in the table; nothing is run again."""
+    """It is unknown whether the attempt committed; nothing is run again."""
 
     committed = None
 

@@ -1,4 +1,4 @@
-"""Two tasks upsert the same files of one Hudi table: one loses, retries, and both commit."""
+"""Two tasks upsert the same Hudi files: one loses, retries, and both commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy jars that PySpark lacks: Hudi's bundle, the S3 client and PostgreSQL's driver."""
+"""Copy the jars of Hudi, the S3 client and PostgreSQL's driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``airflow hudi attempts``: a task run's attempts, and their instants in the table."""
+"""``airflow hudi attempts``: the attempts of a task run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _attempt(
 
 
 def _commit(snapshot: Snapshot, attempt: Attempt, since: str) -> str | None:
-    """Return the instant that this attempt committed; all attempts of the run share its identity."""
+    """Return the instant that this attempt, not another one, committed."""
     commit = find_commit(snapshot, attempt.identity, since)
     if commit is None:
         return None

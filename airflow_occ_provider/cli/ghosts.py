@@ -1,4 +1,4 @@
-"""``airflow hudi ghosts``: what dead writers left in a table, and what to do about it."""
+"""``airflow hudi ghosts``: what dead writers left in a table, with remedies."""
 
 from __future__ import annotations
 

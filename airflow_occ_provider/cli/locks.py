@@ -1,4 +1,4 @@
-"""``airflow hudi locks``: the holder and the waiters of Hudi's commit lock of a table."""
+"""``airflow hudi locks``: holder and waiters of Hudi's commit lock."""
 
 from __future__ import annotations
 

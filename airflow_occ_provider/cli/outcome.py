@@ -1,4 +1,4 @@
-"""``airflow hudi outcome``: the outcome of an attempt, from its driver's saved log."""
+"""``airflow hudi outcome``: the outcome of an attempt, from a saved log."""
 
 from __future__ import annotations
 

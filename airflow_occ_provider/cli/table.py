@@ -26,7 +26,7 @@ _Command = Callable[[argparse.Namespace], None]
 
 
 def exit_on_error(command: _Command) -> _Command:
-    """Wrap a command so that it exits with the message of our error, without a traceback."""
+    """Wrap a command to exit with our error's message and no traceback."""
     name = command.__name__.replace("_", " ")
 
     @suppress_logs_and_warning
@@ -43,7 +43,7 @@ def exit_on_error(command: _Command) -> _Command:
 
 @contextmanager
 def _database_connections() -> Iterator[None]:
-    """Let Airflow find connections in its database too, as ``airflow connections get`` does."""
+    """Let Airflow find connections in its database, as ``connections get`` does."""
     before = os.environ.get(_CONTEXT)
     os.environ[_CONTEXT] = before or "server"
     try:
@@ -66,7 +66,7 @@ def timeline(args: argparse.Namespace) -> None:
 
 @exit_on_error
 def writers(args: argparse.Namespace) -> None:
-    """Print the pending writes and table services, and whether their writers are alive."""
+    """Print the pending writes and table services, with their heartbeats."""
     hook = _hook(args)
     pending = [*hook.pending_writers(), *hook.pending_table_services()]
     described = list(map(_writer, pending))

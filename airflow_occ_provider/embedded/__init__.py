@@ -1,3 +1,3 @@
-"""Real ZooKeeper, Hive metastore, Spark and Airflow, started from installed wheels."""
+"""Real ZooKeeper, Hive metastore, Spark and Airflow from installed wheels."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real Airflow (scheduler, triggerer, DAG processor, API server) on a free loopback port."""
+"""A real Airflow with all its components, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
 class EmbeddedAirflow:
-    """``airflow standalone`` during a ``with`` block, with SQLite and a LocalExecutor.
+    """``airflow standalone`` during a ``with`` block (SQLite, LocalExecutor).
 
     :param folder: its home; created if missing.
     :param dags: the folder of its DAGs.
@@ -130,7 +130,7 @@ class EmbeddedAirflow:
         raise refused
 
     def _is_transient(self, error: str) -> bool:
-        """Whether the call can be repeated: SQLite was busy, or the token is no longer valid."""
+        """Whether a repeated call may succeed: SQLite was busy, or the token invalid."""
         if "Invalid JWT token" in error:
             self._token = ""
             return True

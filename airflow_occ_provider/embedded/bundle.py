@@ -22,7 +22,7 @@ _TIMEOUT_S = 900
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads: ``AIRFLOW_OCC_CACHE``, else the user's cache folder."""
+    """Return the download folder: ``AIRFLOW_OCC_CACHE``, or the user's cache."""
     given = os.environ.get("AIRFLOW_OCC_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(given) if given else Path(base) / "airflow_occ_provider"
@@ -73,7 +73,7 @@ def resolve_jar(group: str, name: str, version: str) -> Path:
 
 
 def pyspark_home() -> Path:
-    """Return the folder of a complete Spark 3.5: ``SPARK_HOME``, else the installed PySpark.
+    """Return the home of a Spark 3.5: ``SPARK_HOME``, or the installed PySpark.
 
     ``SPARK_HOME`` is for an Airflow with Spark provider 6 or later: that requires ``pyspark-client``,
     which has PySpark's name and files but does not contain Spark.

@@ -1,4 +1,4 @@
-"""Certificates from a private authority, for TLS of embedded services on loopback."""
+"""Certificates from a private authority, for TLS on loopback."""
 
 from __future__ import annotations
 

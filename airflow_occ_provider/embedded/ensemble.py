@@ -13,7 +13,7 @@ _SIZE = 3
 
 
 class EmbeddedZookeeperEnsemble:
-    """Three ZooKeeper servers during a ``with`` block; they serve while two of them run.
+    """Three ZooKeeper servers during a ``with`` block; two are a majority.
 
     :param folder: folder of their data and logs.
     """

@@ -152,7 +152,7 @@ class EmbeddedMetastore:
         )
 
     def _make_lock_tables(self) -> None:
-        """Create the lock tables: with ``hive.in.test`` the first lock request creates them.
+        """Create the lock tables by a lock request under ``hive.in.test``.
 
         That setting is used only for this: with it the metastore refuses Hudi's requests, which name
         no operation.

@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 @pytest.fixture(scope="session")
 def hudi_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    """Run a ZooKeeper and prepare a ``spark-submit`` environment, for the test session."""
+    """Run a ZooKeeper and prepare ``spark-submit``, for the test session."""
     with EmbeddedStack(tmp_path_factory.mktemp("hudi_stack")) as stack:
         yield stack
 
@@ -31,7 +31,7 @@ def embedded_zookeeper(hudi_stack: EmbeddedStack) -> EmbeddedZookeeper:
 
 @pytest.fixture(scope="session")
 def embedded_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
-    """Run a Hive metastore for the test session; its locks expire 6 s after a heartbeat."""
+    """Run a Hive metastore for the test session; its locks expire after 6 s."""
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=6) as metastore:
         yield metastore
 

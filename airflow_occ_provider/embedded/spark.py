@@ -11,7 +11,7 @@ from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 
 
 def spark_environment(folder: Path, hudi_version: str | None = None) -> dict[str, str]:
-    """Return this process's environment with the settings for ``spark-submit`` with Hudi.
+    """Return an environment for ``spark-submit`` with Hudi.
 
     Spark comes from ``SPARK_HOME``, or is the installed PySpark. Python comes from ``PYSPARK_PYTHON``,
     or is that of this process.

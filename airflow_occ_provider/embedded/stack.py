@@ -1,4 +1,4 @@
-"""The services that a test of concurrent Hudi writers needs, in one ``with`` block."""
+"""The services for a test of concurrent Hudi writers, in one ``with`` block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 
 class EmbeddedStack:
-    """A running lock service and an environment for ``spark-submit``, in their own folder.
+    """A running lock service and a ``spark-submit`` environment.
 
     :param folder: folder of all files; ``None`` for a scratch folder that is removed at the end.
     :param hudi_version: release of Hudi's bundle, see ``find_bundle``.
@@ -51,7 +51,7 @@ class EmbeddedStack:
 
     @property
     def lock_connection(self) -> dict[str, Any]:
-        """The Airflow connection to the lock service: ``conn_type``, ``host`` and ``extra``."""
+        """The Airflow connection to the lock service, as fields."""
         if self.lock == "metastore":
             extra: dict[str, Any] = {"heartbeat_interval_ms": self.metastore.lock_timeout_s * 1000 // 3}
             return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": extra}

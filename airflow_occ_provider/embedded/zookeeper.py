@@ -55,7 +55,7 @@ class EmbeddedZookeeper:
 
     @property
     def mode(self) -> str:
-        """The mode ``standalone``, ``leader`` or ``follower``; empty while it does not serve."""
+        """The mode: ``standalone``, ``leader`` or ``follower``; empty if not ready."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), _ANSWER_TIMEOUT_S) as connection:
                 connection.sendall(b"srvr")  # "ruok" is answered before sessions are served

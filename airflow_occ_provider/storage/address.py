@@ -1,4 +1,4 @@
-"""A table's base path: its canonical form, and the fsspec file system that serves it."""
+"""A table's base path: its canonical form and its fsspec file system."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse_table_path(table: object) -> tuple[str, str]:
 
 
 def _normal(path: str) -> str:
-    """Return an absolute path without repeated slashes and dot segments; the root is empty."""
+    """Return a path without repeated slashes and dot segments; root is empty."""
     return posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
 
 
@@ -63,7 +63,7 @@ def fsspec_url(scheme: str, path: str) -> str:
 
 
 def canonical_table(table: object) -> str:
-    """Return the canonical name of a table: all spellings of its path give the same one.
+    """Return the canonical name of a table, the same for all spellings of its path.
 
     :raises ConfigurationError: if it is not a path.
     """
@@ -104,7 +104,7 @@ def named_partitions(scope: str | Sequence[object] | None) -> tuple[str, ...] | 
 
 
 def open_file_system(scheme: str, path: str) -> Any:
-    """Return the fsspec file system of a canonical path, with the credentials of this process.
+    """Return the fsspec file system of a path, with this process's credentials.
 
     :raises ConfigurationError: if no fsspec file system is installed for the scheme.
     """

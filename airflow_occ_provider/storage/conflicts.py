@@ -1,4 +1,4 @@
-"""The verdicts on a table's pending writes; files that cannot matter are not read."""
+"""The verdicts on a table's pending writes, with as few reads as possible."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROLLING_BACK = frozenset({"rollback", "restore"})
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The known configuration of a table's writers; the rest is inferred from the table.
+    """The known configuration of a table's writers; the rest is inferred.
 
     :param strategy: the conflict resolution strategy; by default the one of the table's index.
     :param release: major and minor number of their Hudi; by default inferred from their files.
@@ -169,7 +169,7 @@ def _union(groups: Iterable[frozenset[FileGroupId]]) -> frozenset[FileGroupId]:
 
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
-    """Return the rollbacks that name pending instants; rollbacks older than all are not read."""
+    """Return the rollbacks that name pending instants; older ones are not read."""
     found = [one for one in operations.snapshot.timeline if one.action in _ROLLING_BACK]
     outlines = operations.outlines([*pending, *found])
     rollbacks = [

@@ -53,7 +53,7 @@ class TableFolder:
         return content
 
     def listing(self, folder: str) -> Listing:
-        """List a folder in one request; the listing is empty if the folder does not exist.
+        """List a folder in one request; empty if it does not exist.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -148,14 +148,14 @@ class TableFolder:
 
 
 def _is_denied(error: Exception) -> bool:
-    """Whether the storage refuses these credentials; expired ones are renewed, not denied."""
+    """Whether the storage refuses these credentials; expired ones are renewed."""
     status = next((getattr(error, name, None) for name in _STATUS if hasattr(error, name)), None)
     denied = isinstance(error, PermissionError) or str(status) in _DENIED
     return denied and "expired" not in str(error).lower()
 
 
 class _Request(threading.Thread):
-    """One request; a daemon thread, so that a stalled file system cannot block the exit."""
+    """One request, in a daemon thread: a stalled storage cannot block the exit."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         super().__init__(target=run, daemon=True, name="hudi-storage")

@@ -1,4 +1,4 @@
-"""Reads the files of instants; Hudi never changes a written file, so each is read once."""
+"""Reads the files of instants, each once: Hudi never changes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the lock file of Hudi's lock providers that keep a table's lock on the storage."""
+"""Reads the lock files of Hudi's lock providers that use the storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of one snapshot's instants: each is read once, many concurrently."""
+"""The operations of one snapshot's instants, each read once."""
 
 from __future__ import annotations
 

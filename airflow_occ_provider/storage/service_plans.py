@@ -36,7 +36,7 @@ def pending_plans(
 
 
 def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
-    """Yield the table services, pending and completed, with a plan that a task run signed.
+    """Yield the table services, pending or not, whose plan a task run signed.
 
     :param table: the table.
     :param snapshot: a snapshot of the table.
@@ -80,7 +80,7 @@ def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | Non
 
 
 def _ended_later(written: ConcurrentOperation, planned: ConcurrentOperation) -> bool:
-    """Whether a write ended after a plan was made, by the storage's clock (no time zones)."""
+    """Whether a write ended after a plan was made, by the storage's clock."""
     if written.completed_ms is not None and planned.requested_ms is not None:
         return written.completed_ms > planned.requested_ms
     return written.instant.time > planned.instant.time

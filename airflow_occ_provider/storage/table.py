@@ -30,7 +30,7 @@ _LAYOUT_2 = TableConfig({"hoodie.timeline.layout.version": "2"}).timeline_folder
 
 
 class _Read(NamedTuple):
-    """The last read of ``hoodie.properties``, with its write time if a listing shows it."""
+    """The last read of ``hoodie.properties``, with the write time if known."""
 
     config: TableConfig
     written_ms: int | None

@@ -52,7 +52,7 @@ class Observation:
 
 
 class WriterWatch:
-    """A watch over the heartbeats of one table, and over its timeline if it may have changed.
+    """A watch over the heartbeats of one table, and its timeline if needed.
 
     A heartbeat starts before its instant is requested and is removed after the instant is completed or
     rolled back (Hudi 1.2.0, ``BaseHoodieWriteClient``, ``HoodieHeartbeatClient``). So while the
@@ -116,7 +116,7 @@ class WriterWatch:
         return any(before.timeline.find(one.time) is None for one in snapshot.timeline.pending_writes())
 
     def _has_expired(self, snapshot: Snapshot) -> bool:
-        """Whether a pending write's heartbeat has expired: the write may be completed now."""
+        """Whether a pending write's heartbeat expired: it may be completed now."""
         return any(
             not self._judge(one.time, self._heartbeats_ms).live and snapshot.reader.planned(one) is None
             for one in snapshot.timeline.pending_writes()

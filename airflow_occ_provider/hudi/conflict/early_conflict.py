@@ -1,4 +1,4 @@
-"""Predicts from the markers whether Hudi's early conflict detection will stop a write.
+"""Predicts whether Hudi's early conflict detection will stop a write.
 
 Each strategy checks when a marker is made, so it can refuse only file groups that have no marker
 yet. A younger writer never stops an older live one (Hudi 1.2.0, ``MarkerUtils``).
@@ -23,7 +23,7 @@ def judge_early(
     *,
     check_commits: bool = True,
 ) -> Verdict:
-    """Judge whether early detection will refuse a marker that ``ours`` still has to make.
+    """Judge whether early detection will refuse a future marker of ``ours``.
 
     The verdict holds for the rivals of now: one that ends before the marker is made is not found.
 

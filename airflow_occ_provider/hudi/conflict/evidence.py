@@ -21,7 +21,7 @@ _SINCE_1_2 = "totalLogBlocksSize"
 
 
 def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
-    """Return the conflict resolution strategy that Hudi itself chooses for a table's index.
+    """Return the strategy that Hudi chooses by default for a table's index.
 
     :param operations: operations with known file groups; if all are simple buckets, the table has a
         bucket index.

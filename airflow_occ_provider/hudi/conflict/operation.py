@@ -64,7 +64,7 @@ class ConcurrentOperation:
 
     @property
     def completion_stamp(self) -> str | None:
-        """The completion time that Hudi took under its lock, in the zone of the instant times.
+        """The completion time that Hudi took under its lock, in the instants' zone.
 
         Before table version 8 there is only ``completed_ms``.
         """

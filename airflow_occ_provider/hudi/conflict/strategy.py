@@ -1,4 +1,4 @@
-"""Hudi's conflict resolution strategies: with which instants each compares a write."""
+"""Hudi's conflict resolution strategies: the rivals that each one considers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rules:
     def counts(
         self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
     ) -> bool | None:
-        """Return whether the check compares with ``rival`` and refuses an overlap with it.
+        """Return whether the check compares with ``rival`` and refuses an overlap.
 
         :param seen: whether the rival was completed at our comparison point.
         :returns: ``None`` if that depends on something that the metadata does not show.
@@ -70,7 +70,7 @@ class Rules:
         return self._counts_planned(ours, rival)
 
     def _loses_to_our_overwrite(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
-        """Whether the rival's own check finds our younger pending overwrite before it commits.
+        """Whether the rival's own check finds our younger pending overwrite.
 
         It sees what our workload profile names: existing file groups, if a bucket index is used.
         """
@@ -118,7 +118,7 @@ class Rules:
 
     @property
     def clustering_fails(self) -> bool:
-        """Whether a clustering can never commit (Hudi 1.2.0, layout 1, the preferring strategy)."""
+        """Whether no clustering can commit (Hudi 1.2.0, layout 1, prefer_writer)."""
         preferring = self.strategy is Strategy.PREFER_WRITER
         return preferring and self.table_version < 8 and self.writer_version >= (1, 1)
 

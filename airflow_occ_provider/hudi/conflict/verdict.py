@@ -1,4 +1,4 @@
-"""Predicts from a table's metadata whether Hudi's commit check will refuse a pending write.
+"""Predicts whether Hudi's commit check will refuse a pending write.
 
 ::
 
@@ -88,7 +88,7 @@ class Verdict:
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
 
     def with_early(self, early: Verdict) -> Verdict:
-        """Return it with the verdict of early conflict detection and the higher certainty."""
+        """Return it with early detection's verdict and the higher certainty."""
         surer = min(self.certainty, early.certainty, key=list(Certainty).index)
         return Verdict(surer, self.conflicts, early.conflicts, self.rolled_back_by)
 
@@ -114,7 +114,7 @@ def judge(
     rules: Rules,
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
-    """Judge whether Hudi's commit check will refuse ``ours`` because of one of ``rivals``.
+    """Judge whether Hudi's commit check will refuse ``ours`` for a rival.
 
     A pending rival is judged as if it committed first.
 
@@ -141,7 +141,7 @@ def judge_by_any(
     candidates: Sequence[Rules],
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
-    """Judge a write by several rules; a conflict under only some of them is *possible*.
+    """Judge by several rules; a conflict under only some of them is *possible*.
 
     :param ours: a pending operation.
     :param rivals: the other operations, completed and pending.
@@ -226,7 +226,7 @@ def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> b
 
 
 def _adds_replaced_bucket(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
-    """Whether ours recreates a bucket that the rival replaced, so it must have seen the rival."""
+    """Whether ours recreates a bucket that the rival replaced: it saw the rival."""
     made = ours.marked - ours.existing if ours.operation_type in _ROUTED else frozenset()
     return not set(map(_bucket, made)).isdisjoint(map(_bucket, rival.replaced))
 

@@ -1,3 +1,3 @@
-"""What the files of a table's metadata folder hold, for each table version and layout."""
+"""The formats of a table's metadata files, by table version and layout."""
 
 from __future__ import annotations

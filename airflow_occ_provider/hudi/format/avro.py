@@ -103,7 +103,7 @@ def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> An
 
 
 def decode_value(schema: str, data: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:
-    """Decode one value without a container, such as a record in a block of Hudi's log format.
+    """Decode one value without a container, such as a record of a log block.
 
     :param schema: the Avro schema that the value was written with, as JSON.
     :param data: the encoded value.

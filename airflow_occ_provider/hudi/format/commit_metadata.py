@@ -1,4 +1,4 @@
-"""Commit metadata: what a commit wrote, or what an inflight instant plans to write."""
+"""Commit metadata: what a commit wrote, or an inflight instant plans to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDE
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The part of ``HoodieCommitMetadata`` that names what a commit wrote or plans to write.
+    """The part of ``HoodieCommitMetadata`` that names what a commit touches.
 
     An inflight instant's file holds one too, its workload profile: the existing file groups that it
     will touch, and the partitions that get new ones (Hudi 1.2.0, ``BaseCommitActionExecutor``).
@@ -52,7 +52,7 @@ class CommitMetadata:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths written or replaced, sorted; an unpartitioned table has the empty path."""
+        """Partition paths written or replaced, sorted; empty if unpartitioned."""
         return tuple(sorted({partition for partition, _ in self.file_groups | self.replaced}))
 
     @property
@@ -62,7 +62,7 @@ class CommitMetadata:
 
 
 def read_commit(content: Content) -> CommitMetadata:
-    """Decode the content of a commit, deltacommit or replacecommit file, completed or inflight.
+    """Decode a commit, deltacommit or replacecommit, completed or inflight.
 
     The file is an Avro container since table version 8, and JSON before (Hudi 1.2.0,
     ``CommitMetadataSerDeV2`` and ``V1``).

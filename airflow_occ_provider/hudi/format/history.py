@@ -1,4 +1,4 @@
-"""The history of archived instants beside a timeline of layout 2: an LSM tree of parquet files.
+"""The archived instants of layout 2: an LSM tree of parquet files.
 
 ``_version_`` holds the number of the newest ``manifest_<number>``, and that manifest names the
 parquet files of the history (Hudi 1.2.0, ``LSMTimeline``).
@@ -31,7 +31,7 @@ def parse_version(content: bytes) -> int | None:
 
 
 def newest_version(names: Iterable[str]) -> int | None:
-    """Return the largest manifest number, as Hudi does if ``_version_`` cannot be read.
+    """Return the largest manifest number, for an unreadable ``_version_``.
 
     :param names: the bare names in the history's folder.
     """

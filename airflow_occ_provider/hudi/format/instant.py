@@ -53,7 +53,7 @@ class Instant(NamedTuple):
 
     @property
     def archived(self) -> bool:
-        """Whether it comes from the history, in parquet files or the archive files of layout 1."""
+        """Whether it comes from the history or from an archive of layout 1."""
         return self.file_name.endswith(".parquet") or ".archive." in self.file_name
 
     @property

@@ -37,7 +37,7 @@ def to_datetime(time: str, zone: tzinfo | None = None) -> datetime | None:
 
 
 def to_epoch_ms(time: str, zone: tzinfo | None = None) -> int | None:
-    """Return the epoch milliseconds of an instant time; ``None`` if it names no moment.
+    """Return an instant time in epoch milliseconds; ``None`` if it is no moment.
 
     :param time: requested or completion time of an instant.
     :param zone: the zone in which it was written; by default the local zone of this process.
@@ -59,7 +59,7 @@ def from_epoch_ms(moment_ms: int, zone: tzinfo | None = None) -> str:
 
 
 def epoch_ms_writer(zone: tzinfo | None = None) -> Callable[[int], str]:
-    """Return a ``from_epoch_ms`` for many moments, with one zone lookup per quarter hour.
+    """Return a ``from_epoch_ms`` with one zone lookup per quarter of an hour.
 
     Zones differ and change their offset by whole quarters of an hour.
 

@@ -17,7 +17,7 @@ def is_below(path: str) -> bool:
 
 
 def rejection_reason(path: str, table: TableConfig) -> str | None:
-    """Return why a path cannot be a partition of a table, or a folder above its partitions.
+    """Return why a path cannot be a partition, or a folder above partitions.
 
     A path that may be valid passes: values may contain slashes, so it may have more parts than fields,
     and without hive style any text may be a value.

@@ -22,7 +22,7 @@ def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
 
 
 def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
-    """Return the file groups that a ``HoodieRequestedReplaceMetadata`` plans to cluster.
+    """Return the file groups of a clustering plan.
 
     :param content: the whole requested file; overwrites have an empty one, or one without a plan.
     :returns: ``None`` if there is no clustering plan.

@@ -1,4 +1,4 @@
-"""The record in a metadata file: Avro, JSON, or decoded from the archive of layout 1."""
+"""The record in a metadata file: Avro, JSON, or from a layout 1 archive."""
 
 from __future__ import annotations
 

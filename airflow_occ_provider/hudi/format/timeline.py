@@ -94,7 +94,7 @@ class Timeline:
         return found[0] if found and found[0].time == time else None
 
     def completed_writes(self) -> tuple[Instant, ...]:
-        """Return completed commits, deltacommits and replacecommits, oldest request first."""
+        """Return completed commits, deltacommits and replacecommits, by request."""
         return tuple(instant for instant in self.instants if instant.completed and instant.is_write)
 
     def pending_writes(self) -> tuple[Instant, ...]:

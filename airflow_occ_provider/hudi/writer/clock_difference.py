@@ -1,4 +1,4 @@
-"""The difference between this host's clock and the storage's, which affects heartbeats."""
+"""The difference between this host's clock and the storage's."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ClockDifference:
         return cls(written_ms - before_ms, written_ms - after_ms)
 
     def narrowed(self, other: ClockDifference) -> ClockDifference:
-        """Return the intersection of both; ``other`` if they contradict (a clock was set)."""
+        """Return the intersection; ``other`` if they contradict (a clock was set)."""
         least, most = max(self.least_ms, other.least_ms), min(self.most_ms, other.most_ms)
         return ClockDifference(least, most) if least <= most else other
 
     @property
     def minimum_ms(self) -> int:
-        """The least difference in milliseconds, in either direction; 0 if the clocks may agree."""
+        """The least difference in milliseconds; 0 if the clocks may agree."""
         return max(self.least_ms, -self.most_ms, 0)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The choice of Hudi's early conflict detection: the user's, or by the table's storage."""
+"""The choice of Hudi's early conflict detection for a table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Choice:
 def contradiction(
     wanted: EarlyDetection, scheme: str | None, options: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Return what contradicts the wanted strategy, and the remedy; ``None`` if nothing does.
+    """Return what contradicts the wanted strategy, and the remedy, if any.
 
     :param wanted: the strategy that the user asked for.
     :param scheme: scheme of the table's URL, ``None`` while it is not known.

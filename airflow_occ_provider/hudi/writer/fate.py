@@ -96,7 +96,7 @@ class Awaited:
         return self.match is Match.ANY and all(fate.over for fate in self.until)
 
     def reached(self, writers: Sequence[Writer]) -> tuple[Writer, ...] | None:
-        """Return the writers that have reached such a fate; ``None`` while the wait goes on.
+        """Return the writers that reached such a fate; ``None`` during the wait.
 
         A wait for all of no writers has ended.
         """

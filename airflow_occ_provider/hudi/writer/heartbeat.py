@@ -1,4 +1,4 @@
-"""Heartbeats: whether the writer of a pending instant is alive, by Hudi's own formula."""
+"""Heartbeats: whether a pending instant's writer is alive, by Hudi's rule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Heartbeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRule:
-    """Hudi's rule for heartbeats; all writers and cleaners of a table need the same values.
+    """Hudi's rule for heartbeats; all writers of a table need the same values.
 
     A heartbeat expires when it is older than interval x tolerable misses, by the clock of the process
     that checks it (Hudi 1.2.0, ``HeartbeatUtils.isHeartbeatExpired``).

@@ -1,4 +1,4 @@
-"""Hudi's write options for a safe concurrent writer, and options that contradict them."""
+"""Hudi's options for a safe concurrent writer, and what contradicts them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def metastore_lock_options(
     heartbeat_interval_ms: int,
     num_retries: int,
 ) -> dict[str, str]:
-    """Return the options of Hudi's metastore lock provider, the same from 0.15 to 1.2.
+    """Return the options of Hudi's metastore lock provider (0.15 to 1.2).
 
     Database and table name the lock, for all tables that a driver writes. They need not exist.
 

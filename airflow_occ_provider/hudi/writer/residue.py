@@ -1,4 +1,4 @@
-"""Residue: what dead writers leave and Hudi does not remove by itself, with proof."""
+"""What dead writers leave and Hudi does not remove by itself, with proof."""
 
 from __future__ import annotations
 

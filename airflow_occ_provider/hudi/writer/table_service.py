@@ -97,7 +97,7 @@ class Rule:
         return not plan.heartbeat.live and plan.idle_ms > self.plan_timeout_ms
 
     def left_ms(self, plan: Plan) -> int:
-        """Return the milliseconds until a plan counts as dead, if it shows no sign of a driver."""
+        """Return the milliseconds until a plan without a driver counts as dead."""
         return max(self.plan_timeout_ms - plan.idle_ms, plan.heartbeat.margin_ms or 0, 0)
 
     def step(self, plan: Plan) -> tuple[DeadPlan, str]:
