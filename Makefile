@@ -9,7 +9,7 @@ UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo test test-rest test-all nightly unit lint types format golden-logs golden-tables \
+.PHONY: help install demo docs test test-rest test-all nightly unit lint types format golden-logs golden-tables \
 	differential faults model handovers outages crowd races stalls test-spark6 \
 	bench-timeline bench-import bench-leases bench-triggers stack stack-config stack-down clean
 
@@ -57,6 +57,14 @@ lint: $(INSTALLED)  ## ruff
 
 types: $(INSTALLED)  ## mypy, strict
 	$(BIN)/mypy
+
+$(VENV)/.docs-installed: $(INSTALLED)
+	$(UV) install --quiet --python $(VENV) --constraint constraints.txt --group docs
+	touch $@
+
+docs: $(VENV)/.docs-installed  ## The documentation as a site in build/docs; a warning or a dead link is an error
+	$(BIN)/sphinx-build -b html -W --keep-going -n -q -d build/doctrees docs build/docs
+	@echo "file://$(CURDIR)/build/docs/index.html"
 
 format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,45 @@
+"""Settings of the documentation site. It is built without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+project = "airflow_occ_provider"
+copyright = "the authors of airflow_occ_provider, Apache License 2.0"
+_init = Path(__file__).parents[1] / "airflow_occ_provider" / "__init__.py"
+release = next(
+    line.split('"')[1] for line in _init.read_text().splitlines() if line.startswith("__version__")
+)
+version = release
+
+extensions = ["myst_parser", "autoapi.extension"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autoapi_dirs = ["../airflow_occ_provider"]
+autoapi_generate_api_docs = False
+autoapi_keep_files = False
+autoapi_add_toctree_entry = False
+autoapi_python_class_content = "class"
+autoapi_options = ["show-inheritance"]
+autodoc_typehints = "none"
+python_maximum_signature_line_length = 80
+add_module_names = False
+
+# The pages document what users import. Names of Airflow, of Python and of our own inner modules
+# stay plain text: there is nothing to link to without a network.
+nitpick_ignore_regex = [("py:.*", ".*")]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "airflow_occ_provider"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
