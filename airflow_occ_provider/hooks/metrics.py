@@ -1,7 +1,8 @@
 """What people may watch on a dashboard: every name and tag that goes out through Airflow's own Stats.
 
-Below Airflow's own prefix all names begin with ``hudi.``; README lists them. Timings are sent in
-milliseconds, as Airflow's are. Nothing here raises, and nothing is sent where metrics are off.
+Below Airflow's own prefix all names begin with ``hudi.``; docs/reference/metrics.md lists them. Timings
+are sent in milliseconds, as Airflow's are. Nothing here raises, and nothing is sent where metrics are
+off.
 """
 
 from __future__ import annotations

@@ -9,43 +9,60 @@ import yaml
 from airflow.cli.cli_parser import get_parser
 from airflow.dag_processing.dagbag import DagBag
 
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.provider_info import get_provider_info
-
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
+RUN_BY_DEVELOPERS = (".venv/bin/python",)
+# The DAGs of each page, in its order, as the tasks that they have.
+TASKS = {
+    "README.md": [["write_trips"]],
+    "docs/tutorial.md": [["write_trips"]],
+    "docs/how-to/scopes.md": [["write_trips"]],
+    "docs/how-to/key-safe-writes.md": [["merge"]],
+    "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],
+    "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
+    "docs/how-to/table-services.md": [["compact", "cluster"]],
+}
 
 
-def snippets(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize(
-    ("code", "tasks"),
-    zip(
-        snippets("python"),
-        [
-            ["write_trips"],
-            ["lease", "lease_keep", "lease_release", "write_trips"],
-            ["quiet", "clean"],
-            ["clean"],
-        ],
-        strict=True,
-    ),
-)
-def test_the_dags_are_short_and_whole(tmp_path, code, tasks):
-    assert len([line for line in code.splitlines() if line.strip()]) <= 13
-    dag_file = tmp_path / "shown.py"
-    dag_file.write_text(code)
-    bag = DagBag(dag_folder=dag_file)
-    assert bag.import_errors == {}
-    (dag,) = bag.dags.values()
-    assert list(dag.task_dict) == tasks
+def snippets(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "command", [c for text in snippets("bash") for c in text.replace("\\\n", "").splitlines()]
-)
+def commands():
+    for page in PAGES:
+        for text in snippets(page, "bash"):
+            for command in text.replace("\\\n", "").splitlines():
+                yield pytest.param(command, id=f"{name_of(page)}: {command}")
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_every_page_with_a_dag_is_tested():
+    assert {name_of(page) for page in PAGES if snippets(page, "python")} == set(TASKS)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_dags_are_short_and_whole(tmp_path, name):
+    for number, (code, tasks) in enumerate(
+        zip(snippets(ROOT / name, "python"), TASKS[name], strict=True)
+    ):
+        assert len([line for line in code.splitlines() if line.strip()]) <= 13
+        dag_file = tmp_path / f"shown_{number}.py"
+        dag_file.write_text(code)
+        bag = DagBag(dag_folder=dag_file)
+        assert bag.import_errors == {}
+        (dag,) = bag.dags.values()
+        assert list(dag.task_dict) == tasks
+
+
+@pytest.mark.parametrize("command", commands())
 def test_every_command_exists(command):
     program, *arguments = shlex.split(command)
     if program == "docker":
@@ -56,15 +73,19 @@ def test_every_command_exists(command):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
-    else:
+    elif program not in RUN_BY_DEVELOPERS:
         assert command == "pip install airflow-occ-provider"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_every_make_target_that_is_named_exists(name):
-    named = set(re.findall(r"`make ([a-z0-9-]+)", (ROOT / name).read_text()))
+def test_the_first_commands_of_the_readme_are_the_demo_and_the_tests():
+    assert snippets(ROOT / "README.md", "bash")[0] == "make demo\nmake test\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_make_target_that_is_named_exists(page):
+    named = set(re.findall(r"`make ([a-z0-9-]+)", page.read_text()))
     made = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert named
+    assert named or page in DOCS
     assert named <= made
 
 
@@ -78,19 +99,3 @@ def test_each_test_is_in_one_tier_and_one_folder(request):
 
 def test_ci_runs_both_tiers_the_quick_one_first():
     assert (ROOT / ".ci" / "run").read_text().endswith("\nmake test\nexec make test-rest\n")
-
-
-def test_every_field_of_the_form_is_explained():
-    for form in get_provider_info()["connection-types"]:
-        section = README.split(f"**{form['hook-name']}**")[1].split("\n## ")[0]
-        labels = [field["label"] for field in form["conn-fields"].values()]
-        for label in [*labels, *form["ui-field-behaviour"]["relabeling"].values()]:
-            assert f"| {label} |" in section
-
-
-def test_the_table_of_arguments_names_real_ones():
-    section = README.split("| argument |")[1].split("\n\n")[0]
-    arguments = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    task = HudiWriteOperator(task_id="t", application="a", table="/t")
-    assert len(arguments) == 15
-    assert all(hasattr(task, argument) for argument in arguments)
