@@ -27,9 +27,8 @@ autodoc_typehints = "none"
 python_maximum_signature_line_length = 80
 add_module_names = False
 
-# The pages document what users import. Names of Airflow, of Python and of our own inner modules
-# stay plain text: there is nothing to link to without a network.
-nitpick_ignore_regex = [("py:.*", ".*")]
+# There is nothing to link to for Airflow's and Python's names without a network; ours must be found.
+nitpick_ignore_regex = [("py:.*", r"(?!airflow_occ_provider\b).*")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "airflow_occ_provider"
