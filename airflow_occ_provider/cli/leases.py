@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.leases.rules import Blocker, Scope, Standing, blockers
+from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, Scope, blockers
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
@@ -28,7 +28,8 @@ def leases_list(args: argparse.Namespace) -> None:
     """Print the requests of one table, or of all tables, oldest first."""
     table = canonical_table(args.table) if args.table else None
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
-        line = service.line()  # of all tables: a request may be blocked in another one of its tables
+        # Of all tables: a request may be blocked in another one of its tables.
+        line = service.requests()
     described = list(_described(line, table))
     if args.output == "json":
         print(json.dumps(described, indent=2))
@@ -41,7 +42,7 @@ def leases_release(args: argparse.Namespace) -> None:
     """Remove a request by force."""
     table = canonical_table(args.table)
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
-        line = service.line()
+        line = service.requests()
         found = [
             one
             for one in line
@@ -56,10 +57,10 @@ def leases_release(args: argparse.Namespace) -> None:
     print(f"released {args.id} of {found[0].request.owner}")
 
 
-def _confirm(standing: Standing) -> None:
-    request = standing.request
+def _confirm(queued: QueuedRequest) -> None:
+    request = queued.request
     scopes = "".join(f"\n  {scope}" for scope in request.scopes)
-    since = format_time(standing.since_ms)
+    since = format_time(queued.since_ms)
     print(f"Request {request.id} of {request.owner}, queued since {since}:{scopes}")
     print(_RISK)
     print("Release it? [y/N] ", end="", flush=True)
@@ -71,7 +72,7 @@ def _end(message: str) -> NoReturn:
     raise SystemExit(f"airflow hudi leases release: {message}")
 
 
-def _described(line: Sequence[Standing], table: str | None) -> Iterator[dict[str, Any]]:
+def _described(line: Sequence[QueuedRequest], table: str | None) -> Iterator[dict[str, Any]]:
     """Describe each request once for each of its tables."""
     pairs = sorted((name, one.order, one) for one in line for name in one.request.tables)
     places: dict[tuple[str, str], int] = {}
@@ -83,33 +84,36 @@ def _described(line: Sequence[Standing], table: str | None) -> Iterator[dict[str
 
 
 def _standing(
-    standing: Standing, table: str, line: Iterable[Standing], places: Mapping[tuple[str, str], int]
+    queued: QueuedRequest,
+    table: str,
+    line: Iterable[QueuedRequest],
+    places: Mapping[tuple[str, str], int],
 ) -> dict[str, Any]:
-    request = standing.request
-    found = blockers(standing, line)
+    request = queued.request
+    found = blockers(queued, line)
     return {
         "table": table,
-        "place": places[table, standing.name],
-        "owner": _owner(standing),
+        "place": places[table, queued.name],
+        "owner": _owner(queued),
         "holds": not found,
         # All blockers of every waiter would grow with the square of the queue.
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
-        "since_ms": standing.since_ms,
+        "since_ms": queued.since_ms,
         "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
-        "token": ".".join(map(str, standing.order)),
+        "token": ".".join(map(str, queued.order)),
         "id": request.id,
     }
 
 
 def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    elder, table = blocker.standing, blocker.theirs.table
+    elder, table = blocker.queued, blocker.theirs.table
     place = places[table, elder.name]
     return {"table": table, "place": place, "owner": _owner(elder), "id": elder.request.id}
 
 
-def _owner(standing: Standing) -> dict[str, Any]:
-    owner = standing.request.owner
+def _owner(queued: QueuedRequest) -> dict[str, Any]:
+    owner = queued.request.owner
     return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
 
 

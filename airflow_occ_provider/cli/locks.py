@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.commit_lock import CommitLock, LockSeat
+    from airflow_occ_provider.leases.commit_lock import CommitLock, LockEntry
 
 _FREE = "The lock is free."
 _UNSEEN = "the holder of this provider's lock is not visible"
@@ -51,10 +51,10 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
 
 def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
     with closing(commit_lock):
-        seats = commit_lock.seats()
-        times_taken = commit_lock.times_taken()
-    holder = next((_seat(seat) for seat in seats if seat.holds), None)
-    waiters = [_seat(seat) for seat in seats if not seat.holds]
+        seats = commit_lock.entries()
+        times_taken = commit_lock.times_requested()
+    holder = next((_seat(seat) for seat in seats if seat.held), None)
+    waiters = [_seat(seat) for seat in seats if not seat.held]
     return {"holder": holder, "waiters": waiters, "times_taken": times_taken}
 
 
@@ -63,8 +63,8 @@ def _in_file(file: LockFile) -> dict[str, Any]:
     return {"path": file.path, "holder": holder}
 
 
-def _seat(seat: LockSeat) -> dict[str, Any]:
-    return _request(seat.who, seat.since_ms, None)
+def _seat(seat: LockEntry) -> dict[str, Any]:
+    return _request(seat.owner, seat.since_ms, None)
 
 
 def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:

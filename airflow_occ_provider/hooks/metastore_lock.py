@@ -77,7 +77,7 @@ class HudiMetastoreLockHook(HudiLockHook):
 
             self._refuse_rare_heartbeats(self._timeout_ms(locks))
             lock_id, is_granted = locks.lock(
-                [Part(f"check_{uuid.uuid4().hex}", "", alone=True)], "check", "check"
+                [Part(f"check_{uuid.uuid4().hex}", "", exclusive=True)], "check", "check"
             )
             locks.unlock(lock_id)
             granted = "granted and released" if is_granted else "asked for and released"

@@ -18,7 +18,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
 
-class Watched(NamedTuple):
+class WatchTarget(NamedTuple):
     """What is watched: who watches the same shares one look at it.
 
     :param table: canonical base path of the table.
@@ -45,7 +45,7 @@ class Watched(NamedTuple):
         return WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
 
 
-Seen = Observation | OccError
+WatchResult = Observation | OccError
 """A look; or why there is none: a ``TableUnreadableError`` may pass, any other ends the watch."""
 
 
@@ -53,16 +53,16 @@ class Channel:
     """Tells the newest of what was seen to everybody who waits for it."""
 
     def __init__(self) -> None:
-        self.newest: Seen | None = None
+        self.newest: WatchResult | None = None
         self._next = asyncio.Event()
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: WatchResult) -> None:
         """Wake everybody."""
         self.newest = seen
         self._next.set()
         self._next = asyncio.Event()
 
-    async def after(self, seen: Seen | None) -> Seen:
+    async def after(self, seen: WatchResult | None) -> WatchResult:
         """Return what is newer than what the caller has seen, at once if there is something.
 
         :param seen: what this returned last, ``None`` at first.
@@ -81,7 +81,7 @@ class SharedWatch:
     :param watched: the table.
     """
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchTarget) -> None:
         self.users = 0
         self.looks = Channel()
         self.changes = Channel()
@@ -139,22 +139,22 @@ class SharedWatch:
         metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
         return sight
 
-    def _tell(self, seen: Seen, began_s: float) -> None:
+    def _tell(self, seen: WatchResult, began_s: float) -> None:
         self._looked_s = began_s
         self.looks.tell(seen)
         if _essence(seen) != _essence(self.changes.newest):
             self.changes.tell(seen)
 
 
-def _essence(seen: Seen | None) -> object:
+def _essence(seen: WatchResult | None) -> object:
     return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Observation) else type(seen)
 
 
-_watches: dict[tuple[asyncio.AbstractEventLoop, Watched], SharedWatch] = {}
+_watches: dict[tuple[asyncio.AbstractEventLoop, WatchTarget], SharedWatch] = {}
 
 
 @asynccontextmanager
-async def shared_watch(watched: Watched) -> AsyncIterator[SharedWatch]:
+async def shared_watch(watched: WatchTarget) -> AsyncIterator[SharedWatch]:
     """Share the watch over a table; the last one who leaves ends it.
 
     :param watched: the table.

@@ -8,7 +8,7 @@ from airflow_occ_provider.hooks.hudi_lock import ANSWER_TIMEOUT_MS, HudiLockHook
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.line import Line
+    from airflow_occ_provider.leases.queue import Queue
     from airflow_occ_provider.leases.zookeeper.client import Access, Tls
     from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
@@ -37,16 +37,16 @@ class HudiZookeeperLockHook(HudiLockHook):
         claim_ttl_s = self._fields.number("claim_ttl_s", max(600, ttl_s), at_least=ttl_s)
         return Terms(ttl_s * 1000, claim_ttl_s * 1000)
 
-    def leases(self) -> Line:
+    def leases(self) -> Queue:
         """Open the line of leases; the caller closes it.
 
         :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
         :raises LockUnreachableError: if ZooKeeper does not answer in time.
         """
-        from airflow_occ_provider.leases.line import Line
+        from airflow_occ_provider.leases.queue import Queue
         from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 
-        return Line(ZookeeperNodes(self._access, self._lease_root))
+        return Queue(ZookeeperNodes(self._access, self._lease_root))
 
     def check(self) -> str:
         """Talk to ZooKeeper and say what was found.

@@ -27,7 +27,7 @@ _AIRFLOW_TEXT = re.compile(
 )
 
 
-class Line(NamedTuple):
+class Queue(NamedTuple):
     """A line of a saved log, freed from what saved it.
 
     :param text: the line as it was written.
@@ -38,7 +38,7 @@ class Line(NamedTuple):
     of_driver: bool | None = None
 
 
-def attributed(raw: str) -> Line:
+def attributed(raw: str) -> Queue:
     """Return a line of a saved log, and whether the driver wrote it.
 
     Airflow keeps task logs as JSON objects with the line under ``event`` and its logger, and shows
@@ -51,9 +51,9 @@ def attributed(raw: str) -> Line:
         try:
             return _from_json(json.loads(line), line)
         except (ValueError, RecursionError):
-            return Line(line)
+            return Queue(line)
     match = _AIRFLOW_TEXT.fullmatch(line)
-    return Line(match["line"] if match else line)
+    return Queue(match["line"] if match else line)
 
 
 def unwrap(raw: str) -> str | None:
@@ -65,18 +65,18 @@ def unwrap(raw: str) -> str | None:
     return None if line.of_driver is False else line.text
 
 
-def _from_json(record: dict[str, object], line: str) -> Line:
+def _from_json(record: dict[str, object], line: str) -> Queue:
     event = record.get("event")
     if not isinstance(event, str):
-        return Line(line)
+        return Queue(line)
     if "logger" not in record:
-        return Line(event)
+        return Queue(event)
     if _DRIVER_LOGGER in str(record["logger"]):
-        return Line(event, of_driver=True)
+        return Queue(event, of_driver=True)
     if event.startswith(_TASK_FAILED):
         code = re.search(r"Error code is: -?\d+", json.dumps(record.get("error_detail", "")))
         event = f"{event}: {code[0]}" if code else event
-    return Line(event, of_driver=False)
+    return Queue(event, of_driver=False)
 
 
 def is_jvm_record(line: str) -> bool:

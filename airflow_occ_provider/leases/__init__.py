@@ -1,3 +1,3 @@
-"""The queue of a table's writers: its rules, its service, its stores."""
+"""The queue of a table's writers: rules, service protocol and stores."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A view of Hudi's own commit lock, wherever that is: who holds it, who waits."""
+"""The view of Hudi's own commit lock: its holder and its waiters."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class LockSeat:
-    """One who holds the lock, or waits for it.
+class LockEntry:
+    """The holder of the lock, or a waiter.
 
-    :param number: his place: who came later has a greater one.
-    :param who: what the lock tells of him, empty for nothing.
-    :param since_ms: epoch milliseconds by the lock service's clock at which he came, or in a metastore
-        got it; ``None`` where nobody writes that down. In ZooKeeper the holder may have waited before.
-    :param holds: whether he has the lock.
+    :param number: its position: greater for a later request.
+    :param owner: what the lock records about its owner; empty if nothing.
+    :param since_ms: epoch milliseconds by the lock service's clock: in ZooKeeper when it requested the
+        lock, in a metastore when it acquired the lock; ``None`` if that is not recorded.
+    :param held: whether it holds the lock.
     """
 
     number: int
-    who: str
+    owner: str
     since_ms: int | None
-    holds: bool
+    held: bool
 
 
 class CommitLock(Protocol):
-    """Hudi's lock of one table. It makes and changes nothing.
+    """A read-only view of Hudi's lock of one table.
 
-    Each method raises ``LockUnreachableError`` where the lock service does not answer in time, and
-    ``ConfigurationError`` where it refuses.
+    Each method raises ``LockUnreachableError`` if the lock service does not answer in time, and
+    ``ConfigurationError`` if it denies access.
     """
 
     path: str
-    """Where the lock is, in the lock service's own words."""
+    """The lock's path or name in the lock service."""
 
-    def seats(self) -> tuple[LockSeat, ...]:
-        """Return who has the lock and who waits for it, the holder first."""
+    def entries(self) -> tuple[LockEntry, ...]:
+        """Return the holder and the waiters, the holder first."""
 
-    def times_taken(self) -> int | None:
-        """Return how often somebody has come for the lock; ``None`` where nobody counts."""
+    def times_requested(self) -> int | None:
+        """Return how often the lock was requested; ``None`` if that is not counted."""
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""

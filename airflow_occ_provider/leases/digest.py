@@ -1,4 +1,4 @@
-"""Pure: the short form of a table or a run in the names of requests."""
+"""Pure: the short form of a table or run in request names."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import hashlib
 
 
 def digest(text: str) -> str:
-    """Return what stands for a text in a name; two texts may have the same."""
+    """Return a short hash of a text; two texts may have the same."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]

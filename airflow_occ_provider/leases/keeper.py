@@ -1,4 +1,4 @@
-"""Keeps a lease alive while this process works under it."""
+"""The keeper: renews a lease while this process works under it."""
 
 from __future__ import annotations
 
@@ -14,42 +14,43 @@ from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 
 _log = logging.getLogger(__name__)
-_AGAIN_S = 1.0
-_LOOKS_PER_TTL = 60
+_RETRY_S = 1.0
+_CHECKS_PER_TTL = 60
 _END_TIMEOUT_S = 2.0
 
 
 def least_ttl_s(end_s: float) -> int:
-    """Return the shortest time to live within which work is ended before others may hold its lease.
+    """Return the shortest TTL, in seconds, that leaves time to stop work whose lease is lost.
 
-    A loss is concluded at ``TRUSTED`` of it, and seen at the next look; then the work is ended.
+    A loss is assumed after ``TRUSTED`` of the TTL and noticed at the next check; then the work is
+    stopped, before the lease can be granted to another owner.
 
-    :param end_s: seconds that ending the work may take.
+    :param end_s: seconds that stopping the work may take.
     """
-    return math.ceil(round(end_s / (1 - TRUSTED - 1 / _LOOKS_PER_TTL), 6))
+    return math.ceil(round(end_s / (1 - TRUSTED - 1 / _CHECKS_PER_TTL), 6))
 
 
-class Consequence(NamedTuple):
-    """What follows where others may hold the lease.
+class LossAction(NamedTuple):
+    """What happens after the lease is lost.
 
-    :param told: in words, for the log.
-    :param act: called in a thread, again and again.
+    :param description: for the log.
+    :param act: called in a thread, repeatedly.
     """
 
-    told: str
+    description: str
     act: Callable[[], None] = lambda: None
 
 
 class Keeper:
-    """Renew a held lease in a thread, for as long as a ``with`` block runs.
+    """A context manager that renews a held lease in a thread.
 
-    A second thread watches the first: a renewal that hangs does not hide that the term runs out.
+    A second thread watches the first: a renewal that hangs does not hide the end of the term.
 
     :param service: where the lease is held.
     :param ticket: of the lease.
-    :param ttl_ms: milliseconds without a renewal after which others may take its owner for dead.
-    :param on_lost: what follows once it is lost, or may be.
-    :raises LeaseLostError: on entry, if it is lost already.
+    :param ttl_ms: milliseconds without a renewal after which the lease expires.
+    :param on_lost: what happens once the lease is lost, or may be.
+    :raises LeaseLostError: on entry, if the lease is lost already.
     :raises LockUnreachableError: on entry, if the lock service does not answer in time.
     """
 
@@ -58,7 +59,7 @@ class Keeper:
         service: LeaseService,
         ticket: Ticket,
         ttl_ms: int,
-        on_lost: Consequence = Consequence("the work goes on"),  # noqa: B008 - it never changes
+        on_lost: LossAction = LossAction("the work continues"),  # noqa: B008 - immutable
     ) -> None:
         self._service = service
         self._ticket = ticket
@@ -85,9 +86,9 @@ class Keeper:
             thread.join(_END_TIMEOUT_S)
 
     def refuse_if_lost(self) -> None:
-        """Raise what it was lost with, if it was.
+        """Raise the error that ended the lease, if it is lost.
 
-        :raises LeaseLostError: if others may have been granted meanwhile.
+        :raises LeaseLostError: if the lease may have been granted to another owner.
         """
         if self.lost:
             raise self.lost
@@ -98,34 +99,34 @@ class Keeper:
         self._renewed_s, self._failure = started_s, ""
 
     def _keep(self) -> None:
-        while not self._ended.wait(_AGAIN_S if self._failure else self._ttl_s / RENEWALS_PER_TTL):
+        while not self._ended.wait(_RETRY_S if self._failure else self._ttl_s / RENEWALS_PER_TTL):
             try:
                 self._renew()
                 self._sweep()
             except LeaseLostError as error:
                 self._lose(error)
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal is tried
+            except Exception as error:  # noqa: BLE001 - the renewal is retried
                 self._failure = f"{type(error).__name__}: {error}"
-                _log.warning("The lease could not be renewed, trying again: %s", error)
+                _log.warning("The lease could not be renewed, retrying: %s", error)
 
     def _sweep(self) -> None:
-        """Remove the dead; a failure does not make the renewal before it a failed one."""
+        """Remove expired requests; a failure does not count as a failed renewal."""
         try:
             self._service.sweep(self._ticket)
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001 - the next renewal sweeps again
-            _log.info("The dead were not looked for this time: %s", error)
+            _log.info("Expired requests were not checked this time: %s", error)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._ttl_s / _LOOKS_PER_TTL):
+        while not self._ended.wait(self._ttl_s / _CHECKS_PER_TTL):
             if not self.lost and time.monotonic() - self._renewed_s >= self._ttl_s * TRUSTED:
                 self._lose(
                     LeaseLostError(
-                        f"the lease could not be renewed within {self._ttl_s:g} s, others may hold it "
-                        f"now: {self._failure or 'the renewal hangs'}",
-                        remedy="look whether this machine reaches the lock service all the time",
+                        f"the lease could not be renewed within {self._ttl_s:g} s and may have been "
+                        f"granted to another owner: {self._failure or 'the renewal hangs'}",
+                        remedy="check whether this machine always reaches the lock service",
                     )
                 )
             if self.lost:
@@ -133,5 +134,5 @@ class Keeper:
 
     def _lose(self, error: LeaseLostError) -> None:
         if self.lost is None:
-            _log.warning("%s; %s.", error.message, self._on_lost.told)
+            _log.warning("%s; %s.", error.message, self._on_lost.description)
             self.lost = error

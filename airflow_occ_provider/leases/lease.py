@@ -1,4 +1,4 @@
-"""The lease: the right to write a scope, held across processes, whoever serves it."""
+"""The lease, the right to write a scope: its ticket, status and service."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases import request_node
-from airflow_occ_provider.leases.rules import Blocker, Owner, Request, Standing
+from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, Request
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a process needs to go on with a request that another one made. It holds no secret.
+    """A reference to a request, passed from process to process. It holds no secret.
 
     :param id: of the request.
-    :param name: what the lock service calls it.
-    :param token: greater than those of all requests made before.
+    :param name: its name in the lock service.
+    :param token: greater than the tokens of all earlier requests.
     :param epoch: raised by every adoption; a ticket of an older epoch is refused.
     """
 
@@ -30,36 +30,36 @@ class Ticket:
 
     @property
     def order_token(self) -> str:
-        """Where it stands among all, as text: numbers to be compared one by one.
+        """Its position as text: numbers separated by dots, compared one by one.
 
-        A task under its run's lease has the lease's number before its own.
+        If the lease of its run covers a task, the lease's number comes before the task's own.
         """
         return ".".join(map(str, request_node.order(self.name, self.token)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, with the format's version."""
+        """Return the ticket as JSON values, with the format's version."""
         return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Ticket:
-        """Read ``to_json`` back.
+        """Return the ticket that ``to_json`` described.
 
-        :raises ConfigurationError: for a ticket of another release's format.
+        :raises ConfigurationError: if the ticket has another release's format.
         """
         if kept.get("format") != _FORMAT:
             raise ConfigurationError(
                 "ticket",
-                f"it has the format {kept.get('format')!r}, known is {_FORMAT}",
-                remedy="clear the task that asked for the lease, so that this release asks anew",
+                f"its format {kept.get('format')!r} is unknown, this release reads {_FORMAT}",
+                remedy="clear the task that requested the lease, so that it requests a new one",
             )
         return cls(kept["id"], kept["name"], kept["token"], kept["epoch"])
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a request stands.
+    """The state of a request in the queue.
 
-    :param blockers: whom it waits for, eldest first.
+    :param blockers: what it is blocked by, earliest first.
     """
 
     blockers: tuple[Blocker, ...] = ()
@@ -71,92 +71,91 @@ class Status:
 
 
 class LeaseService(Protocol):
-    """One fair line per table.
+    """One fair queue per table.
 
-    Every method may be repeated after an answer that was lost, waits for a bounded time only, and
-    raises ``LockUnreachableError`` where the service does not answer in it. A lease that is not
-    renewed within its time to live is removed, by those who wait for it or by the service. Between
-    the look and what the caller does with it time passes: a lease orders writers, Hudi's commit check
-    is the fence.
+    Every method can be repeated if its answer was lost, and waits for a bounded time. It raises
+    ``LockUnreachableError`` if the service does not answer in that time. A request that is not renewed
+    within its TTL is removed by a waiter or by the service. An answer may be out of date when the
+    caller acts on it: a lease orders writers, Hudi's commit check is the fence.
     """
 
     @property
-    def reaper(self) -> str:
-        """Who removes the dead, and when, in words for who waits."""
+    def expiry_rule(self) -> str:
+        """How expired requests are removed, as a sentence for the log of a waiter."""
 
     def request(self, asked: Request) -> Ticket:
-        """Stand in line; asked again with the same id, take the first request over.
+        """Queue a request; if one with the same id is queued, adopt that one.
 
-        An earlier request of the same owner with another id is given up.
+        The requests that it supersedes are withdrawn.
 
-        :raises LeaseRefusedError: if the owner's run holds a lease that does not cover it.
+        :raises LeaseRefusedError: if the owner's run holds a lease that does not cover the request.
         """
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
-        """Tell where the request stands, and remove who is dead before it.
+        """Return the request's status, after removing expired requests before it.
 
         :param ticket: of the request.
-        :param wake: called once, in any thread, when the answer may have changed.
-        :raises LeaseLostError: if it does not stand in line any more, or another process took it over.
+        :param wake: called once, in any thread, when the status may have changed.
+        :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
-        """Show that its owner lives.
+        """Renew the request.
 
         :param ticket: of the request.
-        :param ttl_ms: milliseconds for which it shall stand unrenewed; by default as requested.
+        :param ttl_ms: milliseconds until it expires without another renewal. Default: as requested.
         :raises LeaseLostError: as for ``status``.
         """
 
     def sweep(self, ticket: Ticket) -> None:
-        """Remove who is dead right before the request, though it does not wait for him.
+        """Remove the request's direct predecessor if it has expired.
 
-        So what dead owners leave does not grow where nobody conflicts. Called with every renewal.
+        Expired requests therefore do not pile up when no request conflicts with them. Call it with
+        every renewal.
         """
 
     def ensure_held(self, ticket: Ticket) -> None:
-        """Return if the lease is held, by the lock service's own word.
+        """Return if the lock service confirms that the lease is held.
 
         :raises LeaseLostError: if it is not.
         """
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        """Take the request over from another process, whose ticket is refused from then on.
+        """Take the request over from another process and invalidate that one's ticket.
 
-        :raises LeaseLostError: if it is gone, or somebody else took it over.
+        :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
 
     def release(self, ticket: Ticket) -> bool:
-        """Leave the line; whether the request was still there and the ticket's.
+        """Remove the request; return whether it was still there and the ticket's."""
 
-        Who waited only is forgotten; who held lets the next one in.
+    def evict(self, queued: QueuedRequest) -> bool:
+        """Remove any owner's request by force; return whether it was there.
+
+        Its owner notices at its next renewal, and may be writing until then.
+
+        :param queued: the request.
         """
 
-    def evict(self, standing: Standing) -> bool:
-        """Remove a request by force, whoever owns it; whether it was there.
+    def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
+        """Return all requests, earliest first.
 
-        Its owner learns it with his next renewal, not before: he may be writing.
-
-        :param standing: the request.
+        :param table: canonical base path of one table; ``None`` for all tables.
         """
 
-    def line(self, table: str | None = None) -> tuple[Standing, ...]:
-        """Return who stands in line, eldest first.
+    def requests_of_run(self, owner: Owner) -> tuple[QueuedRequest, ...]:
+        """Return the requests of an owner's run, earliest first.
 
-        :param table: canonical base path of one table; ``None`` for all.
+        :param owner: any owner of the run.
         """
 
-    def own_run(self, owner: Owner) -> tuple[Standing, ...]:
-        """Return the requests of an owner's run, eldest first.
+    def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
+        """Return a table's requests, after removing expired ones.
 
-        :param owner: any of the run.
-        """
-
-    def living(self, table: str) -> tuple[Standing, ...]:
-        """Return who stands in line for a table, and remove who is dead: that takes looks for a term.
+        A request is known to be expired only after calls over a whole term.
 
         :param table: canonical base path.
         """
 
     def close(self) -> None:
-        """End the connection; what was requested stays until its time to live is over."""
+        """Close the connection; requests stay until they expire."""

@@ -1,4 +1,4 @@
-"""A store in memory: the model of what the others promise, and a line for one process's tests."""
+"""A store in memory: the reference for other stores, and a store for tests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, NodeTakenError
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeTakenError, NodeVersionError
 
 
 class MemoryNodes:
-    """Nodes in this process's memory, one operation after the other.
+    """Nodes in this process's memory.
 
-    :param now_ms: epoch milliseconds, for people.
+    :param now_ms: returns epoch milliseconds, for display.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: round(time.time() * 1000)) -> None:
@@ -22,11 +22,11 @@ class MemoryNodes:
         self._watches: dict[str, list[Callable[[], None]]] = {}
         self._token = 0
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
-        """Create a node, in the same instant in which another one is there."""
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists."""
         with self._lock:
-            if beside is not None and beside not in self._nodes:
-                raise NodeGoneError(beside)
+            if requires is not None and requires not in self._nodes:
+                raise NodeGoneError(requires)
             if name in self._nodes:
                 raise NodeTakenError(name)
             self._token += 1
@@ -39,16 +39,16 @@ class MemoryNodes:
             return frozenset(self._nodes)
 
     def read(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there."""
+        """Return the nodes that exist."""
         with self._lock:
             return {name: self._nodes[name] for name in names if name in self._nodes}
 
     def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there."""
+        """Return the nodes that exist."""
         return self.read(names)
 
     def write(self, name: str, data: bytes, version: int) -> int:
-        """Replace a node's content, and return its new version."""
+        """Replace a node's content and return its new version."""
         with self._lock:
             node = self._at(name, version)
             self._nodes[name] = node._replace(data=data, version=version + 1)
@@ -64,19 +64,19 @@ class MemoryNodes:
             wake()
 
     def watch(self, name: str, wake: Callable[[], None]) -> bool:
-        """Have ``wake`` called once when a node is deleted; whether it is there now."""
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
         with self._lock:
             if name in self._nodes:
                 self._watches.setdefault(name, []).append(wake)
             return name in self._nodes
 
     def close(self) -> None:
-        """Do nothing: the nodes stay for other lines over them."""
+        """Do nothing: the nodes stay for other queues over them."""
 
     def _at(self, name: str, version: int) -> Node:
         node = self._nodes.get(name)
         if node is None:
             raise NodeGoneError(name)
         if node.version != version:
-            raise NodeMovedError(name)
+            raise NodeVersionError(name)
         return node

@@ -1,4 +1,4 @@
-"""What a line needs of a store: named nodes that are created, compared, replaced and deleted."""
+"""The store protocol of the queue: named, versioned nodes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple, Protocol
 
 
 class NodeGoneError(Exception):
-    """There is no such node."""
+    """The node does not exist."""
 
 
-class NodeMovedError(Exception):
+class NodeVersionError(Exception):
     """The node has another version."""
 
 
 class NodeTakenError(Exception):
-    """There is such a node already."""
+    """A node of that name exists already."""
 
 
 class Node(NamedTuple):
@@ -23,7 +23,7 @@ class Node(NamedTuple):
 
     :param data: its content.
     :param version: raised by every write.
-    :param token: greater than those of all nodes created before.
+    :param token: greater than the tokens of all nodes created before.
     :param created_ms: epoch milliseconds by the store's clock.
     """
 
@@ -34,46 +34,49 @@ class Node(NamedTuple):
 
 
 class Nodes(Protocol):
-    """A store whose order of creations, writes and deletions is the same for everybody.
+    """A store with one order of creations, writes and deletions for all clients.
 
-    ``LockUnreachableError`` means that the call may or may not have been carried out.
+    After a ``LockUnreachableError`` the call may or may not have been carried out.
     """
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
-        """Create a node, in the same instant in which another one is there.
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists.
 
-        :raises NodeTakenError: if there is one of the name.
-        :raises NodeGoneError: if the one beside is not there.
+        :param name: of the node.
+        :param data: its content.
+        :param requires: name of the node that must exist; ``None`` for no check.
+        :raises NodeTakenError: if a node of the name exists already.
+        :raises NodeGoneError: if the required node does not exist.
         """
 
     def names(self) -> frozenset[str]:
-        """Return the names of all nodes; every change that was answered before the call is seen."""
+        """Return the names of all nodes, including every change answered before the call."""
 
     def read(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there."""
+        """Return the nodes that exist."""
 
     def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there; every change that was answered before the call is seen.
+        """Return the nodes that exist, including every change answered before the call.
 
         ``read`` may be answered by a server that lags behind.
         """
 
     def write(self, name: str, data: bytes, version: int) -> int:
-        """Replace a node's content, and return its new version.
+        """Replace a node's content and return its new version.
 
-        :raises NodeGoneError: if it is not there.
-        :raises NodeMovedError: if its version is another.
+        :raises NodeGoneError: if it does not exist.
+        :raises NodeVersionError: if it has another version.
         """
 
     def delete(self, name: str, version: int) -> None:
         """Delete a node.
 
-        :raises NodeGoneError: if it is not there.
-        :raises NodeMovedError: if its version is another.
+        :raises NodeGoneError: if it does not exist.
+        :raises NodeVersionError: if it has another version.
         """
 
     def watch(self, name: str, wake: Callable[[], None]) -> bool:
-        """Have ``wake`` called once when a node is deleted; whether it is there now."""
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""

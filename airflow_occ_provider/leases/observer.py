@@ -1,12 +1,12 @@
-"""Sees which requests in a line are renewed, and removes those that are not.
+"""The observer: removes requests that are not renewed.
 
-No wall clocks are compared: a node whose version stood still for its term on the observer's own
-monotonic clock is dead, and is deleted by that version, so that a renewal in between saves it
-(Gray and Cheriton, "Leases", SOSP 1989).
+No wall clocks are compared. A node expires if its version does not change for its term, measured on
+the observer's own monotonic clock. It is deleted by that version, so that a concurrent renewal saves
+it (Gray and Cheriton, "Leases", SOSP 1989).
 
-Only time in which the owner could have renewed counts. After a call that failed, or that took as long
-as a renewal may be late, every term begins anew: the lock service may have been away. Between two
-looks at most one renewal's period counts: nothing is known of the service in between.
+Only time in which the owner could have renewed counts. After a failed or slow call every term starts
+again, because the lock service may have been unavailable. Between two observations at most one
+renewal period counts, because the service may have been unavailable in between.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.errors import LeaseRefusedError
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, Nodes
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Standing
+from airflow_occ_provider.leases.rules import QueuedRequest
 
 RENEWALS_PER_TTL = 3
-"""How often an owner renews within its time to live, and an observer looks."""
+"""How often an owner renews, and an observer checks, within a TTL."""
 
-# An owner stops trusting its term before the end, an observer waits a little longer: two clocks
-# may run unequally fast.
+# An owner stops trusting its lease before the term ends, and an observer waits a little longer: two
+# clocks may run at different speeds.
 TRUSTED = 0.9
 _EXPIRED = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Sighting:
+class _Observation:
     token: int
     version: int
     term_s: float
@@ -43,41 +43,43 @@ class _Sighting:
 
 
 class Observer:
-    """Looks at nodes again and again.
+    """The observations of other owners' nodes, and the removal of expired ones.
 
     :param nodes: the store.
-    :param clock: seconds that never go back.
+    :param clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
         self._nodes = nodes
         self._clock = clock
         self._lock = threading.Lock()
-        self._sightings: dict[str, _Sighting] = {}
+        self._observations: dict[str, _Observation] = {}
 
-    def disturbed(self, seconds: float) -> None:
-        """Begin every term anew whose owner may have been kept from renewing.
+    def on_delay(self, seconds: float) -> None:
+        """Restart every term whose owner may have been unable to renew.
 
-        :param seconds: for which the lock service did not answer.
+        :param seconds: the time without an answer of the lock service.
         """
         with self._lock:
-            for name, sighting in list(self._sightings.items()):
-                if seconds >= sighting.period_s:
-                    del self._sightings[name]
+            for name, observation in list(self._observations.items()):
+                if seconds >= observation.period_s:
+                    del self._observations[name]
 
-    def saw(self, nodes: Mapping[str, Node]) -> None:
-        """Begin the terms of nodes that were read for another reason."""
+    def observe(self, nodes: Mapping[str, Node]) -> None:
+        """Record nodes that were read for another reason."""
         for name, node in nodes.items():
             self._see(name, node)
 
-    def remove_dead(self, elders: Iterable[Standing], ttl_ms: int) -> bool:
-        """Look at those that were not looked at for half a renewal; whether one of them is gone.
+    def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
+        """Remove expired requests; return whether one of them is gone.
 
-        :param elders: whom somebody waits for.
-        :param ttl_ms: his own time to live, in milliseconds.
+        A request that was observed within half a renewal period is not read again.
+
+        :param earlier: the requests before the waiter's.
+        :param ttl_ms: the waiter's own TTL, in milliseconds.
         """
         now_s = self._clock()
-        due = [one.name for one in elders if not one.unknown and self._is_due(one, ttl_ms, now_s)]
+        due = [one.name for one in earlier if not one.unknown and self._is_due(one, ttl_ms, now_s)]
         if not due:
             return False
         nodes = self._nodes.read(due)
@@ -85,47 +87,47 @@ class Observer:
             nodes |= self._nodes.latest(missing)
         return bool([name for name in due if name not in nodes or self._remove(name, nodes[name])])
 
-    def forget_all_but(self, names: frozenset[str]) -> None:
-        """Forget the nodes that are gone."""
+    def retain(self, names: frozenset[str]) -> None:
+        """Discard the observations of all other nodes."""
         with self._lock:
-            for name in self._sightings.keys() - names:
-                del self._sightings[name]
+            for name in self._observations.keys() - names:
+                del self._observations[name]
 
-    def _is_due(self, elder: Standing, ttl_ms: int, now_s: float) -> bool:
-        sighting = self._sightings.get(elder.name)
-        period_s = min(ttl_ms, elder.request.ttl_ms) / 1000 / RENEWALS_PER_TTL
-        return sighting is None or now_s - sighting.seen_s >= period_s / 2
+    def _is_due(self, earlier: QueuedRequest, ttl_ms: int, now_s: float) -> bool:
+        observation = self._observations.get(earlier.name)
+        period_s = min(ttl_ms, earlier.request.ttl_ms) / 1000 / RENEWALS_PER_TTL
+        return observation is None or now_s - observation.seen_s >= period_s / 2
 
     def _remove(self, name: str, node: Node) -> bool:
-        sighting = self._see(name, node)
-        if not sighting.is_expired():
+        observation = self._see(name, node)
+        if not observation.is_expired():
             return False
         try:
-            self._nodes.delete(name, sighting.version)
-        except NodeMovedError:
+            self._nodes.delete(name, observation.version)
+        except NodeVersionError:
             return False
         except NodeGoneError:
             pass
         return True
 
-    def _see(self, name: str, node: Node) -> _Sighting:
+    def _see(self, name: str, node: Node) -> _Observation:
         with self._lock:
-            # The clock is read after the node: the version is at least that old.
-            now_s, before = self._clock(), self._sightings.get(name)
+            # The clock is read after the node, so the version is at least that old.
+            now_s, before = self._clock(), self._observations.get(name)
             if before and (before.token, before.version) == (node.token, node.version):
                 more_s = min(now_s - before.seen_s, before.period_s)
-                sighting = replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
+                observation = replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
             else:
                 term_s, period_s = _times(node, name)
-                sighting = _Sighting(node.token, node.version, term_s, period_s, now_s)
-            self._sightings[name] = sighting
-            return sighting
+                observation = _Observation(node.token, node.version, term_s, period_s, now_s)
+            self._observations[name] = observation
+            return observation
 
 
 def _times(node: Node, name: str) -> tuple[float, float]:
-    """Return a node's term and the period of its renewals, in seconds."""
+    """Return a node's term and renewal period, in seconds."""
     try:
         content = Content.decode(node.data, name)
-    except LeaseRefusedError:  # rewritten by a release that may count otherwise
+    except LeaseRefusedError:  # written by a release with other rules
         return float("inf"), float("inf")
     return content.term_ms / 1000, content.request.ttl_ms / 1000 / RENEWALS_PER_TTL

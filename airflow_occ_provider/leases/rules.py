@@ -1,13 +1,13 @@
-"""Pure: who stands in line for a table, who waits for whom, and why.
+"""Pure: the rules of the queue: which request blocks which, and why.
 
 ::
 
-    request --> waits for every conflicting elder --> holds --> is deleted, by its owner or as dead
+    queued --> blocked by every conflicting earlier request --> held --> released, or expired
 
-Elder is who came first, by the order in which the lock service created the requests. A request
-conflicts with another where their scopes overlap and not both are shared. Who conflicts with no
-elder holds, and goes on holding: nobody comes in before an elder, but a task that passes under the
-lease of its own run.
+The order is the one in which the lock service created the requests. Two requests conflict if their
+scopes overlap and not both are shared. A request without a conflicting earlier request is held, and
+stays held: a later request never gets in front of it. The one exception is a task that the lease of
+its own run covers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from airflow_occ_provider.leases.digest import digest
 
 _NAMED = 10
 UNKNOWN = "?"
-"""Begin of a table's name that this release cannot read; alone it stands for every table."""
+"""Prefix of a table name that this release cannot read; on its own it means every table."""
 
 
 class Mode(StrEnum):
     """How a scope is written.
 
-    ``SHARED``: optimistically, beside others whose scope is as unknown. ``EXCLUSIVE``: alone.
+    ``SHARED``: concurrently with other shared writers, with optimistic concurrency control.
+    ``EXCLUSIVE``: without any concurrent writer.
     """
 
     SHARED = "shared"
@@ -37,11 +38,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a writer may touch of one table.
+    """The part of one table that a writer may touch.
 
     :param table: the table's canonical base path.
-    :param mode: how it is written. A shared scope is the whole table, as nobody knows more.
-    :param partitions: partition paths, each with all below it; ``None`` for the whole table.
+    :param mode: how it is written. A shared scope is always the whole table.
+    :param partitions: partition paths, each with everything below it; ``None`` for the whole table.
     """
 
     table: str
@@ -50,10 +51,10 @@ class Scope:
 
     @classmethod
     def of(cls, table: str, partitions: Iterable[str] | None, mode: Mode = Mode.EXCLUSIVE) -> Scope:
-        """Return a scope whose partitions are sorted, and none of which lies in another.
+        """Return a scope with sorted partitions, without those that another one contains.
 
         :param table: the table's canonical base path.
-        :param partitions: partition paths; ``None``, or the path of an unpartitioned table, for all.
+        :param partitions: partition paths; ``None`` or an empty path for the whole table.
         :param mode: how it is written.
         """
         if partitions is None or mode is Mode.SHARED:
@@ -63,7 +64,7 @@ class Scope:
         return cls(table, mode, None if "" in paths else tuple(kept))
 
     def conflicts_with(self, other: Scope) -> bool:
-        """Whether both may not write at once."""
+        """Return whether the two scopes must not be written at the same time."""
         if not _may_be_one(self.table, other.table) or self.mode is other.mode is Mode.SHARED:
             return False
         if self.partitions is None or other.partitions is None:
@@ -71,7 +72,7 @@ class Scope:
         return _reaches(self.partitions, other.partitions) or _reaches(other.partitions, self.partitions)
 
     def covers(self, other: Scope) -> bool:
-        """Whether who holds this one needs nothing more for the other."""
+        """Return whether a lease on this scope includes the other one."""
         if self.table != other.table or (self.mode is Mode.SHARED and other.mode is Mode.EXCLUSIVE):
             return False
         if self.partitions is None:
@@ -85,7 +86,7 @@ class Scope:
 
     @property
     def extent(self) -> str:
-        """Its partitions for people, the first ones of many."""
+        """The partitions as text, shortened if there are many."""
         if self.partitions is None:
             return "the whole table"
         more = len(self.partitions) - _NAMED
@@ -94,13 +95,13 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who asks.
+    """The owner of a request: a DAG run, or a task of one.
 
-    :param path: from the DAG down, such as ``(dag, run)`` or ``(dag, run, task, map index)``. A
-        request passes under one whose path is the begin of its own.
-    :param label: tells requests of one path apart: the task that asked for its run.
-    :param site: the Airflow deployment: two of them may run the same DAG and run id. Empty in requests
-        of earlier releases of this provider.
+    :param path: from the DAG down, such as ``(dag, run)`` or ``(dag, run, task, map index)``. The lease
+        of an owner can cover requests of owners whose path starts with its path.
+    :param label: distinguishes requests of one path: the task that made the request for its run.
+    :param site: the Airflow deployment, because two of them may run the same DAG and run id. Empty in
+        requests of earlier releases of this provider.
     """
 
     path: tuple[str, ...]
@@ -108,11 +109,11 @@ class Owner:
     site: str = ""
 
     def is_within(self, other: Owner) -> bool:
-        """Whether it is the other, or below it."""
+        """Return whether this owner is the other one or below it."""
         return self.site == other.site and self.path[: len(other.path)] == other.path
 
     def is_of_run(self, other: Owner) -> bool:
-        """Whether both are of one DAG run."""
+        """Return whether both owners belong to one DAG run."""
         return self.site == other.site and self.path[:2] == other.path[:2]
 
     def __str__(self) -> str:
@@ -122,14 +123,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asks for: everything that it needs at once, so that nobody waits while holding.
+    """A request for all scopes that an owner needs, so that no holder waits for more.
 
-    :param id: chosen by who asks; asking again with it finds the first request.
-    :param owner: who asks.
-    :param scopes: what he wants to write.
-    :param ttl_ms: milliseconds without a renewal after which others take him for dead.
+    :param id: chosen by the owner; a repeated request with this id finds the first one.
+    :param owner: the owner.
+    :param scopes: what the owner will write.
+    :param ttl_ms: milliseconds without a renewal after which the request expires.
     :param incarnation: rises with every try of the owner; an older try is refused.
-    :param supersedes: ids of the owner's earlier requests, which are given up.
+    :param supersedes: ids of the owner's earlier requests, which are withdrawn.
     """
 
     id: str
@@ -141,19 +142,19 @@ class Request:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables it is about, each once."""
+        """The tables of the scopes, each once."""
         return tuple(dict.fromkeys(scope.table for scope in self.scopes))
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A request that stands in line.
+class QueuedRequest:
+    """A request in the queue, held or waiting.
 
-    :param request: what was asked.
-    :param name: what the lock service calls it.
-    :param order: its place among all: the order token, after those of the leases it passes under.
-    :param since_ms: epoch milliseconds by the lock service's clock at which it came; for people.
-    :param unknown: whether this release cannot read it. It blocks, and is never removed as dead.
+    :param request: the request.
+    :param name: its name in the lock service.
+    :param order: its position: the order tokens of the leases that cover it, then its own.
+    :param since_ms: epoch milliseconds by the lock service's clock at which it was queued; for display.
+    :param unknown: whether this release cannot read it. It blocks, and is never removed as expired.
     """
 
     request: Request
@@ -164,19 +165,19 @@ class Standing:
 
     @property
     def token(self) -> int:
-        """The order token: greater than that of everybody who came before."""
+        """The order token: greater than the tokens of all earlier requests."""
         return self.order[-1]
 
     @classmethod
-    def of_unknown(
+    def unreadable(
         cls, name: str, order: tuple[int, ...], tables: Iterable[str] = (), since_ms: int = 0
-    ) -> Standing:
-        """Return a request that this release cannot read: it waits for nothing and excludes all.
+    ) -> QueuedRequest:
+        """Return a request that this release cannot read: it excludes all others.
 
-        :param name: what the lock service calls it.
-        :param order: its place, ``(0,)`` if that is unknown too: before all others.
-        :param tables: digests of the tables that it is about, none for every table.
-        :param since_ms: epoch milliseconds by the lock service's clock at which it came.
+        :param name: its name in the lock service.
+        :param order: its position, ``(0,)`` if that is unknown too: before all others.
+        :param tables: digests of its tables, none for every table.
+        :param since_ms: epoch milliseconds by the lock service's clock at which it was queued.
         """
         scopes = tuple(Scope(f"{UNKNOWN}{one}") for one in sorted(tables) or [""])
         owner = Owner((f"unknown request {name}",))
@@ -184,55 +185,55 @@ class Standing:
 
 
 class Blocker(NamedTuple):
-    """Why a request has to wait.
+    """An earlier request that blocks another one.
 
-    :param standing: the conflicting elder.
+    :param queued: the conflicting earlier request.
     :param theirs: its scope.
-    :param ours: the scope of the request that waits.
+    :param ours: the scope of the blocked request.
     """
 
-    standing: Standing
+    queued: QueuedRequest
     theirs: Scope
     ours: Scope
 
 
-def blockers(mine: Standing, line: Iterable[Standing]) -> tuple[Blocker, ...]:
-    """Return the conflicting elders of a request, eldest first; it holds where there are none.
+def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
+    """Return what blocks a request, earliest first; without blockers it is held.
 
     :param mine: the request.
-    :param line: everybody who stands in line, in any order.
+    :param queue: all requests, in any order.
     """
-    elders = (one for one in line if one.order < mine.order and not _passes(mine, one))
-    found = (_conflict(mine, elder) for elder in elders)
-    return tuple(sorted(filter(None, found), key=lambda one: one.standing.order))
+    earlier = (one for one in queue if one.order < mine.order and not _is_covered(mine, one))
+    found = (_conflict(mine, one) for one in earlier)
+    return tuple(sorted(filter(None, found), key=lambda one: one.queued.order))
 
 
-def conflicting(scope: Scope, line: Iterable[Standing]) -> tuple[Blocker, ...]:
-    """Return everybody in line who could not write beside a scope, eldest first.
+def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
+    """Return the requests that conflict with a scope, earliest first.
 
-    :param scope: what is looked at.
-    :param line: everybody who stands in line, in any order.
+    :param scope: the scope.
+    :param queue: all requests, in any order.
     """
     found = [
         Blocker(one, theirs, scope)
-        for one in line
+        for one in queue
         for theirs in one.request.scopes
         if scope.conflicts_with(theirs)
     ]
-    return tuple(sorted(found, key=lambda one: one.standing.order))
+    return tuple(sorted(found, key=lambda one: one.queued.order))
 
 
-def _passes(mine: Standing, elder: Standing) -> bool:
-    # By its place, not by its owner: who came in beside a lease of its run, and not under it, would
-    # hold beside the next one who comes in under it.
-    return mine.order[: len(elder.order)] == elder.order
+def _is_covered(mine: QueuedRequest, earlier: QueuedRequest) -> bool:
+    # By position, not by owner: a request of the same run that was queued independently of the lease
+    # would be held concurrently with the next request that the lease covers.
+    return mine.order[: len(earlier.order)] == earlier.order
 
 
-def _conflict(mine: Standing, elder: Standing) -> Blocker | None:
+def _conflict(mine: QueuedRequest, earlier: QueuedRequest) -> Blocker | None:
     for ours in mine.request.scopes:
-        for theirs in elder.request.scopes:
+        for theirs in earlier.request.scopes:
             if ours.conflicts_with(theirs):
-                return Blocker(elder, theirs, ours)
+                return Blocker(earlier, theirs, ours)
     return None
 
 

@@ -15,9 +15,9 @@ from airflow.sdk.timezone import utcnow
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.jobs.record import Place
+from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.told import told
 from airflow_occ_provider.operators.deployment import site
 from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
@@ -88,8 +88,8 @@ class Admission:
         does = "Holds" if status.held else "Stands in line for"
         self._log.info("%s %s; order token %s.", does, asked, ticket.order_token)
         if not status.held:
-            self._log.info("%s", told(status))
-            self._log.info("%s", self._service.reaper)
+            self._log.info("%s", describe_status(status))
+            self._log.info("%s", self._service.expiry_rule)
         return ticket, status
 
     def _claim_longer(self) -> None:
@@ -124,7 +124,7 @@ class Admission:
             self._service.release(ticket)
             self._run.stand(None)
             raise AdmissionTimeoutError(
-                f"not admitted within {self._timeout}: {told(status)}",
+                f"not admitted within {self._timeout}: {describe_status(status)}",
                 remedy="look with `airflow hudi leases list` who holds the table and whether he lives, "
                 "or raise admission_timeout; nothing was run",
             )

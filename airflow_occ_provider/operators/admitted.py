@@ -15,7 +15,7 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
-from airflow_occ_provider.leases.keeper import Consequence, Keeper, least_ttl_s
+from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, task_owner, tell_admission
@@ -194,7 +194,9 @@ class AdmittedOperator(SparkAttemptOperator):
             if not is_fenced:
                 self._refuse_short(admission.terms)
             asked = claim.scope(options, run.record.escalation)
-            run_line = [one for one in service.own_run(owner) if asked.table in one.request.tables]
+            run_line = [
+                one for one in service.requests_of_run(owner) if asked.table in one.request.tables
+            ]
             if is_fenced:
                 asked = inherited(asked, claim.declared(options), owner, run_line)
             beside = () if is_under_lease(owner, run_line) else claim.beside(asked)
@@ -252,11 +254,11 @@ class AdmittedOperator(SparkAttemptOperator):
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 
-    def _on_lost(self, is_fenced: bool) -> Consequence:
+    def _on_lost(self, is_fenced: bool) -> LossAction:
         """Return what follows where others may hold the lease: only a writer without a fence ends."""
         if is_fenced:
-            return Consequence("the job runs on, and Hudi's commit check decides")
-        return Consequence("the driver is ended", self._end_driver)
+            return LossAction("the job runs on, and Hudi's commit check decides")
+        return LossAction("the driver is ended", self._end_driver)
 
     def _end_driver(self) -> None:
         if self._driver:

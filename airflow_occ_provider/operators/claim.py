@@ -9,7 +9,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
-from airflow_occ_provider.leases.rules import Mode, Owner, Scope, Standing
+from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Scope
 
 _INDEX_OPTION = "hoodie.index.type"
 _GLOBAL_INDEXES = frozenset(
@@ -88,7 +88,9 @@ class Claim:
         return self.scope(options, None) if self.partitions else None
 
 
-def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[Standing]) -> Scope:
+def inherited(
+    scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[QueuedRequest]
+) -> Scope:
     """Return what a writer asks for under its run's own lease, if there is one.
 
     :param scope: what it would ask for without.
@@ -106,12 +108,12 @@ def inherited(scope: Scope, declared: Scope | None, owner: Owner, line: Sequence
     return scope
 
 
-def is_under_lease(owner: Owner, line: Sequence[Standing]) -> bool:
+def is_under_lease(owner: Owner, line: Sequence[QueuedRequest]) -> bool:
     """Whether a task's run has a lease of its own, under which the task passes."""
     return any(_is_above(one, owner) for one in line)
 
 
-def _is_above(one: Standing, owner: Owner) -> bool:
+def _is_above(one: QueuedRequest, owner: Owner) -> bool:
     return owner.is_within(one.request.owner) and owner.path != one.request.owner.path
 
 

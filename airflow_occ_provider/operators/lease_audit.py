@@ -132,7 +132,7 @@ class CommitLockAudit:
             if lock is None:
                 return None
             with closing(lock):
-                return lock.times_taken()
+                return lock.times_requested()
         except OccError:
             return None
 

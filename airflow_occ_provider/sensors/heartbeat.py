@@ -20,7 +20,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.jobs.record import INSTANTS_KEY
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, chosen_instants, told_writer
+from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants, writer_payload
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -135,7 +135,7 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         if self.writer_task_id and not own:
             self.log.info("Task %s has not told an instant yet.", self.writer_task_id)
             return PokeReturnValue(is_done=False)
-        wanted = chosen_instants(own or self.instants)
+        wanted = parse_instants(own or self.instants)
         try:
             sight = self._watch.observe()
             writers = list(sight.pending.values() if wanted is None else map(sight.writer, wanted))
@@ -144,9 +144,9 @@ class HudiHeartbeatSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         reached = self._awaited.reached(writers)
         if reached is None:
-            self._tell([told_writer(writer) for writer in writers])
+            self._tell([writer_payload(writer) for writer in writers])
             return PokeReturnValue(is_done=False)
-        return PokeReturnValue(is_done=True, xcom_value=[told_writer(writer) for writer in reached])
+        return PokeReturnValue(is_done=True, xcom_value=[writer_payload(writer) for writer in reached])
 
     def _tell(self, writers: Sequence[Mapping[str, Any]]) -> None:
         told = ", ".join(f"{writer['instant']} is {writer['fate']}" for writer in writers)

@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.description import describe_blocker
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
-from airflow_occ_provider.leases.told import whom
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
@@ -88,12 +88,14 @@ class HudiLeaseSensor(BaseSensorOperator):
         try:
             if self._service is None:
                 self._service = lock_hook(self.lock_conn_id).leases()
-            others = conflicting(self._wanted, self._service.living(self._wanted.table))
+            others = conflicting(self._wanted, self._service.live_requests(self._wanted.table))
         except LockUnreachableError as error:
             self.log.warning("%s", error)
             return False
         if others:
-            self.log.info("Not free, %s: %s.", self._wanted, "; ".join(map(whom, others[:3])))
+            self.log.info(
+                "Not free, %s: %s.", self._wanted, "; ".join(map(describe_blocker, others[:3]))
+            )
         return not others
 
     def _close(self) -> None:

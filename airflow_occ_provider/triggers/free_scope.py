@@ -10,7 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
@@ -55,8 +55,8 @@ class HudiFreeScopeTrigger(BaseTrigger):
         status = None
         while status is None:
             try:
-                async with shared_line(self.lock_conn_id) as line:
-                    status = await self._wait(line, scope)
+                async with shared_queue(self.lock_conn_id) as queue:
+                    status = await self._wait(queue, scope)
             except LockUnreachableError as error:
                 self.log.warning("Trying again: %s", error.message)
                 await asyncio.sleep(self.poll_s)
@@ -64,9 +64,9 @@ class HudiFreeScopeTrigger(BaseTrigger):
         await until_earliest(begun_s)
         yield TriggerEvent({"status": status})
 
-    async def _wait(self, line: LeaseService, scope: Scope) -> str:
+    async def _wait(self, queue: LeaseService, scope: Scope) -> str:
         # One line for all looks: it knows for how long it has seen nobody renew.
-        while conflicting(scope, await in_thread(self.lock_conn_id, line.living, self.table)):
+        while conflicting(scope, await in_thread(self.lock_conn_id, queue.live_requests, self.table)):
             if self._is_late:
                 return "timeout"
             await asyncio.sleep(self.poll_s)

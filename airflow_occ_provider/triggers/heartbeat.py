@@ -11,7 +11,7 @@ from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
-from airflow_occ_provider.hooks.shared_watch import Seen, SharedWatch, Watched, shared_watch
+from airflow_occ_provider.hooks.shared_watch import SharedWatch, WatchResult, WatchTarget, shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import (
@@ -116,19 +116,19 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             return {"status": "error", "message": str(error)}
 
     @property
-    def _watched(self) -> Watched:
+    def _watched(self) -> WatchTarget:
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         poll_s = self.poll_s or self.interval_ms / 4000
-        return Watched(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
+        return WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
 
     async def _reached(
-        self, watch: SharedWatch, watched: Watched, told: dict[str, Any] | None
+        self, watch: SharedWatch, watched: WatchTarget, told: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Wait for an event that is another than the last one."""
         awaited = Awaited(tuple(map(Fate, self.until)), Match(self.match))
         if awaited.match is Match.ALL:
             await watch.current()
-        seen: Seen | None = None
+        seen: WatchResult | None = None
         while True:
             seen = await watch.changes.after(seen)
             if isinstance(seen, TableUnreadableError):
@@ -137,14 +137,14 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             if isinstance(seen, OccError):
                 raise seen
             reached = awaited.reached(await self._writers(seen, watched))
-            event = {"status": "reached", "writers": list(map(told_writer, reached or ()))}
+            event = {"status": "reached", "writers": list(map(writer_payload, reached or ()))}
             if reached is not None and event != told:
                 self._tell_clock(seen)
                 return event
 
-    async def _writers(self, sight: Observation, watched: Watched) -> Sequence[Writer]:
+    async def _writers(self, sight: Observation, watched: WatchTarget) -> Sequence[Writer]:
         """Return the writers that are watched; what became of old ones stands in the table's files."""
-        wanted = await self._own_instants(watched.poll_s) or chosen_instants(self.instants)
+        wanted = await self._own_instants(watched.poll_s) or parse_instants(self.instants)
         if wanted is None:
             return tuple(sight.pending.values())
         if sight.pending.keys() >= set(wanted):
@@ -156,7 +156,7 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             )
         return found
 
-    async def _asked(self, watched: Watched, ask: Callable[[], list[Writer]]) -> list[Writer]:
+    async def _asked(self, watched: WatchTarget, ask: Callable[[], list[Writer]]) -> list[Writer]:
         while True:
             try:
                 return await in_thread(watched.service, ask)
@@ -177,7 +177,7 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
         while True:
             told = await in_thread("airflow", lambda: XCom.get_one(key=INSTANTS_KEY, **own))
             if told:
-                return chosen_instants(told)
+                return parse_instants(told)
             await asyncio.sleep(poll_s)
 
     def _tell_again(self, error: TableUnreadableError) -> None:
@@ -194,7 +194,7 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             )
 
 
-def chosen_instants(given: object) -> tuple[str, ...] | None:
+def parse_instants(given: object) -> tuple[str, ...] | None:
     """Return the requested times that were given as one, or as several; ``None`` for all writers.
 
     :raises ConfigurationError: if one of them is no instant.
@@ -212,7 +212,7 @@ def chosen_instants(given: object) -> tuple[str, ...] | None:
     )
 
 
-def told_writer(writer: Writer) -> dict[str, Any]:
+def writer_payload(writer: Writer) -> dict[str, Any]:
     """Return a writer as an event tells of it: nothing in it depends on when it is told."""
     return {
         "instant": writer.instant,

@@ -12,11 +12,11 @@ from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
-from airflow_occ_provider.hooks.shared_line import shared_line
+from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
-from airflow_occ_provider.leases.told import told
 from airflow_occ_provider.triggers.earliest import until_earliest
 
 _AGAIN_S = 1.0
@@ -73,8 +73,8 @@ class LeaseTrigger(BaseTrigger):
         begun_s = self._renewed_s = time.monotonic()
         while True:
             try:
-                async with shared_line(self.lock_conn_id) as line:
-                    event = await self._follow(line, Ticket.from_json(self.ticket))
+                async with shared_queue(self.lock_conn_id) as queue:
+                    event = await self._follow(queue, Ticket.from_json(self.ticket))
             except LeaseLostError as error:
                 event = {"status": "lost", "message": error.message}
             except LockUnreachableError as error:
@@ -94,12 +94,12 @@ class LeaseTrigger(BaseTrigger):
         if not self._has_fired:
             await self._leave(release=False)
 
-    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         raise NotImplementedError
 
-    async def _renew(self, line: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
+    async def _renew(self, queue: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
         started_s = time.monotonic()
-        await in_thread(self.lock_conn_id, line.renew, ticket, ttl_ms)
+        await in_thread(self.lock_conn_id, queue.renew, ticket, ttl_ms)
         self._renewed_s = started_s
 
     @property
@@ -117,12 +117,12 @@ class LeaseTrigger(BaseTrigger):
     async def _leave(self, *, release: bool) -> None:
         """Give the place up, or leave it to the next process; whatever became of it."""
         with suppress(OccError):
-            async with shared_line(self.lock_conn_id) as line:
+            async with shared_queue(self.lock_conn_id) as queue:
                 ticket = Ticket.from_json(self.ticket)
                 if release:
-                    await in_thread(self.lock_conn_id, line.release, ticket)
+                    await in_thread(self.lock_conn_id, queue.release, ticket)
                 else:
-                    await self._renew(line, ticket, self.claim_ttl_ms)
+                    await self._renew(queue, ticket, self.claim_ttl_ms)
 
 
 class HudiAdmissionTrigger(LeaseTrigger):
@@ -150,7 +150,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
         finally:
             _waiting.discard(id(self))
 
-    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         loop, turn, told_last = asyncio.get_running_loop(), asyncio.Event(), ""
 
         def wake() -> None:
@@ -162,10 +162,10 @@ class HudiAdmissionTrigger(LeaseTrigger):
             turn.clear()
             if time.monotonic() >= renew_s:
                 renew_s = time.monotonic() + self._period_s
-                await self._renew(line, ticket, self._term_ms)
-            status = await in_thread(self.lock_conn_id, line.status, ticket, wake)
+                await self._renew(queue, ticket, self._term_ms)
+            status = await in_thread(self.lock_conn_id, queue.status, ticket, wake)
             if status.held:
-                await self._renew(line, ticket, self.claim_ttl_ms)
+                await self._renew(queue, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
             told_last = self._tell(status, told_last)
             with suppress(TimeoutError):
@@ -173,7 +173,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
         return {"status": "timeout"}
 
     def _tell(self, status: Status, told_last: str) -> str:
-        text = told(status)
+        text = describe_status(status)
         if text != told_last:
             self.log.info("Waiting: %s", text)
         return text
@@ -191,16 +191,16 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
     time to live), ``error``. All but the last have the ticket's ``name``.
     """
 
-    async def _follow(self, line: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < _LOOK_S:
             try:
-                await self._renew(line, ticket, self._term_ms)
-                await in_thread(self.lock_conn_id, line.sweep, ticket)
+                await self._renew(queue, ticket, self._term_ms)
+                await in_thread(self.lock_conn_id, queue.sweep, ticket)
             except LeaseLostError as error:
                 unrenewed_s = time.monotonic() - self._renewed_s
                 status = "released" if unrenewed_s < self._term_ms / 1000 * TRUSTED else "lost"
                 return {"status": status, "message": error.message, "name": ticket.name}
             await asyncio.sleep(self._period_s)
-        await self._renew(line, ticket, self.claim_ttl_ms)
+        await self._renew(queue, ticket, self.claim_ttl_ms)
         return {"status": "look", "name": ticket.name}

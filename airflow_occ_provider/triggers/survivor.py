@@ -10,7 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
-from airflow_occ_provider.hooks.shared_watch import Seen, Watched, shared_watch
+from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
@@ -82,10 +82,10 @@ class HudiSurvivorTrigger(BaseTrigger):
         """Return when none of the instants beats any more."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         poll_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000)
-        watched = Watched(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
+        watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
         async with shared_watch(watched) as watch:
             await watch.current()
-            seen: Seen | None = None
+            seen: WatchResult | None = None
             while True:
                 seen = await watch.looks.after(seen)
                 if isinstance(seen, TableUnreadableError):

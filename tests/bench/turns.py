@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -58,7 +58,7 @@ class Ours:
         self._owner = Owner(("bench", uuid.uuid4().hex))
 
     def _open(self, hosts: str) -> LeaseService:
-        return Line(ZookeeperNodes(Access(hosts, TIMEOUT_S), "/bench-ours"))
+        return Queue(ZookeeperNodes(Access(hosts, TIMEOUT_S), "/bench-ours"))
 
     def acquire(self) -> int:
         scopes = (Scope.of("s3://lake/trips", None),)

@@ -19,7 +19,7 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, chosen_instants
+from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants
 
 READINGS = "BENCH_READINGS"
 WAKE = "BENCH_WAKE"
@@ -46,7 +46,7 @@ class IdleTrigger(HudiHeartbeatTrigger):
         period_s = self.interval_ms / 4000
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         watch = WriterWatch(open_table(self.table, self.storage_conn_id), rule)
-        wanted = chosen_instants(self.instants)
+        wanted = parse_instants(self.instants)
         await asyncio.sleep(random.uniform(0, period_s))
         while True:
             sight = await asyncio.to_thread(watch.observe)

@@ -11,10 +11,10 @@ import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.metastore.locks import Locks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 
 A, B = "s3://lake/a", "s3://lake/b"
@@ -71,7 +71,7 @@ class Lossy:
         return call
 
 
-class Process(Line):
+class Process(Queue):
     """A line, and all that a test holds of it."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -121,12 +121,12 @@ def ask(
     return Request(request_id, owner, tuple(scopes), ttl_ms, attempt, tuple(instead_of))
 
 
-def holds(line: Line, ticket: Ticket) -> bool:
+def holds(line: Queue, ticket: Ticket) -> bool:
     return line.status(ticket).held
 
 
-def waits_for(line: Line, ticket: Ticket) -> list[str]:
-    return [blocker.standing.request.id for blocker in line.status(ticket).blockers]
+def waits_for(line: Queue, ticket: Ticket) -> list[str]:
+    return [blocker.queued.request.id for blocker in line.status(ticket).blockers]
 
 
 def look_until_held(line: Process, ticket: Ticket, seconds: float) -> bool:

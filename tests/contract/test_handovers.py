@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from tests.handovers import case
 from tests.handovers.mutants import MUTANTS
 from tests.handovers.rig import first_broken, hand_over
@@ -22,10 +22,10 @@ def test_nobody_is_granted_what_is_handed_over_and_the_dead_are_removed_in_time(
 
 
 def test_nothing_breaks_in_memory():
-    assert first_broken(Line, range(5 * CASES), 7) is None
+    assert first_broken(Queue, range(5 * CASES), 7) is None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_line_that_is_wrong_in_one_thing_breaks_a_case(mutant: type[Line], monkeypatch):
+def test_a_line_that_is_wrong_in_one_thing_breaks_a_case(mutant: type[Queue], monkeypatch):
     monkeypatch.setattr(case, "WAKE_S", 5)
     assert first_broken(mutant, range(CASES_TO_FIND_A_MUTANT), 7)

@@ -59,7 +59,7 @@ def test_who_holds_removes_the_dead_before_him_one_after_the_other(line, other):
         other.clock.s += 1.0
         other.renew(alive)
         other.sweep(alive)
-    assert {one.name for one in line.line()} == {alive.name, apart.name}
+    assert {one.name for one in line.requests()} == {alive.name, apart.name}
 
 
 @where_waiters_remove_the_dead
@@ -262,7 +262,7 @@ def test_a_server_that_lags_behind_lets_nobody_in():
     assert waits_for(rival, waiting) == [ticket.id]
     holder.renew(ticket)
     assert not look_until_held(rival, waiting, 3.0)
-    (first, _) = rival.line()
+    (first, _) = rival.requests()
     assert rival.evict(first)
 
 
@@ -326,7 +326,7 @@ def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, 
             case "status":
                 return line.status(ticket, lambda: None)
             case "line":
-                return line.line()
+                return line.requests()
             case method:
                 return getattr(line, method)(ticket)
 
@@ -334,7 +334,7 @@ def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, 
     with pytest.raises(LockUnreachableError):
         do()
     answer = do()
-    mine = [one for one in other.line() if one.request.id == "asked"]
+    mine = [one for one in other.requests() if one.request.id == "asked"]
     if name == "release":
         assert answer is not (carried_out and operation in {"delete", "unlock"})
         assert mine == []

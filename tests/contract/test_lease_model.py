@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.model.checker import ViolationError
@@ -35,7 +35,7 @@ def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_line_that_is_wrong_in_one_thing_is_found(mutant: type[Line]):
+def test_a_line_that_is_wrong_in_one_thing_is_found(mutant: type[Queue]):
     with pytest.raises(ViolationError):
         run(STEPS_TO_FIND_A_MUTANT, 7, line=mutant)
 

@@ -148,9 +148,9 @@ def test_of_two_leases_that_one_run_asks_for_at_once_the_younger_is_refused(line
         line.way.lose("create", carried_out=True)
         with pytest.raises(LockUnreachableError):
             line.request(asked)
-    with pytest.raises(LeaseRefusedError, match="has a lease already"):
+    with pytest.raises(LeaseRefusedError, match="already has a lease"):
         line.request(asked)
-    assert [one.request.id for one in other.line()] == ["first"]
+    assert [one.request.id for one in other.requests()] == ["first"]
 
 
 def test_of_two_requests_of_one_owner_at_once_one_waits(line, other):
@@ -163,13 +163,13 @@ def test_a_second_lease_is_refused_and_leaves_nothing(line):
     line.request(ask("r1", label="setup", scopes=part("p=1")))
     with pytest.raises(LeaseRefusedError, match="Remedy"):
         line.request(ask("r1", "t", scopes=part("p=2")))
-    assert len(line.line()) == 1
+    assert len(line.requests()) == 1
 
 
 def test_the_same_owner_asking_anew_gives_the_first_up(line, other):
     first, rival = line.request(ask("r1", "t")), line.request(ask("r2"))
     anew = other.request(ask("r1", "t", scopes=SHARED, instead_of=[first.id]))
-    assert [one.request.id for one in line.line()] == [rival.id, anew.id]
+    assert [one.request.id for one in line.requests()] == [rival.id, anew.id]
     with pytest.raises(LeaseLostError):
         line.status(first)
     assert holds(line, rival)
@@ -198,10 +198,10 @@ def test_an_older_try_neither_takes_over_nor_gives_up_what_a_younger_one_asked_f
     line.request(asked)
     younger = other.request(replace(asked, incarnation=2))
     for late in (asked, ask("r1", "t", attempt=1, instead_of=["q"])):
-        with pytest.raises(LeaseRefusedError, match=r"try 1 asks .*try 2 stands"):
+        with pytest.raises(LeaseRefusedError, match=r"try 1 requests .*try 2 is queued"):
             line.request(late)
     other.ensure_held(younger)
-    assert len(other.line()) == 1
+    assert len(other.requests()) == 1
 
 
 def test_an_older_try_that_wakes_while_it_takes_over_is_refused(line, other, backend):
@@ -228,7 +228,7 @@ def test_of_one_request_that_came_twice_the_elder_is_taken_over(line, other, bac
     line.way.before("create", lambda: elder.append(other.request(asked)))
     assert line.request(asked).token == elder[0].token
     assert backend.process().request(asked).token == elder[0].token
-    assert len(line.line()) == 1
+    assert len(line.requests()) == 1
 
 
 def test_a_ticket_goes_from_process_to_process(backend, line):
@@ -245,7 +245,7 @@ def test_a_ticket_goes_from_process_to_process(backend, line):
 def test_a_zombie_is_refused(line, other, call):
     old = line.request(ask("r1"))
     new = other.adopt(old)
-    with pytest.raises(LeaseLostError, match=r"another process took it over.*Remedy"):
+    with pytest.raises(LeaseLostError, match=r"another process adopted it.*Remedy"):
         getattr(line, call)(old)
     other.ensure_held(new)
 
@@ -279,13 +279,13 @@ def test_an_old_ticket_releases_nothing(line, other):
 def test_who_waits_may_leave(line, other):
     first, second = line.request(ask("r1")), other.request(ask("r2"))
     assert other.release(second)
-    assert [one.request.id for one in line.line()] == [first.id]
+    assert [one.request.id for one in line.requests()] == [first.id]
 
 
 def test_ensure_held(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     line.ensure_held(ticket)
-    with pytest.raises(LeaseLostError, match="it waits for dag / r1"):
+    with pytest.raises(LeaseLostError, match="it is blocked by dag / r1"):
         other.ensure_held(rival)
     line.release(ticket)
     other.ensure_held(rival)
@@ -299,11 +299,11 @@ def test_the_line_of_a_table(line, other):
         other.request(ask("r2", scopes=part("p", table=B))),
     )
     both = line.request(ask("r3", scopes=[*WHOLE, Scope.of(B, None, Mode.SHARED)]))
-    assert [one.request.id for one in other.line()] == [on_a.id, on_b.id, both.id]
-    assert [one.request.id for one in other.line(A)] == [on_a.id, both.id]
-    assert [one.request.id for one in other.line(B)] == [on_b.id, both.id]
-    assert other.line("s3://lake/c") == ()
-    assert all(one.since_ms > 1_600_000_000_000 for one in other.line())
+    assert [one.request.id for one in other.requests()] == [on_a.id, on_b.id, both.id]
+    assert [one.request.id for one in other.requests(A)] == [on_a.id, both.id]
+    assert [one.request.id for one in other.requests(B)] == [on_b.id, both.id]
+    assert other.requests("s3://lake/c") == ()
+    assert all(one.since_ms > 1_600_000_000_000 for one in other.requests())
 
 
 def test_the_line_of_a_run(line, other):
@@ -311,13 +311,13 @@ def test_the_line_of_a_run(line, other):
     task = line.request(ask("r1", "t", site="blue"))
     for one in (ask("r2", "t", site="blue"), ask("r1", "t", site="green")):
         other.request(one)
-    found = other.own_run(Owner(("dag", "r1", "u"), site="blue"))
+    found = other.requests_of_run(Owner(("dag", "r1", "u"), site="blue"))
     assert [one.request.id for one in found] == [lease.id, task.id]
 
 
 def test_an_eviction_by_force(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    (first, _) = other.line(A)
+    (first, _) = other.requests(A)
     line.renew(ticket)
     assert other.evict(first) is True
     assert other.evict(first) is False
@@ -330,7 +330,7 @@ def test_a_closed_line_leaves_its_requests(backend, other):
     leaving = backend.process()
     ticket = leaving.request(ask("r1"))
     leaving.close()
-    assert [one.request.id for one in other.line()] == [ticket.id]
+    assert [one.request.id for one in other.requests()] == [ticket.id]
 
 
 @where_waiters_remove_the_dead
@@ -358,7 +358,7 @@ def test_an_unknown_node_blocks_and_stays(line, other, name):
     assert not look_until_held(line, trips, 30.0)
     assert holds(line, elsewhere) is (name != "stray")
     line.sweep(trips)
-    (unknown,) = (one for one in line.line() if one.unknown)
+    (unknown,) = (one for one in line.requests() if one.unknown)
     assert name in str(unknown.request.owner)
     assert line.evict(unknown)
     assert holds(line, trips)

@@ -128,7 +128,7 @@ def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
 def test_who_adopts_so_late_that_the_name_is_free_again_has_nothing(line, other, backend):
     old, third, last = line.request(ask("r1")), backend.process(), []
     line.way.before("lock", lambda: last.append(third.adopt(other.adopt(old))))
-    with pytest.raises(LeaseLostError, match="another process took it over"):
+    with pytest.raises(LeaseLostError, match="another process adopted it"):
         line.adopt(old)
     assert last[0].epoch == 3
     third.ensure_held(last[0])
@@ -147,8 +147,8 @@ def test_a_metastore_that_died_while_it_enqueued_an_epoch_keeps_nobody_waiting(l
     """It granted nothing, so that lock waits until it is dropped."""
     old = line.request(ask("r1"))
     part = request_lock.epoch_part(old.token, 2)
-    other.way.nodes.lock([part._replace(alone=True)], "x", "x")
-    other.way.nodes.lock([part._replace(alone=True)], "dead", "dead")
+    other.way.nodes.lock([part._replace(exclusive=True)], "x", "x")
+    other.way.nodes.lock([part._replace(exclusive=True)], "dead", "dead")
     again = other.request(ask("r1", name=old.id))
     assert again.epoch == 3
     other.ensure_held(again)
@@ -174,10 +174,12 @@ def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_las
 
 def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
     locks, woken = line.way.nodes, threading.Event()
-    by_hand, _ = locks.lock([Part(request_lock.table_name(A), "", alone=True)], "somebody", "beeline")
+    by_hand, _ = locks.lock(
+        [Part(request_lock.table_name(A), "", exclusive=True)], "somebody", "beeline"
+    )
     ticket = line.request(ask("r1"))
     (blocker,) = line.status(ticket, woken.set).blockers
-    assert str(blocker.standing.request.owner) == "somebody@airflow / beeline"
+    assert str(blocker.queued.request.owner) == "somebody@airflow / beeline"
     assert not woken.wait(3 * POLL_S), "it is still there"
     drop(line, by_hand)
     assert woken.wait(10)
@@ -185,9 +187,9 @@ def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
 
 
 def test_a_request_of_an_unknown_release_is_waited_for(line, other):
-    lock_id, _ = other.way.nodes.lock([Part("request", "p000=aaaa", alone=False)], "newer", "newer")
+    lock_id, _ = other.way.nodes.lock([Part("request", "p000=aaaa", exclusive=False)], "newer", "newer")
     ticket = line.request(ask("r1"))
     assert waits_for(line, ticket) == [f"lock {lock_id}"]
-    (unknown, _) = other.line()
+    (unknown, _) = other.requests()
     assert other.evict(unknown)
     assert holds(line, ticket)

@@ -29,10 +29,10 @@ class MemoryLocks:
         self._rows: dict[int, list[Row]] = {}
         self._beats: dict[int, float] = {}
 
-    def lock(self, parts: Iterable[Part], who: str, agent: str) -> tuple[int, bool]:
+    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
         with self._mutex:
             lock_id = next(self._ids)
-            self._rows[lock_id] = [Row(lock_id, part, False, agent, who, 0) for part in parts]
+            self._rows[lock_id] = [Row(lock_id, part, False, agent, user, 0) for part in parts]
             return lock_id, self.check(lock_id)
 
     def check(self, lock_id: int) -> bool:
@@ -115,5 +115,5 @@ def _waits(part: Part, elder: Part) -> bool:
     return (
         part.table == elder.table
         and ("" in (part.partition, elder.partition) or part.partition == elder.partition)
-        and (part.alone or elder.alone)
+        and (part.exclusive or elder.exclusive)
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.metastore import request_lock
-from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
+from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.rules import Request
 
@@ -23,14 +23,14 @@ class BelievesTheMetastoreAlone(MetastoreLeases):
 class MarksNothing(MetastoreLeases):
     """Whoever asked below a lease passes under it, though it went before."""
 
-    def _confirm(self, ticket: Ticket, look: Look) -> None:
+    def _confirm(self, ticket: Ticket, snapshot: QueueSnapshot) -> None:
         pass
 
 
 class TakesAnyEpoch(MetastoreLeases):
     """It does not look who else took the same epoch."""
 
-    def _begin_epoch(self, ticket: Ticket, before: Seat, asked: Request) -> bool:
+    def _begin_epoch(self, ticket: Ticket, before: RequestLock, asked: Request) -> bool:
         super()._begin_epoch(ticket, before, asked)
         return True
 
@@ -38,17 +38,17 @@ class TakesAnyEpoch(MetastoreLeases):
 class BeatsForItsRequestOnly(MetastoreLeases):
     """The lock of the epoch is dropped while the request's stands."""
 
-    def _beat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], Any]) -> Any:
-        return super()._beat(ticket, (), beat)
+    def _heartbeat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], Any]) -> Any:
+        return super()._heartbeat(ticket, (), beat)
 
 
 class AsksAgainAnew(MetastoreLeases):
     """A request that is asked again stands in line twice."""
 
     def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
-        if asked is None or self._look().seats[ticket.token].mark == self._mark:
+        if asked is None or self._snapshot().locks[ticket.token].mark == self._mark:
             return super()._adopt(ticket, asked)
-        parts, who = request_lock.parts(asked, 0), request_lock.who(asked.owner)
+        parts, who = request_lock.parts(asked, 0), request_lock.lock_user(asked.owner)
         lock_id, _ = self._locks.lock(parts, who, request_lock.agent(self._mark, asked.incarnation))
         return Ticket(asked.id, request_lock.name(lock_id, ()), lock_id, 1)
 

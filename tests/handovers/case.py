@@ -16,8 +16,8 @@ from unittest import mock
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.triggers.earliest import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
@@ -67,7 +67,7 @@ class Case:
     seed: int
     loop: VirtualLoop
     nodes: Nodes
-    others: Line
+    others: Queue
     counts: Counter[str]
 
     def __post_init__(self) -> None:
@@ -89,13 +89,13 @@ class Case:
         self.counts[f"{'keeper' if keeping else 'writer'} killed {kill}"] += 1
         try:
             await (self._keep(kill) if keeping else self._write(kill))
-            if self.others.line(self.scopes[0].table):
+            if self.others.requests(self.scopes[0].table):
                 raise BrokenError("somebody is left in line")
         except AssertionError as error:
             raise BrokenError(f"case {self.number}, {keeping=}, {kill=}: {error}") from error
         finally:
             await self._stop_trigger()
-            for one in self.others.line(self.scopes[0].table):
+            for one in self.others.requests(self.scopes[0].table):
                 self.others.evict(one)
 
     # A writer that waits in line, is granted in the triggerer, and writes in its next process.
@@ -185,7 +185,7 @@ class Case:
 
     # What comes after a death.
 
-    async def _end(self, zombie: Line | None, ticket: Ticket, term_s: float) -> None:
+    async def _end(self, zombie: Queue | None, ticket: Ticket, term_s: float) -> None:
         """Nobody renews any more; the next try comes in time, late, or much too late."""
         if self.random.random() < 0.5:
             self._elder_leaves()
@@ -211,7 +211,7 @@ class Case:
             self.others.release(self.rival_ticket)
         await self._pass(TICK_S, lambda: worker.renew(taken))
         self._check(worker.status(taken).held, "it waits for nobody")
-        self._check(self.others.line(self.scopes[0].table)[0].name == taken.name, "its place")
+        self._check(self.others.requests(self.scopes[0].table)[0].name == taken.name, "its place")
         self._check(worker.release(taken), "the release")
         worker.close()
         if not gone:
@@ -227,7 +227,7 @@ class Case:
         await self._pass(until_s - alive_s, good_s=term_s * GOOD)
         return self.loop.time() - self.renewed
 
-    def _stall_in_a_look(self, holder: Line, ticket: Ticket, term_s: float) -> float:
+    def _stall_in_a_look(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
         """Have a process stop in the middle of a look, until its lease is the rival's."""
         names = holder._names
 
@@ -248,7 +248,7 @@ class Case:
         self._check(waited_s > term_s * GOOD, f"removed after {waited_s} s of {term_s}")
         self.counts["freed"] += 1
 
-    def _refuse(self, ticket: Ticket, taken: Ticket, zombie: Line | None = None) -> None:
+    def _refuse(self, ticket: Ticket, taken: Ticket, zombie: Queue | None = None) -> None:
         """Have the one whose ticket it was try to go on."""
         line = zombie or lock_hook(CONNECTION).leases()
         for what in (line.renew, line.status, line.ensure_held, line.adopt):
@@ -273,7 +273,7 @@ class Case:
         assert self.rival
         return self.rival
 
-    def _ask(self) -> tuple[Line, Ticket]:
+    def _ask(self) -> tuple[Queue, Ticket]:
         worker = lock_hook(CONNECTION).leases()
         ticket = worker.request(self.asked)
         self.name = ticket.name
@@ -286,7 +286,7 @@ class Case:
         if node and (self.name, node.version) != self.seen:
             self.seen, self.renewed = (self.name, node.version), self.loop.time()
 
-    def _stand(self, line: Line, name: str) -> Ticket:
+    def _stand(self, line: Queue, name: str) -> Ticket:
         owner = Owner((name, str(self.number)))
         ticket = line.request(Request(f"{name}-{self.number}", owner, self.scopes, TTL_S * 1000))
         line.renew(ticket, 1_000_000)
@@ -298,7 +298,7 @@ class Case:
             self.elder = None
 
     def _is_gone(self, ticket: Ticket) -> bool:
-        return ticket.name not in {one.name for one in self.others.line(self.scopes[0].table)}
+        return ticket.name not in {one.name for one in self.others.requests(self.scopes[0].table)}
 
     def _start(self, kind: type[LeaseTrigger], ticket: Ticket) -> None:
         trigger = kind(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.triggers import earliest, lease
 
 _PAUSE_S = 0.0003
@@ -31,7 +31,7 @@ class Clock:
     def everywhere(self) -> Iterator[None]:
         """Have every new line and both triggers live by this clock."""
         with (
-            mock.patch.object(Line.__init__, "__defaults__", (self.monotonic,)),
+            mock.patch.object(Queue.__init__, "__defaults__", (self.monotonic,)),
             mock.patch.object(lease, "time", self),
             mock.patch.object(earliest, "time", self),
         ):

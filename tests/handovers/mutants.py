@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from tests.model import mutants
 
 
-class NeverWakes(Line):
+class NeverWakes(Queue):
     """A waiter learns of its turn at its next regular look only."""
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         return super().status(ticket, wake and (lambda: None))
 
 
-class KeepsTheClaimsTerm(Line):
+class KeepsTheClaimsTerm(Queue):
     """An adoption leaves the long term of the claim, so that a dead process is removed late."""
 
     def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
@@ -29,21 +29,21 @@ class KeepsTheClaimsTerm(Line):
         return super()._put(ticket, content, version)
 
 
-class IgnoresTerms(Line):
+class IgnoresTerms(Queue):
     """A claim is no longer than the time to live: the next process comes too late."""
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
         super().renew(ticket)
 
 
-class TakesAnyTicket(Line):
+class TakesAnyTicket(Queue):
     """A process whose lease another one took over takes it back."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
         return self._adopt(ticket, self._load(ticket, any_epoch=True).content.request)
 
 
-MUTANTS: tuple[type[Line], ...] = (
+MUTANTS: tuple[type[Queue], ...] = (
     NeverWakes,
     KeepsTheClaimsTerm,
     IgnoresTerms,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterable
 from unittest import mock
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.handovers.case import BrokenError, Case, connection
@@ -33,7 +33,7 @@ def hand_over(
     broken = []
     nodes = ZookeeperNodes(Access(hosts), _ROOT)
     try:
-        for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Line, Clock()), 1):
+        for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Queue, Clock()), 1):
             broken += [error] if error else []
             tell(done)
     finally:
@@ -41,7 +41,7 @@ def hand_over(
     return counts, broken
 
 
-def first_broken(line: type[Line], numbers: Iterable[int], seed: int) -> BrokenError | None:
+def first_broken(line: type[Queue], numbers: Iterable[int], seed: int) -> BrokenError | None:
     """Run cases on a store in memory until one breaks, and return that.
 
     :param line: the queue's code; a mutant must break a case.
@@ -66,7 +66,7 @@ def _run(
     numbers: Iterable[int],
     seed: int,
     counts: Counter[str],
-    line: type[Line],
+    line: type[Queue],
     clock: Clock,
 ) -> Generator[BrokenError | None]:
     loop = VirtualLoop(clock)

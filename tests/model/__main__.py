@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.model.checker import ViolationError
@@ -29,7 +29,7 @@ def main() -> int:
     """Run the steps and print what happened; 1 for a violation."""
     arguments = _arguments()
     lines = {mutant.__name__: mutant for mutant in MUTANTS}
-    line = lines[arguments.mutant] if arguments.mutant else Line
+    line = lines[arguments.mutant] if arguments.mutant else Queue
     started = time.monotonic()
 
     said = [started]

@@ -75,7 +75,7 @@ class Checker:
         client: object,
         name: str,
         data: bytes,
-        beside: str | None,
+        requires: str | None,
         node: Node,
         deed: tuple[str, object],
     ) -> None:
@@ -83,12 +83,12 @@ class Checker:
         if node.token <= self._last_token:
             raise ViolationError(f"token {node.token} came after {self._last_token}")
         self._last_token = node.token
-        if beside is not None and beside not in self.nodes:
-            raise ViolationError(f"{name} passes under {beside}, which is gone")
+        if requires is not None and requires not in self.nodes:
+            raise ViolationError(f"{name} is covered by {requires}, which is gone")
         says = json.loads(data)
-        if beside and says["owner"][: len(over := self.nodes[beside].path)] != list(over):
+        if requires and says["owner"][: len(over := self.nodes[requires].path)] != list(over):
             raise ViolationError(f"{says['owner']} passes under a lease of {over}")
-        above = self.nodes[beside].order if beside else ()
+        above = self.nodes[requires].order if requires else ()
         self.nodes[name] = Entry(
             name,
             tuple(says["owner"]),

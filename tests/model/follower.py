@@ -34,9 +34,9 @@ class Follower:
         for wake in held_back:
             wake()
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         self.catch_up()
-        return self._leader.create(name, data, beside)
+        return self._leader.create(name, data, requires)
 
     def names(self) -> frozenset[str]:
         self.catch_up()

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from airflow_occ_provider.leases import line as line_module
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases import queue as queue_module
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from tests.model.wire import Fault
 from tests.model.world import Claim, Client, World
@@ -46,11 +46,11 @@ class LineMachine(RuleBasedStateMachine):
 
     counts: Counter[str]
     stores: Sequence[Nodes] | None = None
-    line: type[Line] = Line
+    line: type[Queue] = Queue
 
     def __init__(self) -> None:
         super().__init__()
-        self._names = mock.patch.object(line_module, "uuid", _Uuids())
+        self._names = mock.patch.object(queue_module, "uuid", _Uuids())
         self._names.start()
         self.asked = self._before = 0
         self.tries: dict[Owner, list[str]] = {}
@@ -373,7 +373,7 @@ def run(
     seeded: int,
     *,
     stores: Sequence[Nodes] | None = None,
-    line: type[Line] = Line,
+    line: type[Queue] = Queue,
     shrink: bool = False,
     progress: Callable[[Counter[str]], None] = lambda _: None,
 ) -> Counter[str]:

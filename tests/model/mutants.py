@@ -10,14 +10,14 @@ from typing import Any
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.line import Line
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, Nodes
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Blocker, Mode, Request, Standing
+from airflow_occ_provider.leases.rules import Blocker, Mode, QueuedRequest, Request
 
 
-class MixesModes(Line):
+class MixesModes(Queue):
     """A shared request does not wait for an exclusive one, nor the other way round."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
@@ -25,15 +25,15 @@ class MixesModes(Line):
         return tuple(one for one in found if one.theirs.mode is one.ours.mode is Mode.EXCLUSIVE)
 
 
-class SeesHoldersOnly(Line):
+class SeesHoldersOnly(Queue):
     """Who waits is overtaken."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
-        return found if any(self._holds(one.standing) for one in found) else ()
+        return found if any(self._holds(one.queued) for one in found) else ()
 
-    def _holds(self, one: Standing) -> bool:
-        elders = self._look(request_node.about(one.request.tables, self._nodes.names()))
+    def _holds(self, one: QueuedRequest) -> bool:
+        elders = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
         return not any(
             elder.order < one.order and theirs.conflicts_with(ours)
             for elder in elders
@@ -42,24 +42,24 @@ class SeesHoldersOnly(Line):
         )
 
 
-class ForgetsTasks(Line):
+class ForgetsTasks(Queue):
     """A task that came in under an elder's lease is not seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
-        known = self._elders.get(ticket.name)
+        known = self._predecessors.get(ticket.name)
         found = super()._blockers(ticket, request, names)
-        return found if known is None or known & {one.standing.name for one in found} else ()
+        return found if known is None or known & {one.queued.name for one in found} else ()
 
 
-class PassesByOwner(Line):
+class PassesByOwner(Queue):
     """Who came in beside a lease of its run passes it, as if it had come in under it."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
-        return tuple(one for one in found if not request.owner.is_within(one.standing.request.owner))
+        return tuple(one for one in found if not request.owner.is_within(one.queued.request.owner))
 
 
-class TrustsTheLastAnswer(Line):
+class TrustsTheLastAnswer(Queue):
     """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
 
     def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
@@ -72,14 +72,14 @@ class TrustsTheLastAnswer(Line):
             raise
 
 
-class TrustsForever(Line):
+class TrustsForever(Queue):
     """It says held however long ago it showed that it lives."""
 
     def _is_trusted(self, own: Any) -> bool:
         return True
 
 
-class KeepsEpoch(Line):
+class KeepsEpoch(Queue):
     """An adoption leaves the epoch as it was."""
 
     def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
@@ -87,7 +87,7 @@ class KeepsEpoch(Line):
             own = self._load(ticket, any_epoch=asked is not None)
             try:
                 self._put(ticket, replace(own.content, mark=self._mark), own.version)
-            except NodeMovedError:
+            except NodeVersionError:
                 continue
             return replace(ticket, epoch=own.content.epoch)
 
@@ -95,14 +95,14 @@ class KeepsEpoch(Line):
 class _Uninterrupted(Observer):
     """It counts all time as time in which an owner could have renewed."""
 
-    def disturbed(self, seconds: float) -> None:
+    def on_delay(self, seconds: float) -> None:
         pass
 
     def _see(self, name: str, node: Node) -> Any:
-        before, seen = self._sightings.get(name), super()._see(name, node)
+        before, seen = self._observations.get(name), super()._see(name, node)
         if before and seen.stood_s:
             seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
-            self._sightings[name] = seen
+            self._observations[name] = seen
         return seen
 
 
@@ -112,7 +112,7 @@ class _Unversioned(_Uninterrupted):
     def _remove(self, name: str, node: Node) -> bool:
         if not self._see(name, node).is_expired():
             return False
-        with suppress(KeyError, NodeGoneError, NodeMovedError):
+        with suppress(KeyError, NodeGoneError, NodeVersionError):
             self._nodes.delete(name, self._nodes.read([name])[name].version)
         return True
 
@@ -120,16 +120,16 @@ class _Unversioned(_Uninterrupted):
 class _Hasty(Observer):
     def _remove(self, name: str, node: Node) -> bool:
         sighting = self._see(name, node)
-        self._sightings[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
+        self._observations[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
         return super()._remove(name, node)
 
 
 class _Blind(Observer):
-    def remove_dead(self, elders: Iterable[Standing], ttl_ms: int) -> bool:
+    def remove_expired(self, elders: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         return False
 
 
-class _Observed(Line):
+class _Observed(Queue):
     observer: type[Observer]
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
@@ -155,7 +155,7 @@ class NeverDeletes(_Observed):
     observer = _Blind
 
 
-class ReleasesAnyEpoch(Line):
+class ReleasesAnyEpoch(Queue):
     """A zombie takes the lease away from who adopted it."""
 
     def release(self, ticket: Ticket) -> bool:
@@ -166,7 +166,7 @@ class ReleasesAnyEpoch(Line):
         return super().release(replace(ticket, epoch=epoch))
 
 
-class LosesUnsynced(Line):
+class LosesUnsynced(Queue):
     """A request is lost by the word of a server that may be behind."""
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
@@ -180,27 +180,27 @@ class KeepsSightings(_Observed):
     observer = _Uninterrupted
 
 
-class EvictsTheOtherSite(Line):
+class EvictsTheOtherSite(Queue):
     """A request of another deployment, with the same DAG, run and task, is given up."""
 
-    def _without_earlier(self, line: list[Standing], asked: Request) -> list[Standing]:
+    def _drop_superseded(self, line: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
         for one in line:
             if (one.request.owner.path, one.request.owner.label) == (
                 asked.owner.path,
                 asked.owner.label,
             ):
                 self.evict(one)
-        return super()._without_earlier(line, asked)
+        return super()._drop_superseded(line, asked)
 
 
-class OlderTryAdopts(Line):
+class OlderTryAdopts(Queue):
     """A try takes over whatever has its id, also where a younger one has it."""
 
     def request(self, asked: Request) -> Ticket:
         return super().request(replace(asked, incarnation=1_000_000))
 
 
-MUTANTS: tuple[type[Line], ...] = (
+MUTANTS: tuple[type[Queue], ...] = (
     MixesModes,
     SeesHoldersOnly,
     ForgetsTasks,

@@ -8,7 +8,13 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, Nodes, NodeTakenError
+from airflow_occ_provider.leases.nodes import (
+    Node,
+    NodeGoneError,
+    Nodes,
+    NodeTakenError,
+    NodeVersionError,
+)
 from tests.model.checker import Checker, ViolationError
 
 _MOST_OPERATIONS = 2000
@@ -49,10 +55,10 @@ class Wire:
     def begin(self, deed: tuple[str, object]) -> None:
         self.deed, self._operations = deed, 0
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         def do() -> Node:
-            node = self._nodes.create(name, data, beside)
-            self._checker.created(self.client, name, data, beside, node, self.deed)
+            node = self._nodes.create(name, data, requires)
+            self._checker.created(self.client, name, data, requires, node, self.deed)
             return node
 
         return self._deliver(do)
@@ -103,7 +109,7 @@ class Wire:
             answer = do()
             if fault is Fault.TWICE:
                 answer = do()
-        except (NodeGoneError, NodeMovedError, NodeTakenError):
+        except (NodeGoneError, NodeVersionError, NodeTakenError):
             self._answer(fault)
             raise
         self._answer(fault)

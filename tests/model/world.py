@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Request
 from tests.model.checker import SLACK, Checker, Entry, ViolationError
 from tests.model.follower import Follower
@@ -28,7 +28,7 @@ NO_ANSWER = (_UNREACHABLE, _DEAD)
 class Client:
     number: int
     wire: Wire
-    line: Line
+    line: Queue
     paused_until: float = 0.0
     busy: bool = False
 
@@ -60,14 +60,14 @@ class World:
     """
 
     def __init__(
-        self, counts: Counter[str], stores: Sequence[Nodes] | None = None, line: type[Line] = Line
+        self, counts: Counter[str], stores: Sequence[Nodes] | None = None, line: type[Queue] = Queue
     ) -> None:
         self.now = 0.0
         self.server_ms = 1_700_000_000_000
         self.counts = counts
         self.checker = Checker(lambda: self.now, counts)
         self.claims: list[Claim] = []
-        self.zombies: list[tuple[Client, Line, Ticket]] = []
+        self.zombies: list[tuple[Client, Queue, Ticket]] = []
         self.older: list[Request] = []  # of tries after which a younger one asked
         memory = MemoryNodes(lambda: self.server_ms)
         self._line = line
@@ -105,7 +105,7 @@ class World:
             self.checker.told_held(client.wire.client, ticket)
             claim.held = True
         elif isinstance(answer, Status):
-            names = [blocker.standing.name for blocker in answer.blockers]
+            names = [blocker.queued.name for blocker in answer.blockers]
             there = self.checker.told_blocked(client.wire.client, ticket, names)
             self._waits(claim, there, smooth=self.now == began, extra=extra)
         else:

@@ -15,7 +15,7 @@ from unittest import mock
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -94,8 +94,8 @@ class Crowd:
         value = {"conn_type": "hudi_zookeeper_lock", "host": self.hosts, "extra": json.dumps(extra)}
         return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name in CONNECTIONS}
 
-    def _line(self, stack: ExitStack, hosts: str) -> Line:
-        line = Line(ZookeeperNodes(Access(hosts, self.timeout_s), ROOT))
+    def _line(self, stack: ExitStack, hosts: str) -> Queue:
+        line = Queue(ZookeeperNodes(Access(hosts, self.timeout_s), ROOT))
         stack.callback(line.close)
         return line
 
@@ -140,7 +140,7 @@ class Crowd:
 
     async def _leave(
         self,
-        line: Line,
+        line: Queue,
         holders: list[Ticket],
         tickets: list[Ticket],
         waiting: list[asyncio.Task[object]],

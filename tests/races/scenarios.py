@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.races.writer import Task, Told
@@ -72,7 +72,7 @@ class Course:
         return self._threads.submit(self._run, task)
 
     def _run(self, task: Task) -> Told:
-        line = Line(ZookeeperNodes(Access(self._hosts), "/races/leases"))
+        line = Queue(ZookeeperNodes(Access(self._hosts), "/races/leases"))
         try:
             return task.run(line, self._spark._jvm, self._threads)
         finally:

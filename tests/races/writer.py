@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request
 from airflow_occ_provider.operators.claim import Claim
 from airflow_occ_provider.operators.lease_audit import planned_partitions
@@ -70,7 +70,7 @@ class Task:
     delay_s: float = 0.0
     pause_s: float = 0.0
 
-    def run(self, line: Line, jvm: Any, threads: Executor) -> Told:
+    def run(self, line: Queue, jvm: Any, threads: Executor) -> Told:
         """Run it to its end, however many tries that takes."""
         told = Told(self.name)
         time.sleep(self.delay_s)
@@ -97,7 +97,7 @@ class Task:
         told.error = f"lost {told.conflicts} times"
         return told
 
-    def _admitted(self, line: Line, escalation: tuple[str, ...] | None) -> Ticket:
+    def _admitted(self, line: Queue, escalation: tuple[str, ...] | None) -> Ticket:
         partitions = None if self.scope is None else tuple(self.scope)
         claim = Claim(str(self.table.path), partitions, self.key_safe, self.reads_table)
         owner = Owner(("races", uuid.uuid4().hex, self.name))

@@ -14,11 +14,11 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import LeaseService
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -41,7 +41,7 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
 
 
 def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
-    return hold(Line(ZookeeperNodes(Access(hosts, timeout_s=2.0), path)))
+    return hold(Queue(ZookeeperNodes(Access(hosts, timeout_s=2.0), path)))
 
 
 def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:

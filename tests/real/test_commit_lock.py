@@ -59,19 +59,19 @@ def take_seat(zookeeper, start, data):
 
 
 def test_seats_are_in_the_order_of_their_numbers(zookeeper, view):
-    assert view.seats() == ()
-    assert view.times_taken() == 0
+    assert view.entries() == ()
+    assert view.times_requested() == 0
     assert zookeeper.exists("/view") is None
     first = take_seat(zookeeper, "ff", b"application_id=local-17")
     take_seat(zookeeper, "00", b"10.0.0.7")
     take_seat(zookeeper, "88", b"application_id=Unknown")
     zookeeper.create("/view/locks/t/foreign", b"")
-    seats = view.seats()
-    assert [seat.who for seat in seats] == ["local-17", "10.0.0.7", ""]
-    assert seats[0].number < seats[1].number
-    assert seats[0].since_ms == zookeeper.exists(first).ctime
+    entries = view.entries()
+    assert [entry.owner for entry in entries] == ["local-17", "10.0.0.7", ""]
+    assert entries[0].number < entries[1].number
+    assert entries[0].since_ms == zookeeper.exists(first).ctime
     zookeeper.delete(first)
-    assert [seat.who for seat in view.seats()] == ["10.0.0.7", ""]
+    assert [entry.owner for entry in view.entries()] == ["10.0.0.7", ""]
     zookeeper.delete("/view", recursive=True)
 
 
@@ -80,9 +80,9 @@ def test_coming_and_going_is_counted_once(zookeeper, view):
     counted = []
     for _ in range(3):
         seat = take_seat(zookeeper, "aa", b"")
-        counted.append(view.times_taken())
+        counted.append(view.times_requested())
         zookeeper.delete(seat)
-        counted.append(view.times_taken())
+        counted.append(view.times_requested())
     assert counted == [1, 1, 2, 2, 3, 3]
     zookeeper.delete("/view", recursive=True)
 
@@ -90,23 +90,23 @@ def test_coming_and_going_is_counted_once(zookeeper, view):
 def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run):
     table = tmp_path / "t"
     with closing(ZookeeperCommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH, "t")) as lock:
-        before = lock.times_taken()
+        before = lock.times_requested()
         named = {"hoodie.write.application.id": "w17"}
         writer = Writer(hudi_stack, table, hudi_options=named).start()
         wait_for("the write", lambda: inflight(table), writer)
         with commit_lock_held(hudi_stack.zookeeper.hosts):
-            wait_for("the wait for the lock", lambda: len(lock.seats()) == 2, writer)
-            waiter = lock.seats()[1]
+            wait_for("the wait for the lock", lambda: len(lock.entries()) == 2, writer)
+            waiter = lock.entries()[1]
             found = json.loads(run("locks", str(table), "-o", "json"))
             printed = run("locks", str(table))
         assert writer.wait().outcome is Outcome.COMMITTED, writer.log[-3000:]
-        assert lock.times_taken() == before + 5  # four for one write of Hudi 1.2.0, and ours
-        assert lock.seats() == ()
-    assert waiter.who == "w17"
+        assert lock.times_requested() == before + 5  # four for one write of Hudi 1.2.0, and ours
+        assert lock.entries() == ()
+    assert waiter.owner == "w17"
     assert found["path"] == f"{LOCK_BASE_PATH}/t"
-    assert [one["who"] for one in found["waiters"]] == [waiter.who]
+    assert [one["who"] for one in found["waiters"]] == [waiter.owner]
     assert 0 <= found["waiters"][0]["age_ms"] <= found["holder"]["age_ms"] < 300_000
-    assert waiter.who in printed
+    assert waiter.owner in printed
     assert "The lock is free." in run("locks", str(table))
 
 
@@ -115,7 +115,9 @@ def test_a_lock_in_a_metastore_is_seen(embedded_metastore, monkeypatch, run):
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
     client = MetastoreClient(MetastoreAccess(embedded_metastore.uris))
     with closing(MetastoreLocks(client, "default")) as locks:
-        held, waits = (locks.lock([Part("trips", "", alone=True)], who, "hudi") for who in ("a", "b"))
+        held, waits = (
+            locks.lock([Part("trips", "", exclusive=True)], who, "hudi") for who in ("a", "b")
+        )
         found = json.loads(run("locks", "/lake/Trips/", "--lock-key", "trips", "-o", "json"))
         locks.unlock(held[0])
         left = run("locks", "/lake/trips", "--lock-key", "trips")

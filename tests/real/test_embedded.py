@@ -89,7 +89,7 @@ def test_the_lock_service_is_really_asked(embedded_zookeeper):
     client.start(timeout=15)
     client.ensure_path("/made")
     found = check_lock_service(access, None, "/made")
-    assert "leases can be made under /made" in found
+    assert "leases can be created under /made" in found
     assert "None" not in found
     assert client.get_children("/made") == []
     client.stop()

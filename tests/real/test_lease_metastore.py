@@ -97,7 +97,7 @@ def test_who_is_killed_is_followed_when_the_metastore_drops_his_lock_and_not_bef
     renewed_s = max(said["at_s"] for said in killed.said if said["held"])
     assert granted_s - renewed_s >= LOCK_S * 0.95
     assert granted_s - killed_s < LOCK_S + REAPER_S + POLL_S + SLACK_S
-    assert [one.request.id for one in rival.line()] == ["rival"]
+    assert [one.request.id for one in rival.requests()] == ["rival"]
 
 
 def test_who_was_stopped_for_longer_than_the_time_out_knows_it_by_his_next_heartbeat(process):
@@ -169,7 +169,7 @@ def test_while_it_is_frozen_every_call_ends_in_time(metastore, process):
     # What was sent meanwhile is carried out late: it stands for a time-out, and not longer.
     late = found_again(lambda: process().request(asks()))
     wait_until_held(process(), late)
-    assert [one.request.id for one in line.line()] == [late.id]
+    assert [one.request.id for one in line.requests()] == [late.id]
 
 
 def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
@@ -191,9 +191,9 @@ def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
     found_again(lambda: second.renew(waiting))
     with Keeper(first, held, LOCK_S * 1000) as one, Keeper(second, waiting, LOCK_S * 1000) as other:
         deadline = time.monotonic() + SPARED_S + SLACK_S
-        while len(first.line()) > 2 and time.monotonic() < deadline:
+        while len(first.requests()) > 2 and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert [row.token for row in first.line()] == [held.token, waiting.token]
+        assert [row.token for row in first.requests()] == [held.token, waiting.token]
         assert not woken.is_set()
         one.refuse_if_lost()
         assert first.release(held)

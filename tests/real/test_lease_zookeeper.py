@@ -76,7 +76,7 @@ def frozen(zookeeper):
 
 def unreachable_in_time(name, call):
     started = time.monotonic()
-    with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:\d+ does not answer in"):
+    with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:\d+ did not answer in"):
         call()
     assert time.monotonic() - started < TIMEOUT_S + SLACK_S, name
 
@@ -116,8 +116,8 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
     # It may have been adopted with the answer lost, and is then asked for anew.
     with suppress(LeaseLostError):
         waiting = third.adopt(waiting)
-    standing = [one.name for one in first.line()]
-    assert standing == [held.name, waiting.name, asked_again.name]
+    queued = [one.name for one in first.requests()]
+    assert queued == [held.name, waiting.name, asked_again.name]
     assert first.release(held)
     wait_until_held(third, third.adopt(waiting) if away is stopped else waiting)
 
@@ -165,9 +165,9 @@ def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
 
     line = lines.at(zookeeper.hosts, root)
     ticket = line.request(asks(ttl_ms=ttl_ms))
-    assert len(line.line()) > 1, "nothing was abandoned: the test shows nothing"
+    assert len(line.requests()) > 1, "nothing was abandoned: the test shows nothing"
     wait_until_held(line, ticket, timeout_s=3 * ttl_ms / 1000)
-    assert [one.name for one in line.line()] == [ticket.name]
+    assert [one.name for one in line.requests()] == [ticket.name]
 
 
 def expire(line):
@@ -198,7 +198,7 @@ def test_sessions_may_expire_and_nobody_loses_his_place(zookeeper, lines, root):
     assert first.release(held)
     assert woken.wait(5)
     assert second.status(waiting).held
-    assert [one.name for one in first.line()] == [waiting.name]
+    assert [one.name for one in first.requests()] == [waiting.name]
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def test_one_server_of_three_dies_and_the_order_is_kept(ensemble, lines, root, v
     assert granted == sorted(granted)
     assert granted[-1] < last.token
     wait_until_held(newcomer, last)
-    assert [one.name for one in newcomer.line()] == [last.name]
+    assert [one.name for one in newcomer.requests()] == [last.name]
 
 
 def test_without_a_majority_nobody_is_told_that_he_holds(ensemble, lines, root):
@@ -278,6 +278,6 @@ def test_a_node_with_children_is_refused_by_name(zookeeper, lines, root):
     line = lines.at(zookeeper.hosts, root)
     with bare_client(zookeeper.hosts) as client:
         client.ensure_path(f"{root}/requests/stray/child")
-    (stray,) = line.line()
-    with pytest.raises(ConfigurationError, match=f"{root}/requests/stray is no request"):
+    (stray,) = line.requests()
+    with pytest.raises(ConfigurationError, match=f"{root}/requests/stray is not a request"):
         line.evict(stray)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 from tests.contract.lines import ask
@@ -32,7 +32,7 @@ def test_what_a_follower_has_not_heard_of_yet_is_not_lost(tmp_path):
     with LaggingEnsemble(tmp_path) as servers, ExitStack() as stack:
 
         def line(server):
-            opened = Line(ZookeeperNodes(Access(server.hosts, 8), "/leases"))
+            opened = Queue(ZookeeperNodes(Access(server.hosts, 8), "/leases"))
             stack.callback(opened.close)
             return opened
 
@@ -44,4 +44,4 @@ def test_what_a_follower_has_not_heard_of_yet_is_not_lost(tmp_path):
             taken = there.adopt(ticket)
             again = here.adopt(taken)
             assert there.release(again)
-        assert here.line() == ()
+        assert here.requests() == ()

@@ -7,7 +7,7 @@ import time
 import uuid
 from contextlib import contextmanager
 
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
@@ -20,7 +20,7 @@ TTL_S = TTL_MS / 1000
 
 
 def open_line(hudi_stack):
-    return Line(ZookeeperNodes(Access(hudi_stack.zookeeper.hosts), ROOT))
+    return Queue(ZookeeperNodes(Access(hudi_stack.zookeeper.hosts), ROOT))
 
 
 def hold(line, table, partitions=None, mode=Mode.EXCLUSIVE):
@@ -63,7 +63,7 @@ def conf(tmp_path, **more):
 
 def ours(line, table):
     """Who stands in line for a table, but for the test's own."""
-    return [one for one in line.line(str(table)) if one.request.owner.path[0] != "test"]
+    return [one for one in line.requests(str(table)) if one.request.owner.path[0] != "test"]
 
 
 def wait_for_state(run, task_id, state, number=1):

@@ -30,7 +30,7 @@ def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, t
     rival = start("rival_in_metastore", **paths)
     wait_for_state(rival, "write", "deferred")
     log = rival.log("write")
-    assert "2 before it: in_metastore / " in log  # the lease, and the writer under it
+    assert "Blocked by 2 earlier requests: in_metastore / " in log  # the lease, and the writer under it
     assert "when the metastore drops his lock, 45 s after his last heartbeat" in log
     (gate / "w.go").touch()
     for one in (run.wait(), rival.wait()):

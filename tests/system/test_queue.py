@@ -32,11 +32,11 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def line(hudi_stack):
     line = open_line(hudi_stack)
-    for one in line.line():  # of a task that another test killed: listing removes none
+    for one in line.requests():  # of a task that another test killed: listing removes none
         line.evict(one)
     yield line
-    left = [one for one in line.line() if one.request.owner.path[0] != "test"]
-    for one in line.line():
+    left = [one for one in line.requests() if one.request.owner.path[0] != "test"]
+    for one in line.requests():
         line.evict(one)
     line.close()
     assert [one.request.owner for one in left] == []
@@ -51,7 +51,7 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
     run, sensors = start("queued", **paths), start("free", **paths)
     wait_for_state(run, "write", "deferred")
     log = run.log("write")
-    assert "1 before it: test / " in log
+    assert "Blocked by 1 earlier request: test / " in log
     assert "/ rival (exclusive, 1, since 2" in log
     wait_for_state(sensors, "free_true", "deferred")
     wait_for_state(sensors, "free_false", "running")
@@ -111,7 +111,7 @@ def test_who_waits_too_long_fails_without_a_driver_and_is_not_retried(airflow, l
     task, log = run.task("write"), error_of(airflow, run, "write")
     assert (task["state"], task["try_number"]) == ("failed", 1), log[-3000:]
     assert "AdmissionTimeoutError" in log
-    assert "not admitted within 0:00:08: 1 before it: test / " in log
+    assert "not admitted within 0:00:08: Blocked by 1 earlier request: test / " in log
     assert "Remedy: look with `airflow hudi leases list`" in log
     assert SPARK_STARTED not in log
     assert ours(line, paths["table"]) == []
@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
     said = {
         (wrong, "scope"): "'day=1' cannot be: the table is partitioned by p=...",
         (wrong, "root"): f"lease_root: {LOCK_BASE_PATH} and Hudi's base path {LOCK_BASE_PATH} lie in",
-        (beyond, "write"): f"asks for {paths['other']} (exclusive, 1), but beyond / ",
+        (beyond, "write"): f"requests {paths['other']} (exclusive, 1), but beyond / ",
     }
     for (run, name), words in said.items():
         run.wait()

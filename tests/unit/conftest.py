@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.hooks.hudi_lock import Terms
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.storage.table import HudiTable
 from tests.table_properties import table_properties
@@ -41,7 +41,7 @@ def queue(monkeypatch):
     nodes = MemoryNodes()
     terms = Terms(60_000, 600_000)
     hook = SimpleNamespace(
-        lock_conn_id="lock", leases=lambda: Line(nodes), terms=lambda: terms, options=lambda _: {}
+        lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}
     )
     monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
     return nodes

@@ -21,9 +21,9 @@ from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.jobs.record import Place, TaskRecord
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission as module
 from airflow_occ_provider.operators import admitted as admitted_module
@@ -63,7 +63,7 @@ def nodes():
 
 @pytest.fixture
 def line(nodes):
-    return Line(nodes)
+    return Queue(nodes)
 
 
 def run_of(store, try_number=1, max_tries=5):
@@ -133,14 +133,14 @@ def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line)
     assert module.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
     assert module.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
-    assert [one.request.incarnation for one in line.line()] == [3]
+    assert [one.request.incarnation for one in line.requests()] == [3]
 
 
 def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes, line):
     admission(store, line).ask([SCOPE])
-    old = admission(store, Line(nodes), 1)
+    old = admission(store, Queue(nodes), 1)
     ours, _ = admission(store, line, 2).ask([SCOPE])
-    with pytest.raises(LeaseRefusedError, match="try 1 asks for a lease, but try 2 stands in line"):
+    with pytest.raises(LeaseRefusedError, match="try 1 requests a lease, but try 2 is queued"):
         old.ask([SCOPE])
     line.ensure_held(ours)
 
@@ -153,7 +153,7 @@ def test_a_task_that_is_cleared_gives_up_what_it_asked_for_before(store, line):
     )
     second, status = again.ask([Scope.of(SCOPE.table, None)])
     assert status.held
-    assert [one.token for one in line.line()] == [second.token] != [first.token]
+    assert [one.token for one in line.requests()] == [second.token] != [first.token]
 
 
 def test_a_task_that_is_cleared_goes_behind_the_one_that_waits(store, line):
@@ -165,7 +165,7 @@ def test_a_task_that_is_cleared_goes_behind_the_one_that_waits(store, line):
     )
     second, status = again.ask([SCOPE])
     assert not status.held
-    assert [one.token for one in line.line()] == [theirs.token, second.token]
+    assert [one.token for one in line.requests()] == [theirs.token, second.token]
 
 
 def rival(line):
@@ -177,7 +177,7 @@ def test_the_next_process_of_the_task_finds_its_place_again(store, nodes, line):
     ours, status = admission(store, line).ask([SCOPE])
     assert not status.held
     line.release(theirs)
-    again, status = admission(store, Line(nodes)).ask([SCOPE])
+    again, status = admission(store, Queue(nodes)).ask([SCOPE])
     assert status.held
     assert (again.name, again.token) == (ours.name, ours.token)
     assert again.epoch > ours.epoch
@@ -189,7 +189,7 @@ def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
     rival(line)
     ticket, status = admission(store, line).ask([SCOPE])
     first = admission(store, line).wait(ticket, status)
-    line.evict(line.line()[-1])
+    line.evict(line.requests()[-1])
     late_ms = module.now_ms() + 5 * first.claim_ttl_ms
     monkeypatch.setattr(module, "now_ms", lambda: late_ms)
     again = admission(store, line)
@@ -207,7 +207,7 @@ def test_a_triggerer_that_is_full_has_the_task_look_again_later():
 def test_who_asks_for_something_else_gets_a_new_place_and_gives_the_old_one_up(store, line):
     first, _ = admission(store, line).ask([SCOPE])
     second, _ = admission(store, line).ask([Scope.of(SCOPE.table, None)])
-    assert [one.token for one in line.line()] == [second.token]
+    assert [one.token for one in line.requests()] == [second.token]
     assert second.token > first.token
 
 
@@ -221,15 +221,17 @@ def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
     assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
     assert kwargs["ticket"] == ticket.to_json()
     assert "Stands in line for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
-    assert "1 before it: d / r0 / t (exclusive, dt=1, since 2" in caplog.text
+    assert "Blocked by 1 earlier request: d / r0 / t (exclusive, dt=1, since 2" in caplog.text
 
 
 def test_a_wait_that_is_too_long_is_given_up_and_a_later_try_waits_anew(store, line):
     rival(line)
     late = admission(store, line, timeout=timedelta(0))
-    with pytest.raises(AdmissionTimeoutError, match=r"not admitted within 0:00:00: 1 before it: d / r0"):
+    with pytest.raises(
+        AdmissionTimeoutError, match=r"not admitted within 0:00:00: Blocked by 1 earlier request: d / r0"
+    ):
         late.wait(*late.ask([SCOPE]))
-    assert len(line.line()) == 1
+    assert len(line.requests()) == 1
     assert TaskRecord.from_json(store["hudi_write"]).place is None
 
 
@@ -320,13 +322,13 @@ def test_a_writer_without_a_fence_needs_a_term_in_which_its_driver_can_be_ended(
     _, short = admitted(store, line, monkeypatch, least_s - 1, **{promise: True})
     with pytest.raises(ConfigurationError, match=r"41 s is too short.*raise it to 42 s"), short:
         raise AssertionError("not reached")
-    assert line.line() == ()
+    assert line.requests() == ()
     _, enough = admitted(store, line, monkeypatch, least_s, **{promise: True})
     with enough:
-        assert len(line.line()) == 1
+        assert len(line.requests()) == 1
     _, fenced = admitted(store, line, monkeypatch, 3)
     with fenced:
-        assert len(line.line()) == 1
+        assert len(line.requests()) == 1
 
 
 class Driver:
@@ -351,4 +353,4 @@ def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeyp
     one._driver = Driver(held.keeper, 4)
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
     assert one._driver.kept == [True] * 3
-    assert line.line() == ()
+    assert line.requests() == ()

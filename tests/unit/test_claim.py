@@ -6,7 +6,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
-from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing
+from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.operators.claim import Claim, inherited, known_options
 from airflow_occ_provider.storage.address import canonical_table
 
@@ -99,7 +99,7 @@ def test_a_lock_of_one_process_is_no_fence():
 
 
 RUN = Request("i", Owner(("d", "r"), "lease"), (Scope.of(TABLE, ["a"]), Scope.of("/other", None)), 1)
-LINE = [Standing(RUN, "n", (1,))]
+LINE = [QueuedRequest(RUN, "n", (1,))]
 TASK = Owner(("d", "r", "t"))
 
 

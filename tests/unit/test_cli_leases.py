@@ -9,8 +9,8 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 
 TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"
@@ -25,8 +25,8 @@ def nodes():
 @pytest.fixture
 def line(nodes, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", "hudi-zookeeper-lock://zk:1")
-    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda self: Line(nodes))
-    return Line(nodes)
+    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda self: Queue(nodes))
+    return Queue(nodes)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_request_of_an_unknown_release_is_shown_and_may_be_released(nodes, lin
     found = json.loads(run("list", TABLE, "-o", "json"))
     assert [(one["id"], one["holds"]) for one in found if one["id"] != "a"] == [(name, True)]
     assert f"released {name} of unknown request" in run("release", TABLE, "--id", name, "--yes")
-    assert nodes.names() == {one.name for one in line.line(TABLE)}
+    assert nodes.names() == {one.name for one in line.requests(TABLE)}
 
 
 def test_a_release_lets_the_next_one_in(line, run):
@@ -134,7 +134,7 @@ def test_a_release_tells_its_risk_and_asks(line, monkeypatch, capsys, answer, re
     asked = capsys.readouterr().out
     for text in ("dag_a / run", "dt=1", "may be writing", "commit check", "key_safe", "reads_table"):
         assert text in asked
-    assert bool(line.line(TABLE)) is not released
+    assert bool(line.requests(TABLE)) is not released
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_errors_are_one_line(line, run, arguments, message):
         run(*arguments)
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-    assert len(line.line(TABLE)) == 1
+    assert len(line.requests(TABLE)) == 1

@@ -25,8 +25,8 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.jobs import clean_job
 from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
@@ -254,8 +254,8 @@ def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
     lock = {**LOCK, "extra": {"hudi_lock_options": provider}}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(lock))
     nodes = MemoryNodes()
-    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda _: Line(nodes))
-    line, one = Line(nodes), task()
+    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda _: Queue(nodes))
+    line, one = Queue(nodes), task()
     whole = Scope.of(str(folder.parent), None)
     theirs = line.request(Request("rival", Owner(("d", "r", "writer")), (whole,), 60_000))
     with pytest.raises(TaskDeferred) as deferred:
@@ -263,11 +263,11 @@ def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
     assert one.runs == 0
     line.release(theirs)
     seen = []
-    one.on_run = lambda: seen.extend(one.request.scopes for one in line.line())
+    one.on_run = lambda: seen.extend(one.request.scopes for one in line.requests())
     resumed = getattr(one, deferred.value.method_name)(context, {"status": "granted"})
     assert resumed["rolled_back"] == [T1]
     assert seen == [(whole,)]
-    assert not line.line()
+    assert not line.requests()
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.keeper import Consequence, Keeper
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.keeper import Keeper, LossAction
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
 TTL_MS = 300
@@ -32,7 +32,7 @@ def nodes():
 
 @pytest.fixture
 def held(nodes):
-    line = Line(nodes)
+    line = Queue(nodes)
     ticket = line.request(Request("i", Owner(("d", "r", "t")), (Scope("/t"),), TTL_MS))
     assert line.status(ticket).held
     return line, ticket
@@ -44,7 +44,7 @@ def version(nodes, ticket):
 
 def test_a_lease_that_is_lost_already_is_not_worked_under(nodes, held):
     line, ticket = held
-    Line(nodes).evict(line.line()[0])
+    Queue(nodes).evict(line.requests()[0])
     with pytest.raises(LeaseLostError), Keeper(line, ticket, TTL_MS):
         raise AssertionError("not reached")
 
@@ -64,8 +64,8 @@ def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
 def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
     line, ticket = held
     told = threading.Semaphore(0)
-    with Keeper(line, ticket, TTL_MS, Consequence("told", told.release)) as keeper:
-        Line(nodes).evict(line.line()[0])
+    with Keeper(line, ticket, TTL_MS, LossAction("told", told.release)) as keeper:
+        Queue(nodes).evict(line.requests()[0])
         assert told.acquire(timeout=PATIENCE_S)
         assert told.acquire(timeout=PATIENCE_S)
     with pytest.raises(LeaseLostError, match="it was removed"):
@@ -75,17 +75,17 @@ def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
 def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_away(nodes, held):
     line, ticket = held
     lost = threading.Event()
-    with Keeper(line, ticket, TTL_MS, Consequence("told", lost.set)) as keeper:
+    with Keeper(line, ticket, TTL_MS, LossAction("told", lost.set)) as keeper:
         nodes.away = True
         assert lost.wait(PATIENCE_S)
-        with pytest.raises(LeaseLostError, match=r"not be renewed within 0\.3 s, .*away"):
+        with pytest.raises(LeaseLostError, match=r"not be renewed within 0\.3 s and .*away"):
             keeper.refuse_if_lost()
 
 
 def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
     line, ticket = held
     lost, go_on = threading.Event(), threading.Event()
-    with Keeper(line, ticket, TTL_MS, Consequence("told", lost.set)) as keeper:
+    with Keeper(line, ticket, TTL_MS, LossAction("told", lost.set)) as keeper:
         monkeypatch.setattr(line, "renew", lambda ticket, ttl_ms: go_on.wait(PATIENCE_S))
         assert lost.wait(PATIENCE_S)
         with pytest.raises(LeaseLostError, match="the renewal hangs"):

@@ -11,8 +11,8 @@ from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import lease as module
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -109,10 +109,10 @@ def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypat
 
 
 def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
-    line = Line(MemoryNodes())
+    line = Queue(MemoryNodes())
     request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
     keeper.ticket = line.request(request).to_json()
     monkeypatch.setattr(module, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
     with pytest.raises(AirflowFailException, match="had ended, but not released the lease: it is now"):
         keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
-    assert line.line() == ()
+    assert line.requests() == ()

@@ -9,9 +9,9 @@ from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.nodes import Node
-from airflow_occ_provider.leases.own_run import umbrella
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, Standing, blockers
+from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope, blockers
+from airflow_occ_provider.leases.run_leases import covering_lease
 from tests.golden.request_nodes import FIRST, NAMES, SECOND, TRIPS, WRITES
 
 A, B = "s3://lake/a", "s3://lake/b"
@@ -33,13 +33,13 @@ def asked(path, *scopes, name="q", label="", ttl_ms=3000):
     return Request(name, Owner(tuple(path), label), scopes, ttl_ms)
 
 
-def standing(path, order, *scopes):
+def queued(path, order, *scopes):
     order = (order,) if isinstance(order, int) else order
-    return Standing(asked(path, *scopes), f"q-{order}", order)
+    return QueuedRequest(asked(path, *scopes), f"q-{order}", order)
 
 
 def waits_for(mine, *line):
-    return [one.standing.order for one in blockers(mine, line)]
+    return [one.queued.order for one in blockers(mine, line)]
 
 
 @pytest.mark.parametrize(
@@ -109,86 +109,86 @@ def test_a_shared_scope_is_the_whole_table():
 
 
 def test_only_conflicting_elders_are_waited_for_eldest_first():
-    mine = standing(TASK, 5, part("p=1"))
+    mine = queued(TASK, 5, part("p=1"))
     line = [
-        standing(OTHER, 6, whole()),
-        standing(OTHER, 4, SHARED),
-        standing(OTHER, 3, part("p=2")),
-        standing(OTHER, 2, part("p=1/q=1")),
+        queued(OTHER, 6, whole()),
+        queued(OTHER, 4, SHARED),
+        queued(OTHER, 3, part("p=2")),
+        queued(OTHER, 2, part("p=1/q=1")),
         mine,
     ]
     found = blockers(mine, line)
-    assert [one.standing.order for one in found] == [(2,), (4,)]
+    assert [one.queued.order for one in found] == [(2,), (4,)]
     assert (found[0].theirs, found[0].ours) == (part("p=1/q=1"), part("p=1"))
 
 
 def test_who_waits_is_not_overtaken_though_it_does_not_hold():
-    holds, waits = standing(OTHER, 1, SHARED), standing(("d", "u"), 2, whole())
-    assert waits_for(standing(TASK, 3, SHARED), holds, waits) == [(2,)]
+    holds, waits = queued(OTHER, 1, SHARED), queued(("d", "u"), 2, whole())
+    assert waits_for(queued(TASK, 3, SHARED), holds, waits) == [(2,)]
 
 
 def test_several_tables_are_one_request():
-    mine = standing(TASK, 3, whole(A), whole(B))
-    assert waits_for(mine, standing(OTHER, 1, whole(B)), standing(OTHER, 2, part("p=1"))) == [(1,), (2,)]
+    mine = queued(TASK, 3, whole(A), whole(B))
+    assert waits_for(mine, queued(OTHER, 1, whole(B)), queued(OTHER, 2, part("p=1"))) == [(1,), (2,)]
     assert asked(TASK, whole(A), part("p=1"), whole(B)).tables == (A, B)
 
 
 def test_a_task_passes_under_the_lease_of_its_run():
-    lease, rival = standing(RUN, 1, whole()), standing(OTHER, 2, whole())
-    task = standing(TASK, (1, 3), part("p=1"))
+    lease, rival = queued(RUN, 1, whole()), queued(OTHER, 2, whole())
+    task = queued(TASK, (1, 3), part("p=1"))
     assert waits_for(task, lease, rival) == []
     assert waits_for(rival, lease, task) == [(1,), (1, 3)]
 
 
 def test_when_the_runs_lease_has_gone_its_task_still_comes_first():
-    task, rival = standing(TASK, (1, 3), part("p=1")), standing(OTHER, 2, whole())
+    task, rival = queued(TASK, (1, 3), part("p=1")), queued(OTHER, 2, whole())
     assert waits_for(task, rival) == []
     assert waits_for(rival, task) == [(1, 3)]
 
 
 def test_tasks_of_one_run_wait_for_each_other():
-    first, second = standing(TASK, (1, 3), whole()), standing(("d", "r", "u"), (1, 4), whole())
+    first, second = queued(TASK, (1, 3), whole()), queued(("d", "r", "u"), (1, 4), whole())
     assert waits_for(second, first) == [(1, 3)]
     assert waits_for(first, second) == []
 
 
 def test_a_task_under_a_waiting_lease_waits_with_it():
-    holder, lease = standing(OTHER, 1, whole()), standing(RUN, 2, whole())
-    assert waits_for(standing(TASK, (2, 3), whole()), holder, lease) == [(1,)]
+    holder, lease = queued(OTHER, 1, whole()), queued(RUN, 2, whole())
+    assert waits_for(queued(TASK, (2, 3), whole()), holder, lease) == [(1,)]
 
 
 def test_the_lease_that_covers_is_found():
-    large, small = standing(RUN, 1, whole()), standing(RUN, (1, 2), part("p=1"))
-    assert umbrella(asked(TASK, part("p=1/q=1")), [large, small]) is small
-    assert umbrella(asked(TASK, part("p=2")), [large, small]) is large
-    assert umbrella(asked(TASK, whole()), [standing(OTHER, 3, whole())]) is None
-    assert umbrella(asked(RUN, whole()), [standing(TASK, 3, whole())]) is None
+    large, small = queued(RUN, 1, whole()), queued(RUN, (1, 2), part("p=1"))
+    assert covering_lease(asked(TASK, part("p=1/q=1")), [large, small]) is small
+    assert covering_lease(asked(TASK, part("p=2")), [large, small]) is large
+    assert covering_lease(asked(TASK, whole()), [queued(OTHER, 3, whole())]) is None
+    assert covering_lease(asked(RUN, whole()), [queued(TASK, 3, whole())]) is None
 
 
 def test_who_would_wait_for_a_lease_of_his_own_run_is_refused():
-    large, small = standing(RUN, 1, whole()), standing(RUN, (1, 2), part("p=1"))
+    large, small = queued(RUN, 1, whole()), queued(RUN, (1, 2), part("p=1"))
     with pytest.raises(LeaseRefusedError):
-        umbrella(asked(TASK, part("p=1", "p=2")), [large, small])
+        covering_lease(asked(TASK, part("p=1", "p=2")), [large, small])
 
 
 def test_who_came_in_beside_a_lease_of_his_run_waits_for_it():
-    lease, beside = standing(RUN, 1, whole()), standing(TASK, 2, whole())
+    lease, beside = queued(RUN, 1, whole()), queued(TASK, 2, whole())
     assert waits_for(beside, lease) == [(1,)]
 
 
 def test_a_lease_over_several_tables_covers_them_together():
-    both = standing(RUN, 1, whole(A), part("p=1", table=B))
-    assert umbrella(asked(TASK, part("p=9"), part("p=1", table=B)), [both]) is both
+    both = queued(RUN, 1, whole(A), part("p=1", table=B))
+    assert covering_lease(asked(TASK, part("p=9"), part("p=1", table=B)), [both]) is both
     with pytest.raises(LeaseRefusedError):
-        umbrella(asked(TASK, part("p=9"), part("p=2", table=B)), [both])
+        covering_lease(asked(TASK, part("p=9"), part("p=2", table=B)), [both])
 
 
 @pytest.mark.parametrize("wanted", [whole(), part("p=1", "p=2"), SHARED, whole(B)])
 def test_a_second_lease_beside_the_first_is_refused(wanted):
     with pytest.raises(
-        LeaseRefusedError, match=r"d / r / t asks for .* d / r has a lease already.*Remedy"
+        LeaseRefusedError, match=r"d / r / t requests .* d / r already has a lease.*Remedy"
     ):
-        umbrella(asked(TASK, wanted), [standing(RUN, 1, part("p=1"))])
+        covering_lease(asked(TASK, wanted), [queued(RUN, 1, part("p=1"))])
 
 
 def test_a_name_of_a_run_is_no_prefix_of_another():
@@ -206,13 +206,13 @@ def test_a_ticket_as_json():
 
 @pytest.mark.parametrize("known", [None, 0, 2, "1"])
 def test_a_ticket_of_another_format_is_refused(known):
-    with pytest.raises(ConfigurationError, match=r"^ticket: it has the format"):
+    with pytest.raises(ConfigurationError, match=r"^ticket: its format .* is unknown"):
         Ticket.from_json({**Ticket("q", "name", 7, 2).to_json(), "format": known})
 
 
 def test_who_waits_for_nobody_holds():
     assert Status().held
-    assert not Status(blockers(standing(TASK, 2, whole()), [standing(OTHER, 1, whole())])).held
+    assert not Status(blockers(queued(TASK, 2, whole()), [queued(OTHER, 1, whole())])).held
 
 
 REQUEST = asked(TASK, SHARED, part("p=ä/q=1", "p=2", table=B), name="q1", label="ask", ttl_ms=4000)
@@ -236,7 +236,7 @@ def test_a_nodes_content_as_bytes():
     ],
 )
 def test_a_foreign_node_is_refused(data):
-    with pytest.raises(LeaseRefusedError, match=r"cannot be understood.*Remedy"):
+    with pytest.raises(LeaseRefusedError, match=r"in the queue cannot be read.*Remedy"):
         Content.decode(data, "n")
 
 
@@ -255,15 +255,19 @@ def test_a_name_tells_whom_it_may_concern():
     same_table = request_node.name_of(asked(OTHER, whole(B)), "n")
     neither = request_node.name_of(asked(OTHER, whole("s3://lake/c"), name="old"), "n")
     names = [name, same_run, same_table, neither, "foreign"]
-    assert request_node.about([B], names) == [name, same_table, "foreign"]
-    assert request_node.akin(REQUEST, names) == [name, same_run]
-    assert request_node.akin(replace(REQUEST, supersedes=("old",)), names) == [name, same_run, neither]
+    assert request_node.names_of_tables([B], names) == [name, same_table, "foreign"]
+    assert request_node.related_names(REQUEST, names) == [name, same_run]
+    assert request_node.related_names(replace(REQUEST, supersedes=("old",)), names) == [
+        name,
+        same_run,
+        neither,
+    ]
 
 
 def test_a_node_stands_by_its_name_and_token():
     name = request_node.name_of(REQUEST, "n", (4,))
-    found = request_node.standing(name, Node(Content(REQUEST, 1, 1).encode(), 0, 9, 123))
-    assert found == Standing(REQUEST, name, (4, 9), 123)
+    found = request_node.queued(name, Node(Content(REQUEST, 1, 1).encode(), 0, 9, 123))
+    assert found == QueuedRequest(REQUEST, name, (4, 9), 123)
     assert found.token == 9
 
 
@@ -279,7 +283,7 @@ def test_nodes_of_both_releases_are_read(nodes, site, incarnation):
     for name, data, content in zip(NAMES, nodes, golden(site, incarnation), strict=True):
         assert Content.decode(data, name) == content
         order = (0x1F, 40) if content.request.id == "6f2d" else (40,)
-        assert request_node.standing(name, Node(data, 0, 40, 5)) == Standing(
+        assert request_node.queued(name, Node(data, 0, 40, 5)) == QueuedRequest(
             content.request, name, order, 5
         )
 
@@ -302,20 +306,20 @@ def test_what_a_later_release_wrote_beside_is_kept():
 @pytest.mark.parametrize("change", [{"format": 2}, {"scopes": [["t", "half", None]]}, {"owner": 5}])
 def test_a_node_that_is_not_understood_blocks_its_tables(change):
     data = json.dumps({**json.loads(SECOND[1]), **change}).encode()
-    unknown = request_node.standing(NAMES[1], Node(data, 0, 40, 5))
+    unknown = request_node.queued(NAMES[1], Node(data, 0, 40, 5))
     assert (unknown.unknown, unknown.order, unknown.since_ms) == (True, (40,), 5)
     on_trips, on_cities = (
-        standing(OTHER, 41, Scope.of(table, None, Mode.SHARED))
+        queued(OTHER, 41, Scope.of(table, None, Mode.SHARED))
         for table in ("s3a://lake/trips", "s3a://lake/cities")
     )
-    assert [one.standing for one in blockers(on_trips, [unknown])] == [unknown]
+    assert [one.queued for one in blockers(on_trips, [unknown])] == [unknown]
     assert blockers(on_cities, [unknown]) == ()
-    assert blockers(standing(OTHER, 39, *TRIPS), [unknown]) == ()
+    assert blockers(queued(OTHER, 39, *TRIPS), [unknown]) == ()
 
 
 @pytest.mark.parametrize("name", ["lock-1", "a~b~c~d~e", "a~b~c~xyz", "a~~c~", ""])
 def test_a_name_that_is_not_understood_blocks_every_table(name):
-    unknown = request_node.standing(name, None)
-    assert [one.standing for one in blockers(standing(OTHER, 1, *TRIPS), [unknown])] == [unknown]
-    assert request_node.about(["s3a://lake/trips"], [name]) == [name]
-    assert request_node.akin(REQUEST, [name]) == []
+    unknown = request_node.queued(name, None)
+    assert [one.queued for one in blockers(queued(OTHER, 1, *TRIPS), [unknown])] == [unknown]
+    assert request_node.names_of_tables(["s3a://lake/trips"], [name]) == [name]
+    assert request_node.related_names(REQUEST, [name]) == []

@@ -4,8 +4,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
@@ -26,7 +26,7 @@ class Hook:
 
     def leases(self):
         self.open += 1
-        line = Line(self.nodes, self.clock)
+        line = Queue(self.nodes, self.clock)
         line.close = self._close
         return line
 
@@ -43,7 +43,7 @@ def hook(monkeypatch):
 
 
 def stand(hook, *partitions):
-    line = Line(hook.nodes)
+    line = Queue(hook.nodes)
     return line.request(
         Request("i", Owner(("d", "r", "t")), (Scope.of("/t", partitions or None),), TTL_MS)
     )

@@ -8,11 +8,11 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.hooks import shared_line as shared
+from airflow_occ_provider.hooks import shared_queue as shared
 from airflow_occ_provider.hooks import threads
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.triggers import earliest, lease
@@ -35,7 +35,7 @@ class Hook:
         if self.away:
             raise LockUnreachableError("away", remedy="wait")
         self.opened += 1
-        line = Line(self.nodes)
+        line = Queue(self.nodes)
         line.close = self._close
         return line
 
@@ -54,7 +54,7 @@ def hook(monkeypatch):
 
 
 def ask(hook, run, partitions=None):
-    line = Line(hook.nodes)
+    line = Queue(hook.nodes)
     owner = Owner(("d", run, "t"))
     ticket = line.request(Request(run, owner, (Scope.of("/t", partitions),), TTL_MS))
     line.renew(ticket, 60_000)
@@ -143,7 +143,7 @@ def test_one_session_serves_every_trigger_of_a_connection(hook):
         line.release(first)
         for ticket, one in zip(tickets, waiting, strict=True):
             assert await one == {"status": "granted"}
-            Line(hook.nodes).release(ticket)
+            Queue(hook.nodes).release(ticket)
 
     asyncio.run(wait())
     assert hook.opened == 1
@@ -173,7 +173,7 @@ def test_waiters_leave_slots_of_the_triggerer_to_keepers(hook, monkeypatch):
 def test_a_place_that_is_gone_is_lost(hook):
     line, _ = ask(hook, "r1")
     _, ticket = ask(hook, "r2")
-    line.evict(line.line()[-1])
+    line.evict(line.requests()[-1])
     event = asyncio.run(first_event(trigger(ticket)))
     assert event["status"] == "lost"
     assert "it was removed" in event["message"]
@@ -190,11 +190,11 @@ def test_the_deadline_ends_the_wait_also_where_the_lock_service_is_away(hook):
 
 def test_who_is_ended_by_the_user_leaves_the_line_and_only_with_his_own_ticket(hook):
     line, ticket = ask(hook, "r1")
-    taken = Line(hook.nodes).adopt(ticket)
+    taken = Queue(hook.nodes).adopt(ticket)
     asyncio.run(trigger(ticket).on_kill())
-    assert [one.token for one in line.line()] == [ticket.token]
+    assert [one.token for one in line.requests()] == [ticket.token]
     asyncio.run(trigger(taken).on_kill())
-    assert line.line() == ()
+    assert line.requests() == ()
 
 
 def test_a_keeper_tells_a_release_from_a_loss(hook):
@@ -211,7 +211,7 @@ def test_a_keeper_tells_a_release_from_a_loss(hook):
 
 def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypatch):
     _, ticket = ask(hook, "r1")
-    renew = Line.renew
+    renew = Queue.renew
 
     def stalled(self, ticket, ttl_ms=None):
         if version(hook, ticket) >= 3:
@@ -219,7 +219,7 @@ def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypa
             raise LeaseLostError("it was removed", remedy="")
         renew(self, ticket, ttl_ms)
 
-    monkeypatch.setattr(Line, "renew", stalled)
+    monkeypatch.setattr(Queue, "renew", stalled)
     keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
     assert asyncio.run(first_event(keeper))["status"] == "lost"
 
@@ -228,7 +228,7 @@ def test_a_keeper_tells_a_loss_during_an_outage_from_a_release(hook, monkeypatch
     monkeypatch.setattr(lease, "_AGAIN_S", 0.01)
     _, ticket = ask(hook, "r1")
     keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
-    renew, failures = Line.renew, iter([0.0, 2 * TTL_MS / 1000])
+    renew, failures = Queue.renew, iter([0.0, 2 * TTL_MS / 1000])
 
     def away(self, ticket, ttl_ms=None):
         if version(hook, ticket) < 3:
@@ -239,7 +239,7 @@ def test_a_keeper_tells_a_loss_during_an_outage_from_a_release(hook, monkeypatch
         time.sleep(stalled_s)
         raise LockUnreachableError("away", remedy="wait")
 
-    monkeypatch.setattr(Line, "renew", away)
+    monkeypatch.setattr(Queue, "renew", away)
     assert asyncio.run(first_event(keeper))["status"] == "lost"
 
 

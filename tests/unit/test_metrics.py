@@ -22,14 +22,14 @@ from airflow.sdk.observability.metrics import stats_utils
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
-from airflow_occ_provider.hooks.shared_watch import Watched, shared_watch
+from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admitted, lease, task_run
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
@@ -171,7 +171,10 @@ def test_each_look_at_a_watched_table_is_told_once(received, tmp_path):
     table.begin(1, at_ms=1_700_000_000_000)
 
     async def watched():
-        async with asyncio.timeout(20), shared_watch(Watched(str(table.path), None, RULE, 600)) as watch:
+        async with (
+            asyncio.timeout(20),
+            shared_watch(WatchTarget(str(table.path), None, RULE, 600)) as watch,
+        ):
             await watch.looks.after(None)
 
     asyncio.run(watched())
@@ -243,11 +246,11 @@ def line(monkeypatch):
     """A line in memory in the place of the connection's."""
     nodes = MemoryNodes()
     hook = SimpleNamespace(
-        lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Line(nodes)
+        lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
     )
     for module in (admitted, lease):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
-    return Line(nodes)
+    return Queue(nodes)
 
 
 @pytest.fixture
@@ -308,7 +311,7 @@ def test_a_lease_that_was_lost_has_no_age(writer, line, tagged):
     mine = context("t", Store())
     with writer._admitted(mine, TaskRun(mine), {}):
         rival(line, "/other")
-        for one in line.line(writer.table):
+        for one in line.requests(writer.table):
             line.release(line.request(one.request))
         tagged.take()
     assert tagged.take() == []

@@ -38,7 +38,7 @@ def asked(*scopes, name="r"):
 
 def shown(lock_id, parts, *, agent="m", case=str):
     return [
-        Row(lock_id, Part(case(part.table), case(part.partition), part.alone), True, agent, "w@h", 7)
+        Row(lock_id, Part(case(part.table), case(part.partition), part.exclusive), True, agent, "w@h", 7)
         for part in parts
     ]
 
@@ -52,7 +52,7 @@ def lets_wait(mine, elders):
     return any(
         one.table == other.table
         and ("" in (one.partition, other.partition) or one.partition == other.partition)
-        and (one.alone or other.alone)
+        and (one.exclusive or other.exclusive)
         for one in mine
         for other in elders
     )
@@ -61,11 +61,11 @@ def lets_wait(mine, elders):
 @given(REQUESTS, UNDER, st.integers(min_value=0, max_value=2**50))
 def test_what_was_asked_is_read_back(request, under, since_ms):
     rows = shown(9, request_lock.parts(request, since_ms, under), case=str.lower)
-    (seat,) = request_lock.read(reversed(rows)).seats.values()
-    standing = seat.standing
-    assert (standing.request, standing.order, standing.since_ms) == (request, (*under, 9), since_ms)
-    assert standing.name == request_lock.name(9, under)
-    assert (seat.epoch, seat.mark) == (1, "m")
+    (lock,) = request_lock.read(reversed(rows)).locks.values()
+    queued = lock.queued
+    assert (queued.request, queued.order, queued.since_ms) == (request, (*under, 9), since_ms)
+    assert queued.name == request_lock.name(9, under)
+    assert (lock.epoch, lock.mark) == (1, "m")
 
 
 @given(REQUESTS, UNDER)
@@ -74,7 +74,7 @@ def test_names_are_such_as_every_release_of_hive_takes(request, under):
         assert re.fullmatch(r"[a-z0-9_]{1,128}", part.table)
         assert not part.partition or re.fullmatch(r"[a-z0-9]+=[a-z0-9]{1,700}", part.partition)
         assert len(part.partition) <= 767
-    who = request_lock.who(request.owner)
+    who = request_lock.lock_user(request.owner)
     assert len(who) <= 128
     assert set(who) <= set(string.ascii_letters + string.digits + "_.:/+-")
 
@@ -99,37 +99,37 @@ def test_a_long_request_goes_in_pieces():
     pieces = [part for part in parts if part.table == "request"]
     assert 10 < len(pieces) < 100
     assert parts == pieces, "a metastore takes seconds over a thousand names"
-    (seat,) = request_lock.read(shown(1, sorted(parts))).seats.values()
-    assert seat.standing.request == request
+    (lock,) = request_lock.read(shown(1, sorted(parts))).locks.values()
+    assert lock.queued.request == request
 
 
 def test_what_is_too_long_is_refused():
     paths = [str(hash((number, "x"))) * 3 for number in range(4000)]
-    with pytest.raises(ConfigurationError, match="name partitions above them, or the whole table"):
+    with pytest.raises(ConfigurationError, match="name parent partitions, or the whole table"):
         request_lock.parts(asked(Scope.of("s3://lake/a", paths)), 1)
 
 
 def test_the_last_epoch_counts_and_of_two_in_one_the_elder():
     request = shown(3, request_lock.parts(asked(), 1))
     rows = [*request, *taken(8, 3, 2, "late"), *taken(5, 3, 2, "first"), *taken(6, 4, 9, "other's")]
-    seat = request_lock.read(rows).seats[3]
-    assert (seat.epoch, seat.mark, seat.epochs[-1].lock_id) == (2, "first", 5)
-    seat = request_lock.read([*taken(7, 3, 3, "next"), *rows]).seats[3]
-    assert (seat.epoch, seat.mark) == (3, "next")
+    lock = request_lock.read(rows).locks[3]
+    assert (lock.epoch, lock.mark, lock.epochs[-1].lock_id) == (2, "first", 5)
+    lock = request_lock.read([*taken(7, 3, 3, "next"), *rows]).locks[3]
+    assert (lock.epoch, lock.mark) == (3, "next")
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        Part("request", "p000=junk", alone=False),
-        Part("request", "p000=" + "a" * 64, alone=False),
-        Part("request", "of another release", alone=False),
+        Part("request", "p000=junk", exclusive=False),
+        Part("request", "p000=" + "a" * 64, exclusive=False),
+        Part("request", "of another release", exclusive=False),
     ],
 )
 def test_a_request_of_an_unknown_release_blocks_every_table(part):
-    line = request_lock.read([*shown(3, request_lock.parts(asked(), 1)), *shown(4, [part])]).line
-    mine = request_lock.read(shown(3, request_lock.parts(asked(), 1))).seats[3].standing
-    assert [one.standing.name for one in blockers(mine, line)] == ["lock 4"]
+    line = request_lock.read([*shown(3, request_lock.parts(asked(), 1)), *shown(4, [part])]).requests
+    mine = request_lock.read(shown(3, request_lock.parts(asked(), 1))).locks[3].queued
+    assert [one.queued.name for one in blockers(mine, line)] == ["lock 4"]
     assert [one.unknown for one in line] == [True, False]
 
 
@@ -137,7 +137,7 @@ def test_a_later_format_blocks(monkeypatch):
     monkeypatch.setattr("airflow_occ_provider.leases.request_node._FORMAT", 99)
     rows = shown(3, request_lock.parts(asked(), 1))
     monkeypatch.undo()
-    assert [one.unknown for one in request_lock.read(rows).line] == [True]
+    assert [one.unknown for one in request_lock.read(rows).requests] == [True]
 
 
 def test_a_request_of_the_first_release_is_read():
@@ -147,24 +147,24 @@ def test_a_request_of_the_first_release_is_read():
         "ci4g3caylkqqdjzxdtyualeb4u4ypxselvattkgnddldlxkwyikfkafbq4zbordwfekqiu6udzrqwpnee3evfrfvec4wxy"
         "mxy2g24o6tfodpiubanjkfuns2api3ghqjzhwph4eyh7f7lakbm7yftyxf25dvna"
     )
-    parts = [Part("t_810422e5a4f03930", "", alone=True), Part("request", piece, alone=False)]
-    (seat,) = request_lock.read([*shown(3, parts), *taken(5, 3, 2, "m1")]).seats.values()
+    parts = [Part("t_810422e5a4f03930", "", exclusive=True), Part("request", piece, exclusive=False)]
+    (lock,) = request_lock.read([*shown(3, parts), *taken(5, 3, 2, "m1")]).locks.values()
     owner, scope = Owner(("trips", "scheduled__2026-11-21"), "lease"), Scope.of("s3a://lake/trips", None)
-    assert seat.standing.request == Request("5d1c", owner, (scope,), 60_000)
-    assert (seat.epoch, seat.mark, seat.standing.order) == (2, "m1", (3,))
+    assert lock.queued.request == Request("5d1c", owner, (scope,), 60_000)
+    assert (lock.epoch, lock.mark, lock.queued.order) == (2, "m1", (3,))
 
 
 def test_the_youngest_incarnation_counts():
     rows = shown(3, request_lock.parts(replace(asked(), incarnation=1), 1), agent="m0.1")
-    (seat,) = request_lock.read([*rows, *taken(5, 3, 2, request_lock.agent("m1", 4))]).seats.values()
-    assert (seat.mark, seat.standing.request.incarnation) == ("m1", 4)
+    (lock,) = request_lock.read([*rows, *taken(5, 3, 2, request_lock.agent("m1", 4))]).locks.values()
+    assert (lock.mark, lock.queued.request.incarnation) == ("m1", 4)
 
 
 @pytest.mark.parametrize("table", ["e_commerce", "e_", "trips", ""])
 def test_locks_of_others_are_let_be(table):
-    rows = shown(3, [Part(table, "", alone=True)])
-    look = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
-    assert [one.token for one in look.line] == [4]
+    rows = shown(3, [Part(table, "", exclusive=True)])
+    snapshot = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
+    assert [one.token for one in snapshot.requests] == [4]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_locks_of_others_are_let_be(table):
     ],
 )
 def test_whose_lock_is_in_the_way_is_told(table, lock_id, is_told):
-    rows = shown(lock_id, [Part(table, "", alone=True)], agent="spark")
-    look = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
-    found = look.strangers(look.seats[4].standing)
-    assert [str(one.standing.request.owner) for one in found] == ["w@h / spark"] * is_told
+    rows = shown(lock_id, [Part(table, "", exclusive=True)], agent="spark")
+    snapshot = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
+    found = snapshot.foreign_blockers(snapshot.locks[4].queued)
+    assert [str(one.queued.request.owner) for one in found] == ["w@h / spark"] * is_told

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from airflow_occ_provider.hooks import shared_watch as module
-from airflow_occ_provider.hooks.shared_watch import Watched, shared_watch
+from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
@@ -39,7 +39,10 @@ def late_first_look(monkeypatch):
 
 
 async def follow(table, poll_s, until):
-    async with asyncio.timeout(10), shared_watch(Watched(str(table.path), None, RULE, poll_s)) as watch:
+    async with (
+        asyncio.timeout(10),
+        shared_watch(WatchTarget(str(table.path), None, RULE, poll_s)) as watch,
+    ):
         seen = None
         while not until(seen := await watch.looks.after(seen)):
             pass

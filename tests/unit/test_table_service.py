@@ -24,8 +24,8 @@ from airflow_occ_provider.hudi.writer.table_service import (
     choose,
 )
 from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.leases.line import Line
 from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
@@ -469,7 +469,7 @@ def test_only_merge_on_read_tables_are_compacted(served):
 
 def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
     prefers = {STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}
-    line = Line(MemoryNodes())
+    line = Queue(MemoryNodes())
 
     def stand(owner, service=None):
         shared = Scope.of(TABLE, None, Mode.SHARED)
@@ -486,7 +486,7 @@ def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
     assert stand("compaction", Service.COMPACTION).held
     assert stand("writer").held
     (blocker,) = stand("other", Service.CLUSTERING).blockers
-    assert blocker.standing.request.owner.path[-1] == "clustering"
+    assert blocker.queued.request.owner.path[-1] == "clustering"
     alone = claim(Service.CLUSTERING, 9)
     assert alone.beside(alone.scope({}, None)) == ()
 

@@ -20,7 +20,7 @@ from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.leases.line import Line
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -118,7 +118,7 @@ def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, fol
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
     dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))
-    line = Line(queue)
+    line = Queue(queue)
     theirs = line.request(Request("rival", Owner(("d", "r", "writer")), (whole(folder),), 60_000))
     write, context = start(2)
     write.options = {**INTERVAL, **lock}
@@ -129,7 +129,7 @@ def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, fol
     getattr(write, deferred.value.method_name)(context, {"status": "granted"})
     assert write.cleaned == (str(folder.parent),)
     assert write.ran == 1
-    assert not line.line()
+    assert not line.requests()
 
 
 def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, folder, queue, store):
@@ -144,7 +144,7 @@ def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, fold
     trigger = deferred.value.trigger
     assert (trigger.instants, trigger.until) == ([T2], ["dead", "committed", "rolled_back", "gone"])
     assert write.ran == 0
-    assert not Line(queue).line()  # others go on meanwhile
+    assert not Queue(queue).requests()  # others go on meanwhile
     resume = getattr(write, deferred.value.method_name)
     with pytest.raises(TaskDeferred):
         resume(context, {"status": "reached"})  # it beat once more after the event

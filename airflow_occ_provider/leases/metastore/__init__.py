@@ -1,3 +1,3 @@
-"""Leases in a Hive metastore: its lock calls, and the line over them."""
+"""Leases in a Hive metastore: its lock calls, and the queue over them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client of a Hive metastore, whose every call ends in time."""
+"""The client of a Hive metastore, with a time-out for every call."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from thrift.transport import TSocket, TTransport
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 
 _PORT = 9083
-# What a connection breaks with, as against what the metastore answers with.
+# Errors of the connection, not answers of the metastore.
 _BROKEN = (TTransport.TTransportException, OSError, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
 class Kerberos:
-    """How the connection is authenticated.
+    """The Kerberos authentication of a connection.
 
     :param service: first part of the metastore's principal, such as ``hive`` in ``hive/host@REALM``.
     """
@@ -33,11 +33,11 @@ class Kerberos:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the metastore is, and how to speak to it.
+    """The address of a metastore, time-outs and authentication.
 
-    :param uris: ``thrift://host:port`` addresses separated by commas, tried one after the other.
+    :param uris: ``thrift://host:port`` addresses separated by commas, tried in this order.
     :param timeout_s: seconds to wait for a connection, and for each answer.
-    :param kerberos: ``None`` for a metastore that asks nobody who he is.
+    :param kerberos: ``None`` for a metastore without authentication.
     """
 
     uris: str
@@ -46,27 +46,27 @@ class Access:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each server.
+        """The host and port of each server.
 
-        :raises ConfigurationError: if one is no address, or there is none.
+        :raises ConfigurationError: if an address is invalid or missing.
         """
         return [_address(one.strip()) for one in self.uris.strip(" ,").split(",")]
 
 
 class MetastoreClient:
-    """A connection that is made again where it broke. Threads may share it, one call at a time.
+    """A connection that is restored after it broke. Threads may share it, one call at a time.
 
-    :param access: where, and how.
-    :raises LockUnreachableError: if no server takes the connection in time.
+    :param access: address and authentication.
+    :raises LockUnreachableError: if no server accepts the connection in time.
     """
 
     def __init__(self, access: Access) -> None:
         self.access = access
         self._addresses = deque(access.addresses)
-        self._turn = threading.Lock()
+        self._call_lock = threading.Lock()
         self._transport: Any = None
         self._client: Any = None
-        with self._turn:
+        with self._call_lock:
             self._connect()
 
     def call(
@@ -76,15 +76,15 @@ class MetastoreClient:
         repeat: bool = True,
         answers: tuple[type[TException], ...] = (),
     ) -> Any:
-        """Return what a call of the metastore's answers.
+        """Call the metastore and return its answer.
 
         :param name: of the call in Hive's ``ThriftHiveMetastore``.
-        :param repeat: whether it may be sent again where the connection turns out to be broken.
-        :param answers: exceptions that are answers too, and are raised as they are.
-        :raises LockUnreachableError: if there is no answer in time: it may have been carried out.
+        :param repeat: whether the call may be repeated if the connection is broken.
+        :param answers: exceptions that are answers, and are raised unchanged.
+        :raises LockUnreachableError: if there is no answer in time; it may have been carried out.
         """
-        if not self._turn.acquire(timeout=self.access.timeout_s):
-            raise self._unreachable(f"{name!r}: calls of other threads hang")
+        if not self._call_lock.acquire(timeout=self.access.timeout_s):
+            raise self._unreachable(f"{name!r}: a call of another thread hangs")
         try:
             may_repeat = repeat and self._client is not None
             while True:
@@ -95,21 +95,21 @@ class MetastoreClient:
                 except answers:
                     raise
                 except (*_BROKEN, TException) as error:
-                    self._disconnect()  # a metastore that failed closes its end too
+                    self._disconnect()  # after an error the metastore closes its end too
                     self._addresses.rotate(-1)
                     if not (may_repeat and _is_broken(error)):
                         raise self._failed(name, error) from error
                 may_repeat = False
         finally:
-            self._turn.release()
+            self._call_lock.release()
 
     def close(self) -> None:
-        """End the connection for good."""
-        has_turn = self._turn.acquire(timeout=self.access.timeout_s)
+        """Close the connection permanently."""
+        is_acquired = self._call_lock.acquire(timeout=self.access.timeout_s)
         self._addresses.clear()
         self._disconnect()
-        if has_turn:
-            self._turn.release()
+        if is_acquired:
+            self._call_lock.release()
 
     def _connect(self) -> None:
         failed = []
@@ -145,20 +145,20 @@ class MetastoreClient:
             return self._unreachable(f"{name!r}: {error}")
         return LockUnreachableError(
             f"the Hive metastore at {self.access.uris} answered {name!r} with an error: {error}",
-            remedy="read on in its own log; its lock tables may be missing, or its release unknown here",
+            remedy="read its log; its lock tables may be missing, or its release not supported",
         )
 
     def _unreachable(self, why: str) -> LockUnreachableError:
         return LockUnreachableError(
             f"the Hive metastore at {self.access.uris} did not answer in {self.access.timeout_s:g} s "
             f"({why})",
-            remedy="look whether it runs, whether its address is right and whether this machine "
-            "reaches it; its own log says more",
+            remedy="check that it runs, that its address is correct and that this machine reaches it; "
+            "read its log",
         )
 
 
 def _is_broken(error: Exception) -> bool:
-    """Whether the connection was lost, as against an answer that is late or bad."""
+    """Return whether the connection was lost, not only an answer late or invalid."""
     late = TTransport.TTransportException.TIMED_OUT
     return isinstance(error, _BROKEN) and getattr(error, "type", None) != late
 
@@ -169,19 +169,19 @@ def _address(uri: str) -> tuple[str, int]:
         if parts.scheme == "thrift" and parts.hostname and not parts.path.strip("/"):
             return parts.hostname, parts.port or _PORT
     raise ConfigurationError(
-        "uris", f"{uri!r} is no address of a metastore", remedy=f"enter thrift://host:{_PORT}"
+        "uris", f"{uri!r} is not an address of a metastore", remedy=f"enter thrift://host:{_PORT}"
     )
 
 
 def _authenticated(connection: Any, host: str, kerberos: Kerberos) -> Any:
     try:
-        import kerberos as _  # noqa: F401 - what pure-sasl speaks GSSAPI with
+        import kerberos as _  # noqa: F401 - needed by pure-sasl for GSSAPI
 
         from airflow_occ_provider.leases.metastore.kerberos import authenticated
     except ImportError as error:
         raise ConfigurationError(
             "kerberos",
-            f"the clients of Kerberos are not installed here ({error})",
+            f"the Kerberos client is not installed ({error})",
             remedy="pip install 'airflow-occ-provider[kerberos]'",
         ) from error
     return authenticated(connection, host, kerberos.service)

@@ -1,18 +1,18 @@
-"""A view of Hudi's own commit lock in a Hive metastore. It makes and changes nothing."""
+"""The read-only view of Hudi's own commit lock in a Hive metastore."""
 
 from __future__ import annotations
 
-from airflow_occ_provider.leases.commit_lock import LockSeat
+from airflow_occ_provider.leases.commit_lock import LockEntry
 from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 
 
 class MetastoreCommitLock:
-    """A ``CommitLock`` as Hudi's metastore lock provider makes it.
+    """The ``CommitLock`` of Hudi's metastore lock provider.
 
-    :param access: where the metastore is, and how to speak to it.
-    :param database: that the lock is on.
-    :param table: of the database.
+    :param access: address and authentication of the metastore.
+    :param database: the database of the lock.
+    :param table: the table of the lock.
     :raises LockUnreachableError: if the metastore does not answer in time.
     """
 
@@ -21,14 +21,14 @@ class MetastoreCommitLock:
         self._table = table
         self._locks = MetastoreLocks(MetastoreClient(access), database)
 
-    def seats(self) -> tuple[LockSeat, ...]:
-        """Return who has the lock and who waits for it, the holder first."""
+    def entries(self) -> tuple[LockEntry, ...]:
+        """Return the holder and the waiters, the holder first."""
         rows = sorted(self._locks.rows(self._table), key=lambda row: (not row.acquired, row.lock_id))
-        return tuple(LockSeat(row.lock_id, row.who, row.acquired_ms, row.acquired) for row in rows)
+        return tuple(LockEntry(row.lock_id, row.owner, row.acquired_ms, row.acquired) for row in rows)
 
-    def times_taken(self) -> None:
-        """Return ``None``: a metastore does not count."""
+    def times_requested(self) -> None:
+        """Return ``None``: a metastore does not count requests."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._locks.close()

@@ -1,4 +1,4 @@
-"""Kerberos on the connection to a metastore: what thrift-sasl asks of a client, by pure-sasl."""
+"""Kerberos for metastore connections: pure-sasl behind thrift-sasl's client interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MECHANISM = "GSSAPI"
 
 
 class _Client(SASLClient):  # type: ignore[misc]
-    """Whatever fails, such as a ticket that is not there, is told by ``getError``."""
+    """A SASL client whose failures, such as a missing ticket, ``getError`` returns."""
 
     _failure = ""
 
@@ -20,12 +20,12 @@ class _Client(SASLClient):  # type: ignore[misc]
         try:
             self.choose_mechanism([mechanism])
             return True, mechanism, self.process()
-        except Exception as error:  # noqa: BLE001 - Kerberos raises classes of its own
+        except Exception as error:  # noqa: BLE001 - Kerberos raises its own classes
             self._failure = f"{type(error).__name__}: {error}"
             return False, mechanism, None
 
     def step(self, challenge: bytes) -> tuple[bool, bytes | None]:
-        """Return the answer to a message."""
+        """Return the response to a challenge."""
         try:
             return True, self.process(challenge)
         except Exception as error:  # noqa: BLE001
@@ -33,23 +33,23 @@ class _Client(SASLClient):  # type: ignore[misc]
             return False, None
 
     def encode(self, data: bytes) -> tuple[bool, bytes]:
-        """Return what is sent."""
+        """Return the data to send."""
         return True, self.wrap(data)
 
     def decode(self, data: bytes) -> tuple[bool, bytes]:
-        """Return what was received."""
+        """Return the received data."""
         return True, self.unwrap(data)
 
     def getError(self) -> str:  # noqa: N802 - thrift-sasl's name
-        """Return what failed."""
+        """Return the failure as text."""
         return self._failure
 
 
 def authenticated(connection: Any, host: str, service: str) -> Any:
-    """Return a transport that shows this machine's Kerberos ticket.
+    """Return a transport that authenticates with this machine's Kerberos ticket.
 
     :param connection: Thrift's socket.
-    :param host: the metastore's.
-    :param service: first part of its principal.
+    :param host: of the metastore.
+    :param service: first part of the metastore's principal.
     """
     return TSaslClientTransport(lambda: _Client(host, service=service), _MECHANISM, connection)

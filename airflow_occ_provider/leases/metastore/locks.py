@@ -1,4 +1,4 @@
-"""The lock calls of a Hive metastore, in values of ours."""
+"""The lock calls of a Hive metastore."""
 
 from __future__ import annotations
 
@@ -26,99 +26,99 @@ _GONE = (NoSuchLockException,)
 
 
 class LockGoneError(Exception):
-    """There is no such lock: it was released, or the metastore dropped it."""
+    """The lock does not exist: it was released, or the metastore dropped it."""
 
 
 class Part(NamedTuple):
-    """One name that a lock is on.
+    """One component of a lock.
 
     :param table: of the lease database.
     :param partition: empty for the whole table.
-    :param alone: exclusively, not beside others.
+    :param exclusive: whether the lock is exclusive, otherwise shared.
     """
 
     table: str
     partition: str
-    alone: bool
+    exclusive: bool
 
 
 class Row(NamedTuple):
-    """One part of a lock as the metastore shows it.
+    """One component of a lock as the metastore shows it.
 
-    :param lock_id: greater than those of all locks asked for before.
-    :param acquired: whether it was granted when its owner asked last.
-    :param agent: what its owner calls itself.
-    :param who: its owner for people.
+    :param lock_id: greater than the ids of all locks requested before.
+    :param acquired: whether it was granted when its owner last asked.
+    :param agent: the ``agentInfo`` that its owner sent.
+    :param owner: user and host of its owner, for display.
     :param since_ms: epoch milliseconds by the metastore's clock of its last heartbeat.
-    :param acquired_ms: when it was granted; ``None`` for who waits.
+    :param acquired_ms: when it was granted; ``None`` for a waiter.
     """
 
     lock_id: int
     part: Part
     acquired: bool
     agent: str
-    who: str
+    owner: str
     since_ms: int
     acquired_ms: int | None = None
 
 
 class Locks(Protocol):
-    """Locks that are granted first come, first served, and dropped without heartbeats.
+    """Locks that are granted first come, first served, and expire without heartbeats.
 
-    ``LockUnreachableError`` means that the call may or may not have been carried out.
+    After a ``LockUnreachableError`` the call may or may not have been carried out.
     """
 
-    def lock(self, parts: Iterable[Part], who: str, agent: str) -> tuple[int, bool]:
-        """Ask for a lock on all parts at once; return its id, and whether it is granted."""
+    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
+        """Request a lock on all parts; return its id and whether it is granted."""
 
     def check(self, lock_id: int) -> bool:
-        """Whether a lock is granted now; counts as a heartbeat.
+        """Return whether a lock is granted now; this counts as a heartbeat.
 
-        :raises LockGoneError: if there is no such lock.
+        :raises LockGoneError: if the lock does not exist.
         """
 
     def heartbeat(self, lock_id: int) -> None:
-        """Show that its owner lives.
+        """Renew a lock.
 
-        :raises LockGoneError: if there is no such lock.
+        :raises LockGoneError: if the lock does not exist.
         """
 
     def unlock(self, lock_id: int) -> None:
-        """Release a lock, if it is there."""
+        """Release a lock, if it exists."""
 
     def rows(self, table: str | None = None) -> list[Row]:
-        """Return all parts of all locks; every change that was answered before is seen.
+        """Return all parts of all locks, including every change answered before the call.
 
-        :param table: only those on this one.
+        :param table: only the parts on this table.
         """
 
     def setting(self, name: str) -> str:
-        """Return a setting of the metastore's own; empty where it does not tell."""
+        """Return a setting of the metastore; empty if it is unknown or hidden."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class MetastoreLocks:
-    """The locks of one metastore database, which need not exist.
+    """The locks of one metastore database.
 
     :param client: of the metastore.
-    :param database: its name.
+    :param database: its name; the database need not exist.
     """
 
     def __init__(self, client: MetastoreClient, database: str) -> None:
         self._client = client
         self._database = database
 
-    def lock(self, parts: Iterable[Part], who: str, agent: str) -> tuple[int, bool]:
-        """Ask for a lock on all parts at once; return its id, and whether it is granted."""
+    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
+        """Request a lock on all parts; return its id and whether it is granted."""
         components = [self._component(part) for part in parts]
-        asked = LockRequest(component=components, user=who, hostname="airflow", agentInfo=agent)
+        asked = LockRequest(component=components, user=user, hostname="airflow", agentInfo=agent)
         answer = self._client.call("lock", asked, repeat=False)
         return answer.lockid, answer.state == LockState.ACQUIRED
 
     def check(self, lock_id: int) -> bool:
-        """Whether a lock is granted now; counts as a heartbeat."""
+        """Return whether a lock is granted now; this counts as a heartbeat."""
         try:
             answer = self._client.call("check_lock", CheckLockRequest(lockid=lock_id), answers=_GONE)
         except NoSuchLockException as error:
@@ -126,37 +126,39 @@ class MetastoreLocks:
         return bool(answer.state == LockState.ACQUIRED)
 
     def heartbeat(self, lock_id: int) -> None:
-        """Show that its owner lives."""
+        """Renew a lock."""
         try:
             self._client.call("heartbeat", HeartbeatRequest(lockid=lock_id), answers=_GONE)
         except NoSuchLockException as error:
             raise LockGoneError(lock_id) from error
 
     def unlock(self, lock_id: int) -> None:
-        """Release a lock, if it is there."""
+        """Release a lock, if it exists."""
         with suppress(NoSuchLockException):
             self._client.call("unlock", UnlockRequest(lockid=lock_id), answers=_GONE)
 
     def rows(self, table: str | None = None) -> list[Row]:
-        """Return all parts of all locks; every change that was answered before is seen."""
+        """Return all parts of all locks, including every change answered before the call."""
         asked = ShowLocksRequest(dbname=self._database, tablename=table)
         return [_row(one) for one in self._client.call("show_locks", asked).locks or ()]
 
     def setting(self, name: str) -> str:
-        """Return a setting of the metastore's own; empty where it does not tell."""
+        """Return a setting of the metastore; empty if it is unknown or hidden."""
         try:
-            told = self._client.call("get_config_value", name, "", answers=(ConfigValSecurityException,))
+            value = self._client.call(
+                "get_config_value", name, "", answers=(ConfigValSecurityException,)
+            )
         except ConfigValSecurityException:
             return ""
-        return str(told or "")
+        return str(value or "")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _component(self, part: Part) -> LockComponent:
         return LockComponent(
-            type=LockType.EXCLUSIVE if part.alone else LockType.SHARED_READ,
+            type=LockType.EXCLUSIVE if part.exclusive else LockType.SHARED_READ,
             level=LockLevel.PARTITION if part.partition else LockLevel.TABLE,
             dbname=self._database,
             tablename=part.table,

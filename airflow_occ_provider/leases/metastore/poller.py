@@ -1,4 +1,4 @@
-"""Wakes those who wait: a metastore calls nobody back."""
+"""The poller: wakes waiters, because a metastore has no callbacks."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ _log = logging.getLogger(__name__)
 
 
 class Poller:
-    """Look again and again, in one thread for all who wait, while somebody does.
+    """A thread that polls the locks while there are waiters, and wakes them.
 
-    :param look: returns the ids of the locks that are there.
-    :param poll_s: seconds between two looks.
+    :param poll: returns the ids of the existing locks.
+    :param poll_s: seconds between two polls.
     """
 
-    def __init__(self, look: Callable[[], Collection[int]], poll_s: float) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], Collection[int]], poll_s: float) -> None:
+        self._poll = poll
         self._poll_s = poll_s
         self._lock = threading.Lock()
         self._watches: dict[int, tuple[int, Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def watch(self, waiter: int, elder: int, wake: Callable[[], None]) -> None:
-        """Have a waiter woken once when an elder's lock is gone; he has one watch at a time.
+    def watch(self, waiter: int, predecessor: int, wake: Callable[[], None]) -> None:
+        """Wake a waiter once when its own or its predecessor's lock is gone.
 
-        :param waiter: id of his lock.
-        :param elder: id of the lock that he waits for.
+        A new watch of a waiter replaces its earlier one.
+
+        :param waiter: id of the waiter's lock.
+        :param predecessor: id of the lock that blocks it.
         :param wake: called in the thread.
         """
         with self._lock:
-            self._watches[waiter] = (elder, wake)
+            self._watches[waiter] = (predecessor, wake)
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._run, daemon=True, name="metastore-poll")
                 self._thread.start()
 
     def forget(self, waiter: int) -> None:
-        """Wake a waiter no more."""
+        """Remove the watch of a waiter."""
         with self._lock:
             self._watches.pop(waiter, None)
 
     def close(self) -> None:
-        """End the thread after its look."""
+        """Stop the thread after its current poll."""
         self._closed.set()
 
     def _run(self) -> None:
         while not self._closed.wait(self._poll_s):
             try:
-                there = set(self._look())
-            except Exception as error:  # noqa: BLE001 - whatever it is, they wait on
-                _log.debug("Looking again: %s", error)
+                present = set(self._poll())
+            except Exception as error:  # noqa: BLE001 - the waiters keep waiting
+                _log.debug("Polling again: %s", error)
                 continue
             with self._lock:
-                due = [one for one, (elder, _) in self._watches.items() if not {elder, one} <= there]
+                due = [one for one, (before, _) in self._watches.items() if not {before, one} <= present]
                 wakes = [self._watches.pop(one)[1] for one in due]
                 is_last = not self._watches
                 if is_last:
                     self._thread = None
             for wake in wakes:
-                with suppress(Exception):  # his loop may be closed; the others wait on
+                with suppress(Exception):  # the event loop of this waiter may be closed
                     wake()
             if is_last:
                 return

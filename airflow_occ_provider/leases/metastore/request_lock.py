@@ -1,15 +1,15 @@
-"""Pure: a request as a lock of the metastore, and the line as the metastore shows it.
+"""Pure: requests as locks of the metastore, and the queue that these locks form.
 
-The lock of a request is on the names of its scopes, and on parts that hold what was asked: those
-are shared, and conflict with nothing. Further locks, one for each time that a process took the
-request over, are on names of their own::
+The lock of a request has components for its scopes, and components that hold the request itself:
+those are shared and conflict with nothing. Each adoption of the request has a further lock with a name
+of its own::
 
     t_<table>              exclusive or shared: the whole table
-    t_<table>/path=<hash>  exclusive: a partition; shared: what lies above one
-    request/p<n>=<text>    shared: what was asked, in pieces
-    e_<lock>/epoch=<n>     shared: who took it over; of two in one epoch the elder
+    t_<table>/path=<hash>  exclusive: a partition; shared: a parent of one
+    request/p<n>=<text>    shared: the request, in pieces
+    e_<lock>/epoch=<n>     shared: an adoption; of two in one epoch the earlier one counts
 
-Hive 4 takes no partition that is not ``column=value``, and folds the case of all names
+Hive 4 accepts only partitions of the form ``column=value``, and folds the case of all names
 (``TxnUtils.normalizePartitionCase``).
 """
 
@@ -27,24 +27,24 @@ from typing import NamedTuple
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases.metastore.locks import Part, Row
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Blocker, Owner, Request, Scope, Standing
+from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, Request, Scope
 
 _REQUEST = "request"
-# Hive's lock tables hold 767 characters of a partition's name, 128 of a table's and of an owner's.
-_PIECE = 700
-_MOST_PIECES = 100
-# A metastore takes seconds over a thousand names, and Oracle no more in one query. Who holds is told
-# by the rules, so only a stranger's lock by hand is overlooked by who names more partitions.
-_MOST_NAMED = 300
-_MOST_WHO = 120
+# Hive's lock tables hold 767 characters of a partition name, 128 of a table or user name.
+_PIECE_CHARS = 700
+_MAX_PIECES = 100
+# A metastore needs seconds for a thousand names, and Oracle allows no more in one query. The rules
+# decide what is held, so only foreign locks are missed by a request for more partitions.
+_MAX_PARTITIONS = 300
+_MAX_USER_CHARS = 120
 _EPOCH_TABLE, _EPOCH = re.compile(r"e_(\d+)"), re.compile(r"epoch=(\d+)")
 
 
 class Epoch(NamedTuple):
-    """One time that a process took a request over.
+    """One adoption of a request.
 
-    :param number: from 1; the first one has a lock only below another lease.
-    :param lock_id: of the lock that says so.
+    :param number: from 1; the first has a lock only if another lease covers the request.
+    :param lock_id: of the lock that records it.
     :param agent: of the process.
     """
 
@@ -54,49 +54,49 @@ class Epoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A request that stands in line, and who took it over.
+class RequestLock:
+    """A queued request as a lock, with its adoptions.
 
-    :param standing: the request, and its place.
-    :param asked_by: ``agent`` of the process that asked.
-    :param epochs: the one that is valid last.
+    :param queued: the request and its position.
+    :param asked_by: ``agent`` of the process that made the request.
+    :param epochs: its adoptions, the current one last.
     """
 
-    standing: Standing
+    queued: QueuedRequest
     asked_by: str
     epochs: tuple[Epoch, ...] = ()
 
     @property
     def epoch(self) -> int:
-        """How often it was taken over, from 1."""
+        """The number of the current epoch, from 1."""
         return self.epochs[-1].number if self.epochs else 1
 
     @property
     def mark(self) -> str:
-        """Of the process that took it over last."""
+        """The mark of the process that adopted it last."""
         return _agent(self.epochs, self.asked_by).partition(".")[0]
 
 
 @dataclass(frozen=True)
-class Look:
-    """Everybody who stands in line at one moment.
+class QueueSnapshot:
+    """The queue at one moment.
 
-    :param seats: by the id of their lock.
-    :param foreign: parts of locks that are no requests.
+    :param locks: the requests by the id of their lock.
+    :param foreign: parts of locks that are not requests.
     """
 
-    seats: dict[int, Seat] = field(default_factory=dict)
+    locks: dict[int, RequestLock] = field(default_factory=dict)
     foreign: tuple[Row, ...] = ()
 
     @property
-    def line(self) -> tuple[Standing, ...]:
-        """The requests, eldest first."""
-        return tuple(sorted((one.standing for one in self.seats.values()), key=lambda one: one.order))
+    def requests(self) -> tuple[QueuedRequest, ...]:
+        """The requests, earliest first."""
+        return tuple(sorted((one.queued for one in self.locks.values()), key=lambda one: one.order))
 
-    def strangers(self, mine: Standing) -> tuple[Blocker, ...]:
-        """Return whose locks came before a request, on its names, and are no requests."""
+    def foreign_blockers(self, mine: QueuedRequest) -> tuple[Blocker, ...]:
+        """Return the foreign locks that block a request."""
         return tuple(
-            Blocker(_stranger(row, scope), scope, scope)
+            Blocker(_foreign(row, scope), scope, scope)
             for scope in mine.request.scopes
             for row in self.foreign
             if row.lock_id < mine.token
@@ -105,35 +105,35 @@ class Look:
 
 
 def parts(asked: Request, since_ms: int, under: tuple[int, ...] = ()) -> list[Part]:
-    """Return what the lock of a request is on.
+    """Return the components of a request's lock.
 
     :param asked: the request.
-    :param since_ms: epoch milliseconds, for people.
-    :param under: the order of the lease that it passes under.
+    :param since_ms: epoch milliseconds, for display.
+    :param under: the order of the lease that covers it.
     :raises ConfigurationError: if it is too long.
     """
     content = Content(asked, 1, asked.ttl_ms).encode()
     head = f"{'.'.join(map(str, under))} {since_ms} ".encode()
-    # In small letters: some releases of Hive fold case.
+    # In lower case: some releases of Hive fold case.
     text = base64.b32encode(zlib.compress(head + content, 9)).decode().rstrip("=").lower()
-    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-    if len(pieces) > _MOST_PIECES:
+    pieces = [text[at : at + _PIECE_CHARS] for at in range(0, len(text), _PIECE_CHARS)]
+    if len(pieces) > _MAX_PIECES:
         raise ConfigurationError(
             "scope",
             f"{len(content)} bytes are too many for one request",
-            remedy="name partitions above them, or the whole table",
+            remedy="name parent partitions, or the whole table",
         )
     labels = [
-        Part(_REQUEST, f"p{number:03}={piece}", alone=False) for number, piece in enumerate(pieces)
+        Part(_REQUEST, f"p{number:03}={piece}", exclusive=False) for number, piece in enumerate(pieces)
     ]
-    if sum(len(scope.partitions or ()) for scope in asked.scopes) > _MOST_NAMED:
+    if sum(len(scope.partitions or ()) for scope in asked.scopes) > _MAX_PARTITIONS:
         return labels
     names = (part for scope in asked.scopes for part in _of_scope(scope, under))
     return [*dict.fromkeys(names), *labels]
 
 
 def agent(mark: str, incarnation: int) -> str:
-    """Return what a process that asks for a request, or takes one over, calls itself.
+    """Return the ``agentInfo`` of a process that makes or adopts a request.
 
     :param mark: of the process.
     :param incarnation: of the request.
@@ -142,29 +142,29 @@ def agent(mark: str, incarnation: int) -> str:
 
 
 def epoch_part(lock_id: int, epoch: int) -> Part:
-    """Return what the lock of an epoch is on."""
-    return Part(epoch_table(lock_id), f"epoch={epoch}", alone=False)
+    """Return the component of an epoch's lock."""
+    return Part(epoch_table(lock_id), f"epoch={epoch}", exclusive=False)
 
 
 def epoch_table(lock_id: int) -> str:
-    """Return the name under which the epochs of a request stand."""
+    """Return the table name of a request's epoch locks."""
     return f"e_{lock_id}"
 
 
-def who(owner: Owner) -> str:
-    """Return an owner as the metastore may be told, for those who look at its locks."""
+def lock_user(owner: Owner) -> str:
+    """Return an owner as the lock's user, for display in the metastore."""
     return re.sub(r"[^A-Za-z0-9_.:/+-]", "_", "/".join((*owner.path, owner.label)).strip("/"))[
-        :_MOST_WHO
+        :_MAX_USER_CHARS
     ]
 
 
 def name(lock_id: int, under: tuple[int, ...]) -> str:
-    """Return what a request is called: its lock, and the order of the lease that it passes under."""
+    """Return the name of a request: its lock id and the order of its covering lease."""
     return f"{lock_id}~{'.'.join(f'{token:x}' for token in under)}"
 
 
-def read(rows: Iterable[Row]) -> Look:
-    """Return everybody who stands in line.
+def read(rows: Iterable[Row]) -> QueueSnapshot:
+    """Return the queue that some locks form.
 
     :param rows: of all locks. A request that this release cannot read blocks all others.
     """
@@ -178,15 +178,15 @@ def read(rows: Iterable[Row]) -> Look:
             of_epochs.setdefault(int(taken[1]), []).append(row)
         else:
             others.append(row)
-    seats = {one: _seat(one, pieces, of_epochs.get(one, ())) for one, pieces in labels.items()}
-    return Look(seats, tuple(row for row in others if row.lock_id not in labels))
+    locks = {one: _request_lock(one, pieces, of_epochs.get(one, ())) for one, pieces in labels.items()}
+    return QueueSnapshot(locks, tuple(row for row in others if row.lock_id not in labels))
 
 
 def epochs(rows: Iterable[Row]) -> tuple[Epoch, ...]:
-    """Return the epochs of a request, the one that is valid last.
+    """Return the epochs of a request, the current one last.
 
-    Among those who took the same one it is the first: the others find it before theirs. A name is
-    free again when the epoch after it has begun.
+    Of several locks with the same number the earliest counts. A number is free again once the next
+    epoch has begun.
 
     :param rows: under its ``epoch_table``.
     """
@@ -196,10 +196,10 @@ def epochs(rows: Iterable[Row]) -> tuple[Epoch, ...]:
 
 
 def table_name(table: str, under: tuple[int, ...] = ()) -> str:
-    """Return the name that stands for a table, or for it below a lease.
+    """Return the name of a table in the lease database, also under a covering lease.
 
     :param table: canonical base path.
-    :param under: the order of the lease.
+    :param under: the order of the covering lease.
     """
     return "_".join(("t", hashlib.sha256(table.encode()).hexdigest()[:16], *map(str, under)))
 
@@ -211,23 +211,23 @@ def _of_scope(scope: Scope, under: tuple[int, ...]) -> Iterator[Part]:
         return
     above: set[str] = set()
     for path in scope.partitions:
-        yield Part(table, _path(path), alone=True)
+        yield Part(table, _path(path), exclusive=True)
         while path := posixpath.dirname(path):
             above.add(path)
-    yield from (Part(table, _path(path), alone=False) for path in sorted(above))
+    yield from (Part(table, _path(path), exclusive=False) for path in sorted(above))
 
 
 def _path(path: str) -> str:
-    # Hashed: a partition's name may hold what Hive's own SQL trips over, and be too long.
+    # Hashed: a partition name may be too long, or have characters that break Hive's own SQL.
     return f"path={hashlib.sha256(path.encode()).hexdigest()[:32]}"
 
 
-def _stranger(row: Row, scope: Scope) -> Standing:
-    asked = Request(f"lock {row.lock_id}", Owner((row.who, row.agent)), (scope,), 0)
-    return Standing(asked, str(row.lock_id), (row.lock_id,), row.since_ms)
+def _foreign(row: Row, scope: Scope) -> QueuedRequest:
+    asked = Request(f"lock {row.lock_id}", Owner((row.owner, row.agent)), (scope,), 0)
+    return QueuedRequest(asked, str(row.lock_id), (row.lock_id,), row.since_ms)
 
 
-def _seat(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> Seat:
+def _request_lock(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> RequestLock:
     text = "".join(part.partition("=")[2] for part in sorted(row.part.partition for row in pieces))
     asked_by, taken = pieces[0].agent, epochs(of_epochs)
     try:
@@ -238,13 +238,13 @@ def _seat(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> Seat:
         called = name(lock_id, under)
         request = Content.decode(content, called).request
     except (ValueError, zlib.error, LeaseRefusedError):
-        # Its place may be under a lease that cannot be told: before all others.
-        place = (0, lock_id)
-        standing = Standing.of_unknown(f"lock {lock_id}", place, since_ms=pieces[0].since_ms)
-        return Seat(standing, asked_by, taken)
+        # An unknown lease may cover it, so it is placed before all others.
+        order = (0, lock_id)
+        queued = QueuedRequest.unreadable(f"lock {lock_id}", order, since_ms=pieces[0].since_ms)
+        return RequestLock(queued, asked_by, taken)
     incarnation = max(request.incarnation, _incarnation(_agent(taken, asked_by)))
     request = replace(request, incarnation=incarnation)
-    return Seat(Standing(request, called, (*under, lock_id), since), asked_by, taken)
+    return RequestLock(QueuedRequest(request, called, (*under, lock_id), since), asked_by, taken)
 
 
 def _agent(taken: Sequence[Epoch], asked_by: str) -> str:

@@ -1,4 +1,4 @@
-"""``MetastoreLeases``: one line per table over a metastore's locks."""
+"""``MetastoreLeases``: the queue over a metastore's locks."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
 from airflow_occ_provider.leases.metastore.poller import Poller
-from airflow_occ_provider.leases.metastore.request_lock import Epoch, Look, Seat
+from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.observer import TRUSTED
-from airflow_occ_provider.leases.own_run import came_beside, refuse_older, umbrella
-from airflow_occ_provider.leases.rules import Owner, Request, Standing, blockers
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, blockers
+from airflow_occ_provider.leases.run_leases import covering_lease, missed_run_lease, refuse_older
 
 _T = TypeVar("_T")
-_LOOKS = 20
+_TRIES = 20
 _PAUSE_S = 0.1
 
 
 class MetastoreLeases:
     """A ``LeaseService`` over the locks of a Hive metastore. Threads may share it.
 
-    The metastore gives the order and drops who sends no heartbeat. Who holds is told by the rules
-    over the line that it shows: it has no word for a task that passes under its run's lease, nor for
-    a request that goes from process to process, and Hive 2 lets a shared lock overtake an exclusive
-    one that waits (``TxnHandler.LockInfoComparator``). Its own grants tell of strangers' locks only.
-    Locks of Hudi's own are elsewhere.
+    The metastore defines the order, and drops locks without heartbeats. The rules decide what is held:
+    the metastore knows neither a task that its run's lease covers nor a request that passes from
+    process to process, and in Hive 2 a shared lock overtakes a waiting exclusive one
+    (``TxnHandler.LockInfoComparator``). Its own grants only reveal foreign locks. Hudi's own locks are
+    in another database.
 
     :param locks: of the lease database.
     :param timeout_ms: milliseconds without a heartbeat after which the metastore drops a lock.
-    :param poll_s: seconds between two looks for those who wait.
-    :param clock: seconds that never go back.
+    :param poll_s: seconds between two polls for waiters.
+    :param clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -51,110 +51,110 @@ class MetastoreLeases:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._mark = uuid.uuid4().hex
-        self._poller = Poller(self._there, poll_s)
+        self._poller = Poller(self._lock_ids, poll_s)
 
     @property
-    def reaper(self) -> str:
-        """Who removes the dead, and when, in words for people."""
+    def expiry_rule(self) -> str:
+        """How expired requests are removed, as a sentence for the log of a waiter."""
         return (
-            f"Who dies leaves the line when the metastore drops his lock, {self._timeout_ms / 1000:g} s "
-            "after his last heartbeat, at its next look for such locks."
+            f"A request is removed when the metastore drops its lock: {self._timeout_ms / 1000:g} s "
+            "after its last heartbeat, at the metastore's next check for expired locks."
         )
 
     def request(self, asked: Request) -> Ticket:
-        """Stand in line; asked again with the same id, take the first request over."""
+        """Queue a request; if one with the same id is queued, adopt that one."""
         while True:
-            look = self._look()
-            line = look.line
-            refuse_older(asked, line)
-            same = [one for one in line if one.request.id == asked.id]
+            snapshot = self._snapshot()
+            queue = snapshot.requests
+            refuse_older(asked, queue)
+            same = [one for one in queue if one.request.id == asked.id]
             with suppress(LeaseLostError):
                 if not same:
-                    self._stand(asked, line)
-                elif came_beside(first := same[0], line):
-                    self._give_up(first, asked)
+                    self._enqueue(asked, queue)
+                elif missed_run_lease(first := same[0], queue):
+                    self._withdraw(first, asked)
                 else:
-                    for twin in same[1:]:
-                        self._give_up(twin, asked)
+                    for duplicate in same[1:]:
+                        self._withdraw(duplicate, asked)
                     ticket = Ticket(asked.id, first.name, first.token, 0)
-                    self._confirm(ticket, look)
+                    self._confirm(ticket, snapshot)
                     return self._adopt(ticket, asked)
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
-        """Tell where the request stands."""
-        for _ in range(_LOOKS):
+        """Return the request's status."""
+        for _ in range(_TRIES):
             asked_s = self._clock()
-            look = self._look()
-            seat = self._own(ticket, look)
-            is_granted = self._beat(ticket, seat.epochs, self._locks.check)
-            found = blockers(seat.standing, look.line)
+            snapshot = self._snapshot()
+            lock = self._own(ticket, snapshot)
+            is_granted = self._heartbeat(ticket, lock.epochs, self._locks.check)
+            found = blockers(lock.queued, snapshot.requests)
             if not (found or is_granted):
-                found = look.strangers(seat.standing)
-            # A grant that took too long to be told may be over: it is asked for again.
+                found = snapshot.foreign_blockers(lock.queued)
+            # A grant whose answer took too long may have expired; it is checked again.
             if is_granted and not found and self._clock() - asked_s < self._trusted_s:
                 return Status()
             if found:
                 if wake:
-                    self._poller.watch(ticket.token, found[-1].standing.token, wake)
+                    self._poller.watch(ticket.token, found[-1].queued.token, wake)
                 return Status(found)
             time.sleep(_PAUSE_S)
         raise LockUnreachableError(
-            f"the Hive metastore lets request {ticket.id} wait, but shows nobody before it",
-            remedy="look at its log, and at SHOW LOCKS in Hive",
+            f"the Hive metastore does not grant request {ticket.id}, but shows no lock before it",
+            remedy="check its log, and SHOW LOCKS in Hive",
         )
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:  # noqa: ARG002
-        """Show that its owner lives. The time to live is the metastore's."""
+        """Renew the request; its TTL is the metastore's time-out."""
         epochs = request_lock.epochs(self._locks.rows(request_lock.epoch_table(ticket.token)))
         if (epochs[-1].number if epochs else 1) != ticket.epoch:
-            raise self._lost(ticket, "another process took it over, or it was removed")
-        self._beat(ticket, epochs, self._locks.heartbeat)
+            raise self._lost(ticket, "another process adopted it, or it was removed")
+        self._heartbeat(ticket, epochs, self._locks.heartbeat)
 
     def sweep(self, ticket: Ticket) -> None:
-        """Do nothing: the dead are the metastore's to remove."""
+        """Do nothing: the metastore removes expired requests."""
 
     def ensure_held(self, ticket: Ticket) -> None:
-        """Return if the lease is held, by the metastore's own word."""
+        """Return if the metastore confirms that the lease is held."""
         self.renew(ticket)
         found = self.status(ticket).blockers
         if found:
-            raise self._lost(ticket, f"it waits for {found[0].standing.request.owner}")
+            raise self._lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        """Take the request over from another process, whose ticket is refused from then on."""
+        """Take the request over from another process and invalidate that one's ticket."""
         return self._adopt(ticket)
 
     def release(self, ticket: Ticket) -> bool:
-        """Leave the line; whether the request was still there and the ticket's."""
+        """Remove the request; return whether it was still there and the ticket's."""
         with suppress(LeaseLostError):
-            self._leave(self._adopt(ticket))
+            self._delete(self._adopt(ticket))
             return True
         return False
 
-    def evict(self, standing: Standing) -> bool:
-        """Remove a request by force, whoever owns it; whether it was there.
+    def evict(self, queued: QueuedRequest) -> bool:
+        """Remove any owner's request by force; return whether it was there.
 
-        Its owner learns it with his next renewal, not before: he may be writing.
+        Its owner notices at its next renewal, and may be writing until then.
         """
-        is_there = standing.token in self._there()
-        self._locks.unlock(standing.token)
-        return is_there
+        exists = queued.token in self._lock_ids()
+        self._locks.unlock(queued.token)
+        return exists
 
-    def line(self, table: str | None = None) -> tuple[Standing, ...]:
-        """Return who stands in line, eldest first."""
-        line = self._look().line
-        return tuple(one for one in line if table is None or table in one.request.tables)
+    def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
+        """Return all requests, earliest first."""
+        queued = self._snapshot().requests
+        return tuple(one for one in queued if table is None or table in one.request.tables)
 
-    def own_run(self, owner: Owner) -> tuple[Standing, ...]:
-        """Return the requests of an owner's run, eldest first."""
-        return tuple(one for one in self._look().line if one.request.owner.is_of_run(owner))
+    def requests_of_run(self, owner: Owner) -> tuple[QueuedRequest, ...]:
+        """Return the requests of an owner's run, earliest first."""
+        return tuple(one for one in self._snapshot().requests if one.request.owner.is_of_run(owner))
 
-    def living(self, table: str) -> tuple[Standing, ...]:
-        """Return who stands in line for a table; the dead are the metastore's to remove."""
-        return self.line(table)
+    def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
+        """Return a table's requests; the metastore removes expired ones."""
+        return self.requests(table)
 
     def close(self) -> None:
-        """End the connection; what was requested stays until the metastore drops it."""
+        """Close the connection; requests stay until the metastore drops them."""
         self._poller.close()
         self._locks.close()
 
@@ -162,76 +162,75 @@ class MetastoreLeases:
     def _trusted_s(self) -> float:
         return self._timeout_ms / 1000 * TRUSTED
 
-    def _look(self) -> Look:
+    def _snapshot(self) -> QueueSnapshot:
         return request_lock.read(self._locks.rows())
 
-    def _there(self) -> Collection[int]:
-        look = self._look()
-        return {*look.seats, *(row.lock_id for row in look.foreign)}
+    def _lock_ids(self) -> Collection[int]:
+        snapshot = self._snapshot()
+        return {*snapshot.locks, *(row.lock_id for row in snapshot.foreign)}
 
-    def _stand(self, asked: Request, line: Sequence[Standing]) -> None:
-        for one in line:
+    def _enqueue(self, asked: Request, queue: Sequence[QueuedRequest]) -> None:
+        for one in queue:
             if one.request.id in asked.supersedes:
-                self._give_up(one, asked)
-        over = umbrella(asked, [one for one in line if one.request.owner != asked.owner])
-        parts = request_lock.parts(asked, round(time.time() * 1000), over.order if over else ())
+                self._withdraw(one, asked)
+        lease = covering_lease(asked, [one for one in queue if one.request.owner != asked.owner])
+        parts = request_lock.parts(asked, round(time.time() * 1000), lease.order if lease else ())
         agent = request_lock.agent(self._mark, asked.incarnation)
-        self._locks.lock(parts, request_lock.who(asked.owner), agent)
+        self._locks.lock(parts, request_lock.lock_user(asked.owner), agent)
 
-    def _give_up(self, standing: Standing, asked: Request) -> None:
-        """Remove a request of the task's own, unless a younger try took it over."""
+    def _withdraw(self, queued: QueuedRequest, asked: Request) -> None:
+        """Remove a request of the same owner, unless a later try adopted it."""
         with suppress(LeaseLostError):
-            self._leave(
-                self._adopt(Ticket(standing.request.id, standing.name, standing.token, 0), asked)
-            )
+            self._delete(self._adopt(Ticket(queued.request.id, queued.name, queued.token, 0), asked))
 
-    def _leave(self, adopted: Ticket) -> None:
-        """Remove a request that was taken over before: another process that did so keeps it."""
+    def _delete(self, adopted: Ticket) -> None:
+        """Remove a request that this process has adopted."""
         self._locks.unlock(adopted.token)
         for row in self._locks.rows(request_lock.epoch_table(adopted.token)):
             self._locks.unlock(row.lock_id)
 
-    def _confirm(self, ticket: Ticket, look: Look) -> None:
-        """Mark a request below a lease as one that came while that was there, or take it back.
+    def _confirm(self, ticket: Ticket, snapshot: QueueSnapshot) -> None:
+        """Record that the lease covering a request existed when it was queued, or remove it.
 
-        Without the mark nobody could tell later: it may have come when a rival held already.
+        Without this record the request might have been queued after the lease ended and a rival's
+        began.
         """
-        seat = self._seat(ticket, look)
-        if len(seat.standing.order) == 1 or seat.epochs:
+        lock = self._request_lock(ticket, snapshot)
+        if len(lock.queued.order) == 1 or lock.epochs:
             return
-        if seat.standing.order[-2] not in look.seats:
+        if lock.queued.order[-2] not in snapshot.locks:
             self._locks.unlock(ticket.token)
-            raise self._lost(ticket, "the lease of its run went")
+            raise self._lost(ticket, "the lease of its run is gone")
         part = request_lock.epoch_part(ticket.token, 1)
-        self._locks.lock([part], request_lock.who(seat.standing.request.owner), seat.asked_by)
+        self._locks.lock([part], request_lock.lock_user(lock.queued.request.owner), lock.asked_by)
 
     def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
-        """Take a request over.
+        """Adopt a request.
 
         :param ticket: of the request.
-        :param asked: by which its owner asked again, whatever the ticket's epoch; ``None`` for the
-            ticket's own right.
+        :param asked: the owner's repeated request, valid for any epoch; ``None`` if the ticket's epoch
+            must be current.
         """
         while True:
-            seat = self._seat(ticket, self._look())
-            is_next = seat.epoch == ticket.epoch + 1
+            lock = self._request_lock(ticket, self._snapshot())
+            is_next = lock.epoch == ticket.epoch + 1
             if asked:
-                refuse_older(asked, [seat.standing])
-                is_next = seat.standing.request.incarnation == asked.incarnation
-            if seat.mark == self._mark and is_next:
-                return replace(ticket, epoch=seat.epoch)  # our own, whose answer was lost
-            if seat.epoch != ticket.epoch and not asked:
-                raise self._lost(ticket, "another process took it over")
-            if self._begin_epoch(ticket, seat, asked or seat.standing.request):
-                return replace(ticket, epoch=seat.epoch + 1)
+                refuse_older(asked, [lock.queued])
+                is_next = lock.queued.request.incarnation == asked.incarnation
+            if lock.mark == self._mark and is_next:
+                return replace(ticket, epoch=lock.epoch)  # an own call whose answer was lost
+            if lock.epoch != ticket.epoch and not asked:
+                raise self._lost(ticket, "another process adopted it")
+            if self._begin_epoch(ticket, lock, asked or lock.queued.request):
+                return replace(ticket, epoch=lock.epoch + 1)
 
-    def _begin_epoch(self, ticket: Ticket, before: Seat, asked: Request) -> bool:
-        """Take the next epoch; whether it is ours: of those who try it is the first one's."""
-        self._beat(ticket, (), self._locks.heartbeat)
+    def _begin_epoch(self, ticket: Ticket, before: RequestLock, asked: Request) -> bool:
+        """Begin the next epoch; return whether this process was the first to do so."""
+        self._heartbeat(ticket, (), self._locks.heartbeat)
         part = request_lock.epoch_part(ticket.token, before.epoch + 1)
         agent = request_lock.agent(self._mark, asked.incarnation)
-        lock_id, _ = self._locks.lock([part], request_lock.who(before.standing.request.owner), agent)
-        after = self._look().seats.get(ticket.token)
+        lock_id, _ = self._locks.lock([part], request_lock.lock_user(before.queued.request.owner), agent)
+        after = self._snapshot().locks.get(ticket.token)
         if not (after and after.epochs and after.epochs[-1].lock_id == lock_id):
             self._locks.unlock(lock_id)
             return False
@@ -239,32 +238,32 @@ class MetastoreLeases:
             self._locks.unlock(earlier.lock_id)
         return True
 
-    def _beat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], _T]) -> _T:
-        """Show that its owner lives, in an order in which an epoch never ends before its request."""
+    def _heartbeat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], _T]) -> _T:
+        """Renew the request, then its epoch, so that the epoch never expires first."""
         try:
-            told = beat(ticket.token)
+            answer = beat(ticket.token)
             if epochs:
                 self._locks.heartbeat(epochs[-1].lock_id)
         except LockGoneError:
             raise self._lost(ticket, "it was removed") from None
-        return told
+        return answer
 
-    def _seat(self, ticket: Ticket, look: Look) -> Seat:
-        seat = look.seats.get(ticket.token)
-        if seat is None:
+    def _request_lock(self, ticket: Ticket, snapshot: QueueSnapshot) -> RequestLock:
+        lock = snapshot.locks.get(ticket.token)
+        if lock is None:
             raise self._lost(ticket, "it was removed")
-        return seat
+        return lock
 
-    def _own(self, ticket: Ticket, look: Look) -> Seat:
-        seat = self._seat(ticket, look)
-        if seat.epoch != ticket.epoch:
-            raise self._lost(ticket, "another process took it over")
-        return seat
+    def _own(self, ticket: Ticket, snapshot: QueueSnapshot) -> RequestLock:
+        lock = self._request_lock(ticket, snapshot)
+        if lock.epoch != ticket.epoch:
+            raise self._lost(ticket, "another process adopted it")
+        return lock
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
         self._poller.forget(ticket.token)
         return LeaseLostError(
             f"the lease of request {ticket.id} is lost: {why}",
-            remedy="nothing, if the task is retried; if it happens again, look whether its processes "
-            f"are stopped for longer than the metastore's {self._timeout_ms / 1000:g} s",
+            remedy="no action if the task is retried; if it happens again, check whether its processes "
+            f"pause for longer than the metastore's time-out of {self._timeout_ms / 1000:g} s",
         )

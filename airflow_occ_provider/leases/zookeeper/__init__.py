@@ -1,3 +1,3 @@
-"""ZooKeeper as lock service; kazoo is imported nowhere else."""
+"""Leases in ZooKeeper; kazoo is imported only here."""
 
 from __future__ import annotations

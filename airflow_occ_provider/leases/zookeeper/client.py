@@ -1,4 +1,4 @@
-"""A client of ZooKeeper, with the time-outs and the access rights of a connection."""
+"""The client of ZooKeeper, with time-outs, TLS and access rights."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.wire import LOG, Wire
 
 _PAUSE_S = 0.05
-_MOST_BETWEEN_TRIES_S = 1.0
-_AGAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, ConnectionClosedError)
+_MAX_RETRY_PAUSE_S = 1.0
+_RETRIABLE = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, ConnectionClosedError)
 _REFUSED = (NoAuthError, AuthFailedError, InvalidACLError)
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the connection is encrypted.
+    """The TLS settings of a connection.
 
-    :param ca: path of the authorities' certificates; empty for those of the system.
-    :param certificate: path of the client's certificate, where the server wants one.
-    :param key: path of its key; empty where the certificate's file holds it.
-    :param verify: whether the server's certificate is verified, and its name.
+    :param ca: path of the CA certificates; empty for those of the system.
+    :param certificate: path of the client certificate, if the server requires one.
+    :param key: path of its key; empty if the certificate's file contains it.
+    :param verify: whether the server's certificate and host name are verified.
     """
 
     ca: str = ""
@@ -50,16 +50,16 @@ class Tls:
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return what a connection is encrypted by.
+        """Return the SSL context of the connection.
 
-        :raises ConfigurationError: if a file is none of its kind.
+        :raises ConfigurationError: if a file cannot be used.
         """
         with _usable("tls_ca", self.ca):
             context = ssl.create_default_context(cafile=self.ca or None)
         if self.certificate:
             key = self.key or self.certificate
             with _usable("tls_certificate, tls_key", f"{self.certificate} with {key}"):
-                # Without a password here, an encrypted key would ask for one at the terminal.
+                # Without a password, OpenSSL would prompt for one at the terminal.
                 context.load_cert_chain(self.certificate, key, password="")
         if not self.verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -68,13 +68,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where ZooKeeper is, and as whom to speak to it.
+    """The addresses of ZooKeeper, credentials and time-outs.
 
     :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
     :param timeout_s: seconds to wait for the connection, and for each answer.
-    :param login: of the digest scheme; nodes made with it are its own.
+    :param login: of the digest scheme; only this login can use the nodes that it creates.
     :param password: of the login.
-    :param tls: ``None`` for a connection in clear.
+    :param tls: ``None`` for an unencrypted connection.
     """
 
     hosts: str
@@ -85,16 +85,16 @@ class Access:
 
     @property
     def acl(self) -> list[Any]:
-        """Who may touch the nodes that are made."""
+        """The ACL of the nodes that are created."""
         return [make_acl("auth", "", all=True)] if self.login else OPEN_ACL_UNSAFE
 
 
 class Session:
-    """A connection that is made again by itself; every call ends within the time-out.
+    """A connection that is restored automatically, with a time-out for every call.
 
-    :param access: where, and as whom.
+    :param access: addresses and credentials.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
-    :raises ConfigurationError: if it refuses the credentials.
+    :raises ConfigurationError: if it rejects the credentials.
     """
 
     def __init__(self, access: Access) -> None:
@@ -102,52 +102,52 @@ class Session:
         self._wire = Wire(access.tls.context() if access.tls else None)
         self.client = _client(access, self._wire)
         try:
-            with self.told("/"):
+            with self.translated("/"):
                 self.client.start(timeout=access.timeout_s)
         except BaseException:
             self.close()
             raise
 
     def call(self, start: Callable[[], Any], path: str = "/") -> Any:
-        """Return what an asynchronous call of kazoo's answers; a lost connection is waited out.
+        """Return the answer of an asynchronous kazoo call, retried while the connection is lost.
 
-        :param start: starts it, perhaps again after an answer that was lost.
-        :param path: the node in question, for messages.
-        :raises LockUnreachableError: if there is no answer in time: it may have been carried out.
-        :raises ConfigurationError: if ZooKeeper does not let us.
+        :param start: starts the call, and starts it again after a lost answer.
+        :param path: of the node, for messages.
+        :raises LockUnreachableError: if there is no answer in time; it may have been carried out.
+        :raises ConfigurationError: if ZooKeeper denies access.
         """
         deadline = time.monotonic() + self.access.timeout_s
-        with self.told(path):
+        with self.translated(path):
             while True:
                 try:
                     return start().get(timeout=max(deadline - time.monotonic(), _PAUSE_S))
-                except _AGAIN:
+                except _RETRIABLE:
                     if time.monotonic() >= deadline:
                         raise
                     time.sleep(_PAUSE_S)
 
     @contextmanager
-    def told(self, path: str) -> Iterator[None]:
-        """Have what kazoo raises told in our words; a missing or moved node is the caller's to judge.
+    def translated(self, path: str) -> Iterator[None]:
+        """Translate kazoo's errors, except those about missing or changed nodes.
 
-        :param path: the node in question.
+        :param path: of the node, for messages.
         """
         access = self.access
         try:
             yield
         except _REFUSED as error:
-            who = f"the login {access.login}" if access.login else "anybody without a login"
+            user = f"login {access.login}" if access.login else "clients without a login"
             raise ConfigurationError(
                 "lock connection",
-                f"ZooKeeper at {access.hosts} does not let {who} use {path}: {_name(error)}",
+                f"ZooKeeper at {access.hosts} does not let {user} use {path}: {_name(error)}",
                 remedy="check the connection's login and password, and the rights (ACL) of the path; "
-                "what was made with a login is that login's alone",
+                "only the login that created a node can use it",
             ) from error
-        except (KazooTimeoutError, *_AGAIN, OSError) as error:
+        except (KazooTimeoutError, *_RETRIABLE, OSError) as error:
             raise self._unreachable(error) from error
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         with suppress(KazooException):
             self.client.stop()
             self.client.close()
@@ -157,30 +157,30 @@ class Session:
         if isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):
             return ConfigurationError(
                 "lock connection",
-                f"no connection by TLS to ZooKeeper at {hosts}: {_name(why)}",
-                remedy="check that the hosts name the port for TLS, that tls_ca is the authority of the "
-                "server's certificate, and tls_certificate one that the server trusts",
+                f"no TLS connection to ZooKeeper at {hosts}: {_name(why)}",
+                remedy="check that the hosts name the TLS port, that tls_ca is the CA of the server's "
+                "certificate, and that the server trusts tls_certificate",
             )
         return LockUnreachableError(
-            f"ZooKeeper at {hosts} does not answer in {self.access.timeout_s:g} s: {_name(why)}",
-            remedy="check the connection's hosts, that this machine reaches them, that they speak "
-            f"{'TLS' if self.access.tls else 'without TLS'} at these ports, and that maxClientCnxns "
-            "allows this address one more connection",
+            f"ZooKeeper at {hosts} did not answer in {self.access.timeout_s:g} s: {_name(why)}",
+            remedy="check the connection's hosts, that this machine reaches them, that these ports are "
+            f"{'for TLS' if self.access.tls else 'without TLS'}, and that maxClientCnxns allows this "
+            "address one more connection",
         )
 
 
 def check_lock_service(access: Access, base_path: str | None, lease_root: str) -> str:
-    """Talk to ZooKeeper as lock holders would, and say what was found.
+    """Check that locks and leases can be created in ZooKeeper; return a summary.
 
-    Where a path exists, an ephemeral node is made under it and removed again, so that a missing
-    permission shows now and not at the end of a job. Locks and leases are not touched.
+    Under each path that exists, an ephemeral node is created and removed, so that a missing
+    permission is found now and not at the end of a job. Locks and leases are not touched.
 
-    :param access: where, and as whom.
-    :param base_path: the node under which Hudi makes its locks, without a login; ``None`` where they
-        are elsewhere.
-    :param lease_root: the node under which our writers stand in line.
+    :param access: addresses and credentials.
+    :param base_path: the parent of Hudi's locks, which use no login; ``None`` if Hudi's lock is in
+        another service.
+    :param lease_root: the parent of the leases.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
-    :raises ConfigurationError: if it refuses.
+    :raises ConfigurationError: if it denies access.
     """
     as_hudi = replace(access, login="", password="")
     found = [_probe(as_hudi, base_path, "Hudi's locks")] if base_path else []
@@ -192,13 +192,13 @@ def _probe(access: Access, path: str, what: str) -> str:
     probe, session = posixpath.join(path, "airflow_occ_provider-check-"), Session(access)
     client = session.client
     try:
-        made = session.call(lambda: client.create_async(probe, ephemeral=True, sequence=True), path)
-        session.call(lambda: client.delete_async(made), path)
+        created = session.call(lambda: client.create_async(probe, ephemeral=True, sequence=True), path)
+        session.call(lambda: client.delete_async(created), path)
     except NoNodeError:
         return f"{path} will be created with the first of {what}"
     finally:
         session.close()
-    return f"{what} can be made under {path}"
+    return f"{what} can be created under {path}"
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def _usable(field_name: str, files: str) -> Iterator[None]:
         raise ConfigurationError(
             field_name,
             f"{files} cannot be used for TLS: {_name(error)}",
-            remedy="name files in PEM format that this process can read, the key unencrypted",
+            remedy="use PEM files that this process can read, with an unencrypted key",
         ) from error
 
 
@@ -222,13 +222,13 @@ def _client(access: Access, wire: Wire) -> KazooClient:
             handler=wire,
             logger=LOG,
             auth_data=digest,
-            connection_retry={"max_tries": -1, "max_delay": _MOST_BETWEEN_TRIES_S},
+            connection_retry={"max_tries": -1, "max_delay": _MAX_RETRY_PAUSE_S},
         )
     except ValueError as error:
         raise ConfigurationError(
             "lock connection",
-            f"{access.hosts!r} are no hosts of ZooKeeper: {error}",
-            remedy="give host:port pairs separated by commas, with an optional chroot at the end",
+            f"{access.hosts!r} is not a list of ZooKeeper hosts: {error}",
+            remedy="enter host:port pairs separated by commas, with an optional chroot at the end",
         ) from error
 
 

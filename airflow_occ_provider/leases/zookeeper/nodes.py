@@ -1,4 +1,4 @@
-"""The nodes of a line as persistent nodes of ZooKeeper; the order token is the creation's zxid."""
+"""The queue's nodes as persistent znodes; the order token is the creation zxid."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from kazoo.exceptions import (
 )
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeMovedError, NodeTakenError
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeTakenError, NodeVersionError
 from airflow_occ_provider.leases.zookeeper.client import Access, Session
 
 _FOLDER = "requests"
 
 
 class ZookeeperNodes:
-    """Nodes below a path of ZooKeeper.
+    """The ``Nodes`` below a path of ZooKeeper.
 
-    :param access: where, and as whom.
-    :param root: the path below which leases live, apart from Hudi's own locks.
+    :param access: addresses and credentials.
+    :param root: the parent of the leases, apart from Hudi's own locks.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
-    :raises ConfigurationError: if it refuses the credentials, or the path.
+    :raises ConfigurationError: if it rejects the credentials or the path.
     """
 
     def __init__(self, access: Access, root: str) -> None:
@@ -39,17 +39,17 @@ class ZookeeperNodes:
         self._acl = access.acl
         self._folder = posixpath.join(root, _FOLDER)
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
-        """Create a node, in the same instant in which another one is there."""
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists."""
         try:
-            if beside is None:
+            if requires is None:
                 return self._create(name, data)
-            return self._create_beside(name, data, beside)
+            return self._create_requiring(name, data, requires)
         except NodeExistsError:
             raise NodeTakenError(name) from None
 
     def names(self) -> frozenset[str]:
-        """Return the names of all nodes; every change that was answered before the call is seen."""
+        """Return the names of all nodes, including every change answered before the call."""
         try:
             ask = partial(self._synced, self._client.get_children_async, self._folder)
             return frozenset(self._session.call(ask, self._folder))
@@ -57,7 +57,7 @@ class ZookeeperNodes:
             return frozenset()
 
     def read(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there."""
+        """Return the nodes that exist."""
         wanted = list(names)
         started = [self._client.get_async(self._path(name)) for name in wanted]
         found = {}
@@ -71,7 +71,7 @@ class ZookeeperNodes:
         return found
 
     def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there; every change that was answered before the call is seen."""
+        """Return the nodes that exist, including every change answered before the call."""
         found = {}
         for name in names:
             path = self._path(name)
@@ -83,14 +83,14 @@ class ZookeeperNodes:
         return found
 
     def write(self, name: str, data: bytes, version: int) -> int:
-        """Replace a node's content, and return its new version."""
+        """Replace a node's content and return its new version."""
         path = self._path(name)
         try:
             stat = self._session.call(lambda: self._client.set_async(path, data, version=version), path)
         except NoNodeError:
             raise NodeGoneError(name) from None
         except BadVersionError:
-            raise NodeMovedError(name) from None
+            raise NodeVersionError(name) from None
         return int(stat.version)
 
     def delete(self, name: str, version: int) -> None:
@@ -105,20 +105,20 @@ class ZookeeperNodes:
         try:
             self._session.call(start, path)
         except NoNodeError:
-            if starts == 1:  # else it was ours that is gone, and the answer was lost
+            if starts == 1:  # otherwise an earlier start deleted it, and its answer was lost
                 raise NodeGoneError(name) from None
         except BadVersionError:
-            raise NodeMovedError(name) from None
+            raise NodeVersionError(name) from None
         except NotEmptyError:
             raise ConfigurationError(
                 "lease root",
-                f"{path} is no request: it has children",
-                remedy="delete it with its children, by ZooKeeper's own command line",
+                f"{path} is not a request: it has children",
+                remedy="delete it with its children in ZooKeeper's own command line",
             ) from None
 
     def watch(self, name: str, wake: Callable[[], None]) -> bool:
-        """Have ``wake`` called once when a node is deleted; whether it is there now."""
-        # A watch on its children, of which it has none: renewals do not fire it, the deletion does.
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
+        # A watch on its (missing) children: the deletion fires it, a renewal does not.
         path = self._path(name)
         try:
             self._session.call(
@@ -129,7 +129,7 @@ class ZookeeperNodes:
         return True
 
     def close(self) -> None:
-        """End the session; the nodes stay."""
+        """Close the session; the nodes stay."""
         self._session.close()
 
     def _create(self, name: str, data: bytes) -> Node:
@@ -145,20 +145,20 @@ class ZookeeperNodes:
             else:
                 return _node(data, stat)
 
-    def _create_beside(self, name: str, data: bytes, beside: str) -> Node:
+    def _create_requiring(self, name: str, data: bytes, requires: str) -> Node:
         path = self._path(name)
 
         def start() -> Any:
             both = self._client.transaction()
-            both.check(self._path(beside), -1)
+            both.check(self._path(requires), -1)
             both.create(path, data, acl=self._acl)
             return both.commit_async()
 
         for answer in self._session.call(start, path):
             if isinstance(answer, NoNodeError):
-                raise NodeGoneError(beside)
+                raise NodeGoneError(requires)
             if isinstance(answer, Exception) and not isinstance(answer, RolledBackError):
-                with self._session.told(path):
+                with self._session.translated(path):
                     raise answer
         node = self.read([name]).get(name)
         if node is None:
@@ -178,22 +178,22 @@ class ZookeeperNodes:
 
 
 class _Both(NamedTuple):
-    """Two calls under way, one right after the other: the second sees what the first waits for."""
+    """Two pipelined calls; the second sees the state that the first waits for."""
 
     first: Any
     second: Any
 
     def get(self, timeout: float) -> Any:
-        # A connection lost between them loses the first one alone.
+        # If the connection is lost in between, only the first call fails.
         deadline = time.monotonic() + timeout
         self.first.get(timeout=timeout)
         return self.second.get(timeout=max(deadline - time.monotonic(), 0))
 
 
 def _once(first: Any, again: Callable[[str], Any], path: str) -> Callable[[], Any]:
-    """Return a start that gives the call under way at first, and new ones after."""
-    under_way = [first]
-    return lambda: under_way.pop() if under_way else again(path)
+    """Return a start function that returns the pending call first, and new calls later."""
+    pending = [first]
+    return lambda: pending.pop() if pending else again(path)
 
 
 def _node(data: bytes, stat: Any) -> Node:

@@ -1,4 +1,4 @@
-"""How kazoo's connections are made and logged: encrypted our way, failures kept, secrets left out."""
+"""The connections of kazoo: TLS, the last failure, and a log without secrets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Auth
 
 LOG = logging.getLogger(__name__)
-LOG.setLevel(logging.WARNING)  # a task's log is not the place for every connection that is made
-# At level DEBUG kazoo logs every message that it sends, that with the password too.
+LOG.setLevel(logging.WARNING)  # no task log line for every connection
+# At level DEBUG kazoo logs every message that it sends, also the password.
 LOG.addFilter(lambda record: not any(isinstance(arg, Auth) for arg in record.args or ()))
 
 
 class Wire(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Makes connections, and remembers why the last one failed, which kazoo only logs.
+    """A kazoo handler that opens connections and keeps the last failure.
 
-    :param context: of TLS, which checks the server's name too; ``None`` for connections in clear.
+    :param context: for TLS, including the check of the server's name; ``None`` for no encryption.
     """
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
@@ -34,13 +34,15 @@ class Wire(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no ty
         timeout: float | None = None,
         **_: Any,
     ) -> socket.socket:
-        """Connect to one server, within the time-out."""
+        """Connect to one server within the time-out."""
         try:
-            made: socket.socket = super().create_connection(address, timeout=timeout)
+            connection: socket.socket = super().create_connection(address, timeout=timeout)
             if self._context:
-                made = self._context.wrap_socket(made, server_hostname=hostname or address[0])
+                connection = self._context.wrap_socket(
+                    connection, server_hostname=hostname or address[0]
+                )
         except OSError as error:
             self.failure = error
             raise
         self.failure = None
-        return made
+        return connection

@@ -1,4 +1,4 @@
-"""Nodes that report each call which failed or took long: the lock service may have been away."""
+"""Nodes that report slow and failed calls, in which owners may not have renewed."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from contextlib import contextmanager
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.nodes import Node, Nodes
 
-_SHORT_S = 0.1
+_SLOW_S = 0.1
 
 
-class AttentiveNodes:
-    """``Nodes`` over other nodes.
+class TimedNodes:
+    """``Nodes`` that wrap a store and report its slow and failed calls.
 
     :param nodes: the store.
-    :param clock: seconds that never go back.
-    :param disturbed: called with the seconds that a slow call took, infinite for one that failed.
+    :param clock: a monotonic clock, in seconds.
+    :param on_delay: called with the seconds that a slow call took, infinite for a failed one.
     """
 
     def __init__(
-        self, nodes: Nodes, clock: Callable[[], float], disturbed: Callable[[float], None]
+        self, nodes: Nodes, clock: Callable[[], float], on_delay: Callable[[float], None]
     ) -> None:
         self._nodes = nodes
         self._clock = clock
-        self._disturbed = disturbed
+        self._on_delay = on_delay
 
-    def create(self, name: str, data: bytes, beside: str | None = None) -> Node:
-        """Create a node, in the same instant in which another one is there."""
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists."""
         with self._timed():
-            return self._nodes.create(name, data, beside)
+            return self._nodes.create(name, data, requires)
 
     def names(self) -> frozenset[str]:
-        """Return the names of all nodes; every change that was answered before the call is seen."""
+        """Return the names of all nodes, including every change answered before the call."""
         with self._timed():
             return self._nodes.names()
 
     def read(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there."""
+        """Return the nodes that exist."""
         with self._timed():
             return self._nodes.read(names)
 
     def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return those nodes that are there; every change that was answered before the call is seen."""
+        """Return the nodes that exist, including every change answered before the call."""
         with self._timed():
             return self._nodes.latest(names)
 
     def write(self, name: str, data: bytes, version: int) -> int:
-        """Replace a node's content, and return its new version."""
+        """Replace a node's content and return its new version."""
         with self._timed():
             return self._nodes.write(name, data, version)
 
@@ -57,12 +57,12 @@ class AttentiveNodes:
             self._nodes.delete(name, version)
 
     def watch(self, name: str, wake: Callable[[], None]) -> bool:
-        """Have ``wake`` called once when a node is deleted; whether it is there now."""
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
         with self._timed():
             return self._nodes.watch(name, wake)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._nodes.close()
 
     @contextmanager
@@ -71,8 +71,8 @@ class AttentiveNodes:
         try:
             yield
         except LockUnreachableError:
-            self._disturbed(float("inf"))
+            self._on_delay(float("inf"))
             raise
         took_s = self._clock() - started_s
-        if took_s > _SHORT_S:
-            self._disturbed(took_s)
+        if took_s > _SLOW_S:
+            self._on_delay(took_s)

@@ -17,7 +17,7 @@ _registry = threading.Lock()
 class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.line: LeaseService | None = None
+        self.queue: LeaseService | None = None
         self.users = 0
 
 
@@ -25,7 +25,7 @@ _by_connection: dict[str, _Shared] = {}
 
 
 @asynccontextmanager
-async def shared_line(lock_conn_id: str) -> AsyncIterator[LeaseService]:
+async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
     """Share the line of a connection; the last one who leaves ends its session.
 
     :param lock_conn_id: Airflow connection of the lock service.
@@ -34,12 +34,12 @@ async def shared_line(lock_conn_id: str) -> AsyncIterator[LeaseService]:
     """
     entering = asyncio.ensure_future(in_thread(lock_conn_id, _enter, lock_conn_id))
     try:
-        line = await asyncio.shield(entering)
+        queue = await asyncio.shield(entering)
     except asyncio.CancelledError:
         entering.add_done_callback(lambda entered: _give_back(entered, lock_conn_id))
         raise
     try:
-        yield line
+        yield queue
     finally:
         await asyncio.shield(in_thread(lock_conn_id, _leave, lock_conn_id))
 
@@ -56,9 +56,9 @@ def _enter(lock_conn_id: str) -> LeaseService:
         shared.users += 1
     try:
         with shared.lock:
-            if shared.line is None:
-                shared.line = lock_hook(lock_conn_id).leases()
-            return shared.line
+            if shared.queue is None:
+                shared.queue = lock_hook(lock_conn_id).leases()
+            return shared.queue
     except BaseException:
         _leave(lock_conn_id)
         raise
@@ -72,5 +72,5 @@ def _leave(lock_conn_id: str) -> None:
             return
         del _by_connection[lock_conn_id]
     with shared.lock:
-        if shared.line:
-            shared.line.close()
+        if shared.queue:
+            shared.queue.close()
