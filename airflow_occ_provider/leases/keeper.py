@@ -20,7 +20,7 @@ _END_TIMEOUT_S = 2.0
 
 
 def least_ttl_s(end_s: float) -> int:
-    """Return the shortest TTL, in seconds, that leaves time to stop work whose lease is lost.
+    """Return the shortest TTL in seconds that leaves time to stop the work.
 
     A loss is assumed after ``TRUSTED`` of the TTL and noticed at the next check; then the work is
     stopped, before the lease can be granted to another owner.

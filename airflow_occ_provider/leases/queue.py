@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.timed_nodes import TimedNodes
 
 @dataclass(frozen=True, slots=True)
 class _OwnNode:
-    """An own node as last written or read; ``written_s`` is the clock before the write."""
+    """An own node as last read or written, and the clock before the write."""
 
     content: Content
     version: int
@@ -153,7 +153,7 @@ class Queue:
         return tuple(sorted(queue, key=lambda one: one.order))
 
     def requests_of_run(self, owner: Owner) -> tuple[QueuedRequest, ...]:
-        """Return the requests of an owner's run, earliest first, without reading the others."""
+        """Return the requests of an owner's run, earliest first."""
         found = self._read(request_node.names_of_run(owner, self._names()))
         own = (one for one in found if one.request.owner.is_of_run(owner))
         return tuple(sorted(own, key=lambda one: one.order))

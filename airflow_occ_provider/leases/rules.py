@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.digest import digest
 
 _NAMED = 10
 UNKNOWN = "?"
-"""Prefix of a table name that this release cannot read; on its own it means every table."""
+"""Prefix of a table name that this release cannot read; alone: every table."""
 
 
 class Mode(StrEnum):

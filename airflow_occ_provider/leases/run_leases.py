@@ -52,7 +52,7 @@ def refuse_older(asked: Request, queue: Iterable[QueuedRequest]) -> None:
 
 
 def missed_run_lease(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> bool:
-    """Return whether a request was created without seeing an earlier lease of its run.
+    """Return whether a request was created before it saw its run's earlier lease.
 
     Two requests that are created at the same time do not see each other before both are queued. The
     later one must then be withdrawn: it could be blocked by a request that the earlier one blocks.

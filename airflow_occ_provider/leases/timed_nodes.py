@@ -1,4 +1,4 @@
-"""Nodes that report slow and failed calls, in which owners may not have renewed."""
+"""Nodes that report slow and failed calls, to restart the terms of others."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ class Access:
 
 
 class MetastoreClient:
-    """A connection that is restored after it broke. Threads may share it, one call at a time.
+    """A connection that is restored after it broke.
+
+    Threads may share it; their calls run one after the other.
 
     :param access: address and authentication.
     :raises LockUnreachableError: if no server accepts the connection in time.

@@ -1,4 +1,4 @@
-"""Kerberos for metastore connections: pure-sasl behind thrift-sasl's client interface."""
+"""Kerberos for metastore connections, with pure-sasl and thrift-sasl."""
 
 from __future__ import annotations
 

@@ -190,10 +190,10 @@ class MetastoreLeases:
             self._locks.unlock(row.lock_id)
 
     def _confirm(self, ticket: Ticket, snapshot: QueueSnapshot) -> None:
-        """Record that the lease covering a request existed when it was queued, or remove it.
+        """Record that a request was queued under an existing lease.
 
-        Without this record the request might have been queued after the lease ended and a rival's
-        began.
+        If its covering lease is gone, the request is removed. Without this record it might have been
+        queued after the lease ended and a rival's began.
         """
         lock = self._request_lock(ticket, snapshot)
         if len(lock.queued.order) == 1 or lock.epochs:

@@ -109,7 +109,9 @@ class Session:
             raise
 
     def call(self, start: Callable[[], Any], path: str = "/") -> Any:
-        """Return the answer of an asynchronous kazoo call, retried while the connection is lost.
+        """Return the answer of an asynchronous kazoo call.
+
+        The call is retried while the connection is lost.
 
         :param start: starts the call, and starts it again after a lost answer.
         :param path: of the node, for messages.

@@ -191,7 +191,7 @@ class _Both(NamedTuple):
 
 
 def _once(first: Any, again: Callable[[str], Any], path: str) -> Callable[[], Any]:
-    """Return a start function that returns the pending call first, and new calls later."""
+    """Return a function that returns the pending call first, then new calls."""
     pending = [first]
     return lambda: pending.pop() if pending else again(path)
 
