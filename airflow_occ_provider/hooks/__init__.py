@@ -1,3 +1,3 @@
-"""Airflow hooks: connections of this provider."""
+"""Airflow hooks: the connections of this provider, and what reads through them."""
 
 from __future__ import annotations

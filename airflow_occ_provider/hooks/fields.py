@@ -1,4 +1,4 @@
-"""Reads the fields of a lock connection, and says which one is wrong."""
+"""The fields of a lock connection, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from airflow_occ_provider.errors import ConfigurationError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-_WORDS = {"true": True, "1": True, "yes": True, "on": True}
-_WORDS |= {"false": False, "0": False, "no": False, "off": False}
+_FLAGS = {"true": True, "1": True, "yes": True, "on": True}
+_FLAGS |= {"false": False, "0": False, "no": False, "off": False}
 
 
 class Fields:
     """The extra fields of a connection, with their defaults.
 
-    :param connection: as Airflow gives it.
+    :param connection: the Airflow connection.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -25,28 +25,28 @@ class Fields:
         extra = connection.extra_dejson
         self._extra: dict[str, Any] = extra if isinstance(extra, dict) else {}
 
-    def wrong(self, name: str, message: str, remedy: str) -> ConfigurationError:
-        """Return the error of one field."""
+    def error(self, name: str, message: str, remedy: str) -> ConfigurationError:
+        """Return the error for one field."""
         return ConfigurationError(f"connection {self.conn_id!r}, {name}", message, remedy=remedy)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a line of text."""
+        """Return a field as text."""
         return str(self._extra.get(name) or default).strip()
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return yes or no.
+        """Return a field as a boolean.
 
-        :raises ConfigurationError: if it is neither.
+        :raises ConfigurationError: if it is neither true nor false.
         """
         given = str(self._extra.get(name) if self._extra.get(name) is not None else "").strip().lower()
-        if given and given not in _WORDS:
-            raise self.wrong(name, f"{given!r} is neither true nor false", "enter one of them")
-        return _WORDS[given] if given else default
+        if given and given not in _FLAGS:
+            raise self.error(name, f"{given!r} is neither true nor false", "enter true or false")
+        return _FLAGS[given] if given else default
 
     def number(self, name: str, default: int, *, at_least: int = 0) -> int:
-        """Return a whole number.
+        """Return a field as a whole number.
 
-        :raises ConfigurationError: if it is none, or too small.
+        :raises ConfigurationError: if it is not a number, or too small.
         """
         given = self._extra.get(name)
         try:
@@ -54,7 +54,7 @@ class Fields:
         except (TypeError, ValueError):
             number = at_least - 1
         if number < at_least:
-            raise self.wrong(
+            raise self.error(
                 name,
                 f"{given!r} is not a whole number of {at_least} or more",
                 f"enter a number, or leave it empty for {default}",
@@ -62,16 +62,16 @@ class Fields:
         return number
 
     def path(self, name: str, default: str) -> str:
-        """Return a path of ZooKeeper's.
+        """Return a field as a path in ZooKeeper.
 
-        :raises ConfigurationError: if it is none.
+        :raises ConfigurationError: if it is not a path.
         """
         path = self.text(name, default)
-        # ZooKeeper's clients take some of the other spellings for this one: two paths must not be equal.
+        # ZooKeeper clients normalize other spellings, so two different paths could be the same.
         if path == "/" or path != posixpath.normpath(f"/{path.lstrip('/')}"):
-            raise self.wrong(
+            raise self.error(
                 name,
                 f"{path!r} is not a ZooKeeper path",
-                f"enter an absolute path without a slash at its end, such as {default}",
+                f"enter an absolute path without a trailing slash, such as {default}",
             )
         return path

@@ -1,4 +1,4 @@
-"""What every lock connection serves: Hudi's lock options, and the leases of our writers."""
+"""The base of the lock hooks: Hudi's lock options and the leases."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LONGEST_ANSWER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long a lease stands unrenewed.
+    """The TTLs of a lease.
 
-    :param ttl_ms: milliseconds, while a process renews it.
-    :param claim_ttl_ms: milliseconds, while it passes from one process to the next.
+    :param ttl_ms: milliseconds, while a process renews the lease.
+    :param claim_ttl_ms: milliseconds, while the lease passes from one process to the next.
     """
 
     ttl_ms: int
@@ -37,10 +37,10 @@ class Terms:
 
 
 class HudiLockHook(BaseHook):
-    """Serve what a lock connection says.
+    """The base hook of a lock connection.
 
     :param lock_conn_id: id of the connection.
-    :param connection: the connection itself, if the caller has it already.
+    :param connection: the connection, if the caller has already loaded it.
     """
 
     conn_name_attr = "lock_conn_id"
@@ -48,7 +48,7 @@ class HudiLockHook(BaseHook):
     conn_type: ClassVar[str]
     hook_name: ClassVar[str]
     limits: ClassVar[str] = ""
-    """What *Test* cannot see, in words."""
+    """What *Test* cannot check, as text."""
 
     def __init__(
         self, lock_conn_id: str = default_conn_name, connection: Connection | None = None
@@ -58,11 +58,11 @@ class HudiLockHook(BaseHook):
         self._given = connection
 
     def get_conn(self) -> Connection:
-        """Return the Airflow connection; none to the lock service is kept open."""
+        """Return the Airflow connection, without connecting to the lock service."""
         return self.get_connection(self.lock_conn_id)
 
     def options(self, table: str) -> dict[str, str]:
-        """Return the options of Hudi's lock: those given, else those of the service's own provider.
+        """Return Hudi's lock options: the given ones, or those of this service.
 
         :param table: base path of the table that is written.
         :raises ConfigurationError: if a field of the connection is missing or wrong.
@@ -71,22 +71,22 @@ class HudiLockHook(BaseHook):
 
     @abstractmethod
     def terms(self) -> Terms:
-        """Return how long leases stand unrenewed.
+        """Return the TTLs of the leases.
 
         :raises ConfigurationError: if a field of the connection is wrong.
-        :raises LockUnreachableError: if the lock service is to say it, and does not answer in time.
+        :raises LockUnreachableError: if they come from the lock service and it does not answer in time.
         """
 
     @abstractmethod
     def leases(self) -> LeaseService:
-        """Open the line of leases; the caller closes it.
+        """Open the queue of leases; the caller closes it.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
 
     def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
-        """Open a view of Hudi's own lock; ``None`` where that is not in this service.
+        """Open a view of Hudi's own lock; ``None`` if that is in another service.
 
         :param table: base path of the table.
         :param table_name: its ``hoodie.table.name``.
@@ -97,15 +97,15 @@ class HudiLockHook(BaseHook):
 
     @abstractmethod
     def check(self) -> str:
-        """Talk to the lock service and say what was found.
+        """Check the connection to the lock service; return a summary.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
-        :raises LockUnreachableError: if it does not answer within the connection time-out, 10 seconds
-            at most.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
+        :raises LockUnreachableError: if the service does not answer within the connection time-out, at
+            most 10 seconds.
         """
 
     def test_connection(self) -> tuple[bool, str]:
-        """Answer Airflow's *Test* button with what the lock service itself said."""
+        """Return the result for Airflow's *Test* button."""
         try:
             return True, f"{self.check()} {self.limits}".strip()
         except (ConfigurationError, LockUnreachableError) as error:
@@ -113,7 +113,7 @@ class HudiLockHook(BaseHook):
 
     @abstractmethod
     def _own_lock(self, table: str) -> dict[str, str]:
-        """Return the options of the lock provider that speaks to this service."""
+        """Return the options of Hudi's lock provider for this service."""
 
     @abstractmethod
     def _view(self, table: str, table_name: str) -> CommitLock:
@@ -137,12 +137,12 @@ class HudiLockHook(BaseHook):
         given = self._fields.text("hudi_lock_options")
         options = dict(parse_defaults(given))
         if given and LOCK_PROVIDER not in options:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "hudi_lock_options",
                 f"they do not name {LOCK_PROVIDER}",
-                "name the provider's class too, or leave the field empty for Hudi's own lock there",
+                "add the provider's class, or leave the field empty for Hudi's lock in this service",
             )
         for one in contradictions(options.items(), "hudi_lock_options"):
             if one.key != LOCK_PROVIDER:
-                raise self._fields.wrong(one.source, f"{one.key}={one.value}", one.remedy)
+                raise self._fields.error(one.source, f"{one.key}={one.value}", one.remedy)
         return options

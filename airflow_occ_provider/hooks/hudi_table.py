@@ -1,4 +1,4 @@
-"""``HudiTableHook``: what a Hudi table's own metadata says, read from wherever it is stored."""
+"""``HudiTableHook``: reads a Hudi table's metadata from its storage."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from airflow_occ_provider.storage.writers import (
 
 
 class HudiTableHook(BaseHook):
-    """Read one Hudi table's metadata: its timeline, its writers, their conflicts.
+    """A hook that reads one Hudi table: its timeline, writers and conflicts.
 
-    Nothing is written, no Spark is started. Every method looks at the table anew; a look costs one
-    listing and the timeline files that are new since the last. The forms that begin with ``a`` are
-    for triggers: the same work in a thread.
+    It writes nothing and starts no Spark. Every method reads the current state, with one listing and the
+    timeline files that are new since the last call. The methods with the prefix ``a`` are for triggers:
+    they do the same in a thread.
 
     :param table: base path of the table, absolute or a URL.
     :param storage_conn_id: Airflow connection of the storage (``aws``, ``google_cloud_platform``,
-        ``wasb``, ...); by default the credentials that the worker itself has.
-    :param timeout_s: seconds that one request to the storage may take.
+        ``wasb``, ...). Default: the worker's own credentials.
+    :param timeout_s: time-out of one request to the storage, in seconds.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class HudiTableHook(BaseHook):
         self._last: Snapshot | None = None
 
     def get_conn(self) -> HudiTable:
-        """Return the reader of the table; no connection is kept open."""
+        """Return the reader of the table, without an open connection."""
         return self._reader
 
     def snapshot(self) -> Snapshot:
-        """Look at the table.
+        """Read the table's current state.
 
         :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read.
@@ -79,7 +79,7 @@ class HudiTableHook(BaseHook):
         return tuple(one for one in self.pending_writers() if one.live)
 
     def pending_writers(self) -> tuple[PendingInstant, ...]:
-        """Return all pending writes, also dead ones and those without a heartbeat, oldest first.
+        """Return all pending writes, with and without live heartbeats, oldest first.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -101,16 +101,16 @@ class HudiTableHook(BaseHook):
         early: EarlyDetection = EarlyDetection.OFF,
         writing: bool = True,
     ) -> Verdict | None:
-        """Tell whether Hudi will refuse the commit of a pending write, and because of which rivals.
+        """Return whether Hudi will refuse the commit of a pending write, with the rivals.
 
         :param instant: its requested time.
-        :param strategy: the conflict resolution strategy that it runs with; by default the one that
-            Hudi chooses for the table's index.
-        :param writer_version: major and minor number of its Hudi; by default what its files tell, and
-            ``possible`` where they do not.
-        :param early: the strategy of early conflict detection that it runs with: that is judged too.
-        :param writing: whether it may still begin files; ``False`` once only its commit is left.
-        :returns: ``None`` where the active timeline has no such pending instant.
+        :param strategy: its conflict resolution strategy. Default: the one that Hudi chooses for the
+            table's index.
+        :param writer_version: major and minor number of its Hudi. Default: derived from its files, or
+            ``possible`` if they do not show it.
+        :param early: its strategy of early conflict detection, which is evaluated too.
+        :param writing: whether it may still begin files; ``False`` if only its commit is left.
+        :returns: ``None`` if the active timeline has no such pending instant.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         setup = Setup(strategy, writer_version, early, writing=writing)
@@ -119,7 +119,7 @@ class HudiTableHook(BaseHook):
     def verdicts(
         self, strategy: Strategy | None = None, writer_version: tuple[int, int] | None = None
     ) -> dict[str, Verdict]:
-        """Tell which of all pending writes Hudi will refuse, by requested time, in one pass.
+        """Return the verdicts on all pending writes by requested time, in one pass.
 
         :param strategy: as for ``conflicts``.
         :param writer_version: as for ``conflicts``.
@@ -128,7 +128,7 @@ class HudiTableHook(BaseHook):
         return verdicts(self._reader, self.snapshot(), Setup(strategy, writer_version))
 
     def find_commit(self, identity: str) -> Commit | None:
-        """Find the write commit that a task run signed with its identity.
+        """Return the write commit that a task run signed with its identity, if any.
 
         :param identity: the task run's uuid, ``_airflow_identity`` in the commit's extra metadata.
         :raises TableUnreadableError: if the storage cannot be read.
@@ -136,19 +136,19 @@ class HudiTableHook(BaseHook):
         return find_commit(self.snapshot(), identity)
 
     async def asnapshot(self) -> Snapshot:
-        """Look at the table, in a thread."""
+        """Read the table's current state in a thread."""
         return await asyncio.to_thread(self.snapshot)
 
     async def atimeline(self) -> Timeline:
-        """Return the active timeline, read in a thread."""
+        """Return the active timeline, in a thread."""
         return await asyncio.to_thread(self.timeline)
 
     async def alive_writers(self) -> tuple[PendingInstant, ...]:
-        """Return the pending writes that live, read in a thread."""
+        """Return the pending writes whose heartbeats have not expired, in a thread."""
         return await asyncio.to_thread(self.live_writers)
 
     async def apending_writers(self) -> tuple[PendingInstant, ...]:
-        """Return all pending writes, read in a thread."""
+        """Return all pending writes, in a thread."""
         return await asyncio.to_thread(self.pending_writers)
 
     async def apending_table_services(self) -> tuple[PendingInstant, ...]:
@@ -158,12 +158,12 @@ class HudiTableHook(BaseHook):
     async def aconflicts(self, instant: str, *args: Any, **kwargs: Any) -> Verdict | None:
         """Tell whether Hudi will refuse a pending write's commit, read in a thread.
 
-        :param instant: its requested time; what follows is as for ``conflicts``.
+        :param instant: its requested time; the other arguments are those of ``conflicts``.
         """
         return await asyncio.to_thread(self.conflicts, instant, *args, **kwargs)
 
     async def afind_commit(self, identity: str) -> Commit | None:
-        """Find the write commit of an identity, in a thread."""
+        """Return the write commit of an identity, in a thread."""
         return await asyncio.to_thread(self.find_commit, identity)
 
     @cached_property
@@ -179,7 +179,7 @@ def open_table(
     :param table: base path of the table, absolute or a URL.
     :param storage_conn_id: Airflow connection of the storage, or ``None`` for the worker's own
         credentials.
-    :param timeout_s: seconds that one request to the storage may take.
+    :param timeout_s: time-out of one request to the storage, in seconds.
     :raises ConfigurationError: if no installed provider has a file system for the storage.
     """
     file_system = _file_system(table, storage_conn_id) if storage_conn_id else None
@@ -195,7 +195,7 @@ def _file_system(table: str, storage_conn_id: str) -> Any:
     except (ValueError, ImportError) as error:
         raise ConfigurationError(
             "storage_conn_id",
-            f"{storage_conn_id!r} cannot serve {scheme} tables: {error}",
-            remedy="install Airflow's provider of that storage with its fsspec extra, "
+            f"connection {storage_conn_id!r} does not support {scheme} tables: {error}",
+            remedy="install Airflow's provider for that storage with its fsspec extra, "
             "such as apache-airflow-providers-amazon[s3fs]",
         ) from error

@@ -1,4 +1,4 @@
-"""Finds the hook of a lock connection by the connection's type."""
+"""The lookup of a lock connection's hook by connection type."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
     """Return the hook of a lock connection.
 
     :param lock_conn_id: id of the connection.
-    :raises ConfigurationError: if there is none, or it is not a lock.
+    :raises ConfigurationError: if the connection does not exist, or is not a lock connection.
     """
     try:
         connection = BaseHook.get_connection(lock_conn_id)
     except AirflowNotFoundException as error:
         raise ConfigurationError(
             "lock_conn_id",
-            f"there is no connection {lock_conn_id!r}",
-            remedy=f"create it in Airflow with the type {_NAMES}",
+            f"connection {lock_conn_id!r} does not exist",
+            remedy=f"create it under Admin > Connections with the type {_NAMES}",
         ) from error
     conn_type = connection.conn_type
     if conn_type not in _HOOKS:

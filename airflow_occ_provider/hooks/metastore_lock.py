@@ -1,4 +1,4 @@
-"""The connection ``hudi_metastore_lock``: Hudi's commit lock, and our leases, in a Hive metastore."""
+"""The connection ``hudi_metastore_lock``: lock and leases in a metastore."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _NAME = re.compile(r"[a-z0-9_]{1,128}")
 _TIMEOUT = "hive.txn.timeout"
 _DEFAULT_TIMEOUT_MS = 300_000
 _REAPER, _REAPER_INTERVAL = "hive.compactor.initiator.on", "hive.timedout.txn.reaper.interval"
-# Of HiveConf's times, as far as a lock's time-out is given in them.
+# The time units of HiveConf that make sense for a lock time-out.
 _UNITS_MS = {"": 1000, "ms": 1, "msec": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000}
 _UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000}
-_FOR_EVER = (
-    "the lock of a killed writer would stand for ever. Set hive.compactor.initiator.on=true; Hive 2 "
-    "needs hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager and "
-    "hive.support.concurrency=true too."
+_NEVER_EXPIRES = (
+    "the lock of a killed writer would never expire. Set hive.compactor.initiator.on=true; Hive 2 "
+    "also needs hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager and "
+    "hive.support.concurrency=true."
 )
 
 
 class HudiMetastoreLockHook(HudiLockHook):
-    """Serve what a ``hudi_metastore_lock`` connection says: Hudi's lock options, and our leases.
+    """The hook of a ``hudi_metastore_lock`` connection.
 
     :param lock_conn_id: id of the connection.
     """
@@ -43,7 +43,7 @@ class HudiMetastoreLockHook(HudiLockHook):
     hook_name = "Hudi lock (Hive metastore)"
 
     def terms(self) -> Terms:
-        """Return how long leases stand unrenewed: the metastore's lock time-out, or a shorter one given.
+        """Return the TTLs: the metastore's lock time-out, or a shorter given one.
 
         :raises ConfigurationError: if a field of the connection is wrong.
         :raises LockUnreachableError: if the metastore does not answer in time.
@@ -53,9 +53,9 @@ class HudiMetastoreLockHook(HudiLockHook):
         return Terms(timeout_ms, timeout_ms)
 
     def leases(self) -> MetastoreLeases:
-        """Open the line of leases; the caller closes it.
+        """Open the queue of leases; the caller closes it.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
         :raises LockUnreachableError: if the metastore does not answer in time.
         """
         poll_s, locks = self._poll_s, self._locks()
@@ -64,36 +64,36 @@ class HudiMetastoreLockHook(HudiLockHook):
         return MetastoreLeases(locks, self._timeout_ms(locks), poll_s=poll_s)
 
     def check(self) -> str:
-        """Take and release a lock of our own, and say what was found.
+        """Take and release a test lock; return a summary.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
         :raises LockUnreachableError: if the metastore does not answer each call within the connection
-            time-out, 10 seconds at most.
+            time-out, at most 10 seconds.
         """
         self._own_lock("/check")
         _ = self._given_timeout_s, self._poll_s
         with closing(self._locks()) as locks:
             from airflow_occ_provider.leases.metastore.locks import Part
 
-            self._refuse_rare_heartbeats(self._timeout_ms(locks))
+            self._refuse_long_interval(self._timeout_ms(locks))
             lock_id, is_granted = locks.lock(
                 [Part(f"check_{uuid.uuid4().hex}", "", exclusive=True)], "check", "check"
             )
             locks.unlock(lock_id)
-            granted = "granted and released" if is_granted else "asked for and released"
-            of_the_dead = self._of_the_dead(locks)
-        return f"Hive metastore at {self._uris}: lock {lock_id} was {granted}. {of_the_dead}"
+            granted = "granted and released" if is_granted else "requested and released"
+            expiry = self._expiry(locks)
+        return f"Hive metastore at {self._uris}: lock {lock_id} was {granted}. {expiry}"
 
-    def _of_the_dead(self, locks: MetastoreLocks) -> str:
+    def _expiry(self, locks: MetastoreLocks) -> str:
         timeout_s = self._timeout_ms(locks) / 1000
         if locks.setting(_REAPER) == "false":
-            return f"Warning: {_REAPER} is false: {_FOR_EVER}"
+            return f"Warning: {_REAPER} is false: {_NEVER_EXPIRES}"
         if "Dummy" in locks.setting("hive.txn.manager") or (
             locks.setting("hive.support.concurrency") == "false"
         ):
-            return f"Warning: it has no transaction manager, as Hive 2 needs it: {_FOR_EVER}"
-        every = locks.setting(_REAPER_INTERVAL) or "its own interval"
-        return f"It drops a lock {timeout_s:g} s after its last heartbeat, and looks every {every}."
+            return f"Warning: it has no transaction manager, which Hive 2 needs: {_NEVER_EXPIRES}"
+        interval = locks.setting(_REAPER_INTERVAL) or "unknown"
+        return f"It drops a lock {timeout_s:g} s after its last heartbeat; check interval: {interval}."
 
     def _own_lock(self, table: str) -> dict[str, str]:
         fields = self._fields
@@ -124,26 +124,26 @@ class HudiMetastoreLockHook(HudiLockHook):
         try:
             import_module("airflow_occ_provider.leases.metastore.locks")
         except ImportError as error:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "type",
-                f"the client of Hive's metastore is not installed here ({error})",
+                f"the client of the Hive metastore is not installed ({error})",
                 "pip install 'airflow-occ-provider[hive]'",
             ) from error
 
-    def _refuse_rare_heartbeats(self, timeout_ms: int) -> None:
-        """Refuse heartbeats between which the metastore would drop Hudi's lock from a living holder."""
+    def _refuse_long_interval(self, timeout_ms: int) -> None:
+        """Refuse a heartbeat interval that is too long for the lock time-out."""
         if not self._other_lock and self._heartbeat_ms * 2 > timeout_ms:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "heartbeat_interval_ms",
                 f"{self._heartbeat_ms} ms, but the metastore drops a lock {timeout_ms / 1000:g} s after "
-                "its last heartbeat, and with it Hudi's fence",
+                "its last heartbeat; a writer would lose Hudi's lock while it holds it",
                 f"enter a third of that, {timeout_ms // 3}",
             )
 
     def _timeout_ms(self, locks: MetastoreLocks) -> int:
-        told = re.fullmatch(r"(\d+)(\w*)", locks.setting(_TIMEOUT))
-        servers_ms = int(told[1]) * _UNITS_MS.get(told[2], 0) if told else 0
-        # The server drops a lock after its own time, whatever is given here.
+        match = re.fullmatch(r"(\d+)(\w*)", locks.setting(_TIMEOUT))
+        servers_ms = int(match[1]) * _UNITS_MS.get(match[2], 0) if match else 0
+        # The server drops a lock after its own time-out, whatever this field says.
         known = (self._given_timeout_s * 1000, servers_ms)
         return min((one for one in known if one), default=_DEFAULT_TIMEOUT_MS)
 
@@ -164,7 +164,7 @@ class HudiMetastoreLockHook(HudiLockHook):
         connection = self._connection
         host = (connection.host or "").strip()
         if not host:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "uris", "is empty", "enter thrift://host:port addresses, separated by commas"
             )
         named = [one.strip() for one in host.split(",") if one.strip()]
@@ -190,11 +190,10 @@ class HudiMetastoreLockHook(HudiLockHook):
         name = self._name("lease_database", "airflow_occ_leases")
         hudis = self._other_lock.get(METASTORE_DATABASE) or self._database
         if name == hudis:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "lease_database",
-                f"{name!r} is where Hudi locks: a job would wait at commit for the lease that it holds "
-                "itself",
-                "enter a name of its own, such as airflow_occ_leases",
+                f"{name!r} is where Hudi locks: at its commit a job would wait for its own lease",
+                "enter another name, such as airflow_occ_leases",
             )
         return name
 
@@ -206,9 +205,9 @@ class HudiMetastoreLockHook(HudiLockHook):
     def _name(self, field: str, default: str) -> str:
         name = self._fields.text(field, default)
         if not _NAME.fullmatch(name):
-            raise self._fields.wrong(
+            raise self._fields.error(
                 field,
-                f"{name!r} is no name of Hive's",
-                "enter small letters, digits and _, 128 at most",
+                f"{name!r} is not a valid name in Hive",
+                "enter at most 128 lower-case letters, digits and underscores",
             )
         return name

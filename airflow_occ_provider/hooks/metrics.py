@@ -1,8 +1,7 @@
-"""What people may watch on a dashboard: every name and tag that goes out through Airflow's own Stats.
+"""The metrics that this provider sends through Airflow's Stats.
 
-Below Airflow's own prefix all names begin with ``hudi.``; docs/reference/metrics.md lists them. Timings
-are sent in milliseconds, as Airflow's are. Nothing here raises, and nothing is sent where metrics are
-off.
+Below Airflow's prefix all names begin with ``hudi.``; README lists them. Timings are in milliseconds, as
+Airflow's are. No function here raises, and nothing is sent if metrics are disabled.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.storage.address import canonical_table
 
 CONFLICTS = frozenset({Outcome.EARLY_CONFLICT, Outcome.COMMIT_CONFLICT, Outcome.CLUSTERING_CONFLICT})
-"""The outcomes of an attempt that lost its files to another writer."""
+"""The outcomes of an attempt that conflicted with another writer."""
 
 WASTED = CONFLICTS | {Outcome.LOCK_TIMEOUT, Outcome.HEARTBEAT_EXPIRED, Outcome.ROLLED_BACK}
-"""The outcomes of an attempt whose work was in vain because of others, and not of its own error."""
+"""The outcomes of an attempt whose work was lost through no error of its own."""
 
 _log = logging.getLogger(__name__)
-# Airflow's StatsD logger drops a metric whose name is longer than 250 with its InfluxDB tags, or has
-# another character (Airflow 3.3.2, stat_name_default_handler).
+# Airflow's StatsD logger drops a metric whose name with InfluxDB tags has more than 250 characters, or
+# an invalid character (Airflow 3.3.2, stat_name_default_handler).
 _TAG_LENGTH = 60
-_OTHER_CHARACTER = re.compile(r"[^A-Za-z0-9_./-]")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_./-]")
 _SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:(?P<user>[^/]*)@)?(?P<rest>.*)")
-_CONTAINER_SCHEMES = ("abfs", "wasb")  # there the part before the @ is a container, and no user
+_CONTAINER_SCHEMES = ("abfs", "wasb")  # in these the part before the @ is a container, not a user
 
 
 class Work(NamedTuple):
-    """Which task's work on which table a metric is about.
+    """The task and table that a metric is about.
 
     :param dag_id: the task's DAG.
     :param task_id: the task; its mapped instances are counted together.
-    :param table: base path of the table, however it is written.
+    :param table: base path of the table, in any spelling.
     """
 
     dag_id: str
@@ -51,9 +50,9 @@ class Work(NamedTuple):
 
 
 def attempt(work: Work, outcome: str, seconds: float) -> None:
-    """Count an attempt that is over.
+    """Count a finished attempt.
 
-    :param outcome: what it came to, one of ``jobs.outcome.Outcome``.
+    :param outcome: one of ``jobs.outcome.Outcome``.
     :param seconds: how long its driver ran.
     """
     tags = {**work._asdict(), "outcome": outcome}
@@ -65,29 +64,29 @@ def attempt(work: Work, outcome: str, seconds: float) -> None:
 
 
 def queue_wait(work: Work, seconds: float) -> None:
-    """Tell how long a task stood in line, from its request until it went on with the lease."""
+    """Send the time from a task's request until it continued with the lease."""
     _send(stats.timing, "hudi.queue_wait", timedelta(seconds=max(seconds, 0.0)), work._asdict())
 
 
 def lease_age(work: Work, seconds: float) -> None:
-    """Tell how long a lease that was released now had been held."""
+    """Send how long a lease was held that has just been released."""
     _send(stats.timing, "hudi.lease_age", timedelta(seconds=max(seconds, 0.0)), work._asdict())
 
 
 def own_heartbeat_margin(work: Work, seconds: float) -> None:
-    """Tell in how many seconds Hudi counts the writer of a task as dead, negative since then.
+    """Send the seconds until a task's writer is dead for Hudi, negative afterwards.
 
-    A gauge stays where it is: give the whole tolerance once the driver has ended.
+    A gauge keeps its last value: send the whole tolerance once the driver has ended.
     """
     _send(stats.gauge, "hudi.own_heartbeat_margin", round(seconds, 3), work._asdict())
 
 
 def writers(table: str, pending: Iterable[Writer], rule: HeartbeatRule) -> None:
-    """Tell of a table's pending writes: how near the next is to being dead, and how many are.
+    """Send the smallest heartbeat margin and the number of dead writes of a table.
 
     :param table: base path of the table.
-    :param pending: all of them; where none beats, the margin is the whole tolerance.
-    :param rule: by which they were judged.
+    :param pending: all pending writes; without heartbeats the margin is the whole tolerance.
+    :param rule: by which the heartbeats were judged.
     """
     seen = tuple(pending)
     margins = [one.margin_ms for one in seen if one.fate.beating and one.margin_ms is not None]
@@ -98,9 +97,9 @@ def writers(table: str, pending: Iterable[Writer], rule: HeartbeatRule) -> None:
 
 def _send(emit: Callable[..., None], name: str, value: object, tags: Mapping[str, str]) -> None:
     try:
-        told = {key: _table(text) if key == "table" else text for key, text in tags.items()}
-        emit(name, value, tags={key: _valid(text) for key, text in told.items()})
-    except Exception as error:  # noqa: BLE001 - a metric is no reason for a task to fail
+        values = {key: _table(text) if key == "table" else text for key, text in tags.items()}
+        emit(name, value, tags={key: _valid(text) for key, text in values.items()})
+    except Exception as error:  # noqa: BLE001 - a metric must not fail a task
         _warn_once(f"{type(error).__name__}: {error}")
 
 
@@ -120,8 +119,8 @@ def _table(table: str) -> str:
 
 
 def _valid(text: str) -> str:
-    """Return a tag's value as every back end takes it; a long one keeps its end and stays apart."""
-    clean = _OTHER_CHARACTER.sub("_", text)
+    """Return a valid, unique tag value; a long one keeps its end."""
+    clean = _INVALID_CHARACTER.sub("_", text)
     if len(clean) <= _TAG_LENGTH:
         return clean
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""One session to the lock service for everything in this process that waits on one connection."""
+"""One shared lock service session per connection and process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _by_connection: dict[str, _Shared] = {}
 
 @asynccontextmanager
 async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
-    """Share the line of a connection; the last one who leaves ends its session.
+    """Share the queue of a connection; the last user's exit closes its session.
 
     :param lock_conn_id: Airflow connection of the lock service.
-    :raises ConfigurationError: if the connection is missing or wrong, or refused.
+    :raises ConfigurationError: if the connection is missing, wrong or rejected.
     :raises LockUnreachableError: if the lock service does not answer in time.
     """
     entering = asyncio.ensure_future(in_thread(lock_conn_id, _enter, lock_conn_id))
@@ -45,7 +45,7 @@ async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
 
 
 def _give_back(entered: asyncio.Future[LeaseService], lock_conn_id: str) -> None:
-    """Leave for a trigger that was cancelled while it entered."""
+    """Leave on behalf of a trigger that was cancelled while it entered."""
     if not entered.cancelled() and entered.exception() is None:
         threading.Thread(target=_leave, args=(lock_conn_id,), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""One watch over a table's writers for everything in this process that waits for them."""
+"""One shared watch over a table's writers per process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
 
 class WatchTarget(NamedTuple):
-    """What is watched: who watches the same shares one look at it.
+    """The key of a watch: equal targets share one watch.
 
     :param table: canonical base path of the table.
     :param storage_conn_id: Airflow connection of its storage, or ``None``.
     :param rule: how heartbeats are judged.
-    :param poll_s: seconds between two looks.
+    :param poll_s: seconds between two listings.
     """
 
     table: str
@@ -34,11 +34,11 @@ class WatchTarget(NamedTuple):
 
     @property
     def service(self) -> str:
-        """The storage, whose answers are waited for in threads of its own."""
+        """The name of the storage, which has its own threads."""
         return f"{self.table.partition('://')[0]}-{self.storage_conn_id}"
 
     def open(self) -> WriterWatch:
-        """Return a watch of one's own over it.
+        """Return a new, unshared watch.
 
         :raises ConfigurationError: if no installed provider has a file system for the storage.
         """
@@ -46,26 +46,26 @@ class WatchTarget(NamedTuple):
 
 
 WatchResult = Observation | OccError
-"""A look; or why there is none: a ``TableUnreadableError`` may pass, any other ends the watch."""
+"""A listing or its error: all but ``TableUnreadableError`` end the watch."""
 
 
 class Channel:
-    """Tells the newest of what was seen to everybody who waits for it."""
+    """The newest result, published to all waiters."""
 
     def __init__(self) -> None:
         self.newest: WatchResult | None = None
         self._next = asyncio.Event()
 
-    def tell(self, seen: WatchResult) -> None:
-        """Wake everybody."""
-        self.newest = seen
+    def publish(self, result: WatchResult) -> None:
+        """Replace the newest result and wake all waiters."""
+        self.newest = result
         self._next.set()
         self._next = asyncio.Event()
 
     async def after(self, seen: WatchResult | None) -> WatchResult:
-        """Return what is newer than what the caller has seen, at once if there is something.
+        """Wait for a result newer than the given one, and return it.
 
-        :param seen: what this returned last, ``None`` at first.
+        :param seen: the caller's last result, ``None`` at first.
         """
         while self.newest is None or self.newest is seen:
             await self._next.wait()
@@ -73,80 +73,80 @@ class Channel:
 
 
 class SharedWatch:
-    """The looks at one table, for all who wait for what they tell.
+    """The listings of one table, shared by all triggers that watch it.
 
-    ``looks`` tells every look; ``changes`` those that show another fate of some writer, or another
-    timeline, than the last, so that a thousand waiting triggers cost nothing while nothing happens.
+    ``listings`` publishes every listing. ``changes`` publishes only listings with a changed fate or
+    timeline, so that a thousand waiting triggers cost nothing while nothing happens.
 
-    :param watched: the table.
+    :param watched: what is watched.
     """
 
     def __init__(self, watched: WatchTarget) -> None:
         self.users = 0
-        self.looks = Channel()
+        self.listings = Channel()
         self.changes = Channel()
         self._watched = watched
-        self._looked_s = -math.inf
+        self._listed_s = -math.inf
         self._polling = asyncio.create_task(self._poll())
 
     async def current(self) -> None:
-        """Wait for a look that begins after now: an older one does not show who has begun since."""
+        """Wait for a listing that begins after the call, which shows all writers so far."""
         called_s = asyncio.get_running_loop().time()
-        while self._looked_s < called_s and not self._polling.done():
-            await self.looks.after(self.looks.newest)
+        while self._listed_s < called_s and not self._polling.done():
+            await self.listings.after(self.listings.newest)
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._polling.cancel()
         await asyncio.gather(self._polling, return_exceptions=True)
 
     async def _poll(self) -> None:
         loop, pause_s = asyncio.get_running_loop(), self._watched.poll_s
-        # Tables that are watched since the same moment are not all looked at in the same moment.
-        next_s = loop.time() + random.uniform(0, pause_s)  # noqa: S311 - no secret
+        # A random start spreads the listings of tables whose watches begin together.
+        next_s = loop.time() + random.uniform(0, pause_s)  # noqa: S311 - not a secret
         watch: WriterWatch | None = None
         while True:
             began_s = loop.time()
             try:
                 if watch is None:
                     watch = await in_thread(self._watched.service, self._watched.open)
-                self._tell(await in_thread(self._watched.service, self._look, watch), began_s)
+                self._publish(await in_thread(self._watched.service, self._read, watch), began_s)
             except TableUnreadableError as error:
-                self._tell(error, began_s)
+                self._publish(error, began_s)
             except OccError as error:
-                self._tell(error, began_s)
+                self._publish(error, began_s)
                 return
-            except Exception as error:  # noqa: BLE001 - raised where somebody waits
-                self._tell(OccError(f"{self._watched.table} cannot be watched: {error!r}"), began_s)
+            except Exception as error:  # noqa: BLE001 - raised in the waiters
+                self._publish(OccError(f"{self._watched.table} cannot be watched: {error!r}"), began_s)
                 return
             if self._next_expiry_s < next_s - loop.time():
                 await asyncio.sleep(self._next_expiry_s)
                 continue
             await asyncio.sleep(next_s - loop.time())
-            # After a halt all tables are late; each keeps its own place in the period all the same.
+            # After a halt all tables are late; each keeps its own offset in the period.
             next_s += pause_s * (1 + max(0.0, loop.time() - next_s) // pause_s)
 
     @property
     def _next_expiry_s(self) -> float:
-        """Seconds until a late writer is dead for Hudi, as of the last look: that is looked at then."""
-        seen = self.looks.newest
+        """Seconds from the last listing until the next late writer expires."""
+        seen = self.listings.newest
         writers = seen.pending.values() if isinstance(seen, Observation) else ()
         margins = (one.margin_ms for one in writers if one.fate is Fate.LATE)
         return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
-    def _look(self, watch: WriterWatch) -> Observation:
-        sight = watch.observe()
+    def _read(self, watch: WriterWatch) -> Observation:
+        sight = watch.look()
         metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
         return sight
 
-    def _tell(self, seen: WatchResult, began_s: float) -> None:
-        self._looked_s = began_s
-        self.looks.tell(seen)
-        if _essence(seen) != _essence(self.changes.newest):
-            self.changes.tell(seen)
+    def _publish(self, seen: WatchResult, began_s: float) -> None:
+        self._listed_s = began_s
+        self.listings.publish(seen)
+        if _state(seen) != _state(self.changes.newest):
+            self.changes.publish(seen)
 
 
-def _essence(seen: WatchResult | None) -> object:
+def _state(seen: WatchResult | None) -> object:
     return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Observation) else type(seen)
 
 
@@ -155,9 +155,9 @@ _watches: dict[tuple[asyncio.AbstractEventLoop, WatchTarget], SharedWatch] = {}
 
 @asynccontextmanager
 async def shared_watch(watched: WatchTarget) -> AsyncIterator[SharedWatch]:
-    """Share the watch over a table; the last one who leaves ends it.
+    """Share the watch over a table; the last user's exit stops it.
 
-    :param watched: the table.
+    :param watched: what is watched.
     """
     key = (asyncio.get_running_loop(), watched)
     if key not in _watches:

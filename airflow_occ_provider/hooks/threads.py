@@ -1,4 +1,4 @@
-"""Threads for calls that may wait long, off a triggerer's event loop."""
+"""Threads for blocking calls, outside a triggerer's event loop."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _pools: dict[str, ThreadPoolExecutor] = {}
 
 
 async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run a call that may wait for a service in one of that service's own threads.
+    """Run a blocking call to a service in one of that service's own threads.
 
-    So nobody waits for a service of others that is away.
+    An unavailable service therefore does not delay calls to the others.
 
-    :param service: its name, such as the connection's.
-    :param call: what is called, with the arguments that follow.
+    :param service: its name, such as that of its connection.
+    :param call: the function, called with the remaining arguments.
     """
     with _registry:
         if service not in _pools:

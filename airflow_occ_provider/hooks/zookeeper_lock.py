@@ -1,4 +1,4 @@
-"""The connection ``hudi_zookeeper_lock``: Hudi's commit lock, and the leases of our writers."""
+"""The connection ``hudi_zookeeper_lock``: lock and leases in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
 
 
 class HudiZookeeperLockHook(HudiLockHook):
-    """Serve what a ``hudi_zookeeper_lock`` connection says: Hudi's lock options, and our leases.
+    """The hook of a ``hudi_zookeeper_lock`` connection.
 
     :param lock_conn_id: id of the connection.
     """
@@ -24,12 +24,12 @@ class HudiZookeeperLockHook(HudiLockHook):
     conn_type = "hudi_zookeeper_lock"
     hook_name = "Hudi lock (ZooKeeper)"
     limits = (
-        "It does not say how many connections it accepts from one address (maxClientCnxns, 60 by "
-        "default): each running writer needs up to two."
+        "Not checked: how many connections ZooKeeper accepts from one address (maxClientCnxns, default "
+        "60). Each running writer needs up to two."
     )
 
     def terms(self) -> Terms:
-        """Return how long leases stand unrenewed.
+        """Return the TTLs of the leases.
 
         :raises ConfigurationError: if a field of the connection is wrong.
         """
@@ -38,9 +38,9 @@ class HudiZookeeperLockHook(HudiLockHook):
         return Terms(ttl_s * 1000, claim_ttl_s * 1000)
 
     def leases(self) -> Queue:
-        """Open the line of leases; the caller closes it.
+        """Open the queue of leases; the caller closes it.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
         :raises LockUnreachableError: if ZooKeeper does not answer in time.
         """
         from airflow_occ_provider.leases.queue import Queue
@@ -49,11 +49,11 @@ class HudiZookeeperLockHook(HudiLockHook):
         return Queue(ZookeeperNodes(self._access, self._lease_root))
 
     def check(self) -> str:
-        """Talk to ZooKeeper and say what was found.
+        """Check the connection to ZooKeeper; return a summary.
 
-        :raises ConfigurationError: if a field of the connection is missing or wrong, or refused.
-        :raises LockUnreachableError: if ZooKeeper does not answer within the connection time-out,
-            10 seconds at most.
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
+        :raises LockUnreachableError: if ZooKeeper does not answer within the connection time-out, at
+            most 10 seconds.
         """
         from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 
@@ -62,7 +62,7 @@ class HudiZookeeperLockHook(HudiLockHook):
         base_path = None if self._other_lock else self._base_path
         return check_lock_service(self._access, base_path, self._lease_root)
 
-    def _own_lock(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi takes each table's name
+    def _own_lock(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi uses each table's name
         fields = self._fields
         return zookeeper_lock_options(
             self._hosts,
@@ -83,10 +83,10 @@ class HudiZookeeperLockHook(HudiLockHook):
         connection = self._connection
         host = (connection.host or "").strip()
         if not host:
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "hosts", "is empty", "enter host:port pairs, such as zk1:2181,zk2:2181,zk3:2181"
             )
-        # The port belongs into the list: Hudi's provider reads no port of its own.
+        # The port belongs in the list, because Hudi's provider reads no separate port.
         return f"{host}:{connection.port}" if connection.port and ":" not in host else host
 
     @property
@@ -98,11 +98,11 @@ class HudiZookeeperLockHook(HudiLockHook):
         root = self._fields.path("lease_root", "/airflow_occ/leases")
         base = self.options(table="").get(_BASE_PATH)
         if base and (f"{root}/".startswith(f"{base}/") or f"{base}/".startswith(f"{root}/")):
-            raise self._fields.wrong(
+            raise self._fields.error(
                 "lease_root",
-                f"{root} and Hudi's base path {base} lie in each other: a job would wait at commit for "
-                "the lease that it holds itself",
-                "enter a path of its own, such as /airflow_occ/leases",
+                f"{root} and Hudi's base path {base} overlap: at its commit a job would wait "
+                "for its own lease",
+                "enter a separate path, such as /airflow_occ/leases",
             )
         return root
 
@@ -112,8 +112,8 @@ class HudiZookeeperLockHook(HudiLockHook):
 
         connection = self._connection
         if connection.password and not connection.login:
-            raise self._fields.wrong(
-                "login", "is empty, but there is a password", "enter the login that the leases belong to"
+            raise self._fields.error(
+                "login", "is empty, but there is a password", "enter the login that owns the leases"
             )
         return Access(
             self._hosts,

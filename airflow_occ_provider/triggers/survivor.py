@@ -1,4 +1,4 @@
-"""``HudiSurvivorTrigger``: waits until the drivers of earlier tries have left a table alone."""
+"""``HudiSurvivorTrigger``: waits until the drivers of earlier tries have ended."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.triggers.earliest import until_earliest
 
-_SLOWEST_POLL_S = 10.0
+_MAX_POLL_S = 10.0
 
 
 class HudiSurvivorTrigger(BaseTrigger):
-    """Fire when none of some pending writes is beating any more.
+    """A trigger that fires when the heartbeats of some pending writes have ended.
 
-    Each is completed then, or rolled back, or its heartbeat has expired. A storage that does not
-    answer is asked again until the deadline.
+    Each write is then completed or rolled back, or its heartbeat has expired. A storage that does not
+    answer is retried until the deadline. Event statuses: ``ended``, ``timeout``.
 
     :param table: base path of the table.
     :param storage_conn_id: Airflow connection of its storage.
     :param instants: requested times of the writes.
     :param until_ms: epoch milliseconds before which it does not fire.
-    :param ended_ms: epoch milliseconds; a write that has ticked since is not waited for; 0 to wait
-        for every one.
-    :param deadline_ms: epoch milliseconds at which it gives up, with the status ``timeout``.
+    :param ended_ms: epoch milliseconds; a write with a later heartbeat is ignored; 0 to wait for all.
+    :param deadline_ms: epoch milliseconds at which it fires with the status ``timeout``.
     :param interval_ms: Hudi's heartbeat interval.
     :param tolerable_misses: Hudi's tolerable misses.
     """
@@ -59,37 +58,37 @@ class HudiSurvivorTrigger(BaseTrigger):
         self.tolerable_misses = tolerable_misses
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
+        """Return the class path and the constructor arguments."""
         names = ("table", "storage_conn_id", "instants", "until_ms", "ended_ms", "deadline_ms")
         kwargs = {name: getattr(self, name) for name in (*names, "interval_ms", "tolerable_misses")}
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again, and tell once."""
+        """Check the heartbeats regularly, and fire once."""
         begun_s = time.monotonic()
         try:
             async with asyncio.timeout(self.deadline_ms / 1000 - time.time()):
                 await asyncio.sleep(self.until_ms / 1000 - time.time())
                 if self.instants:
-                    await self._quiet()
+                    await self._heartbeats_end()
         except TimeoutError:
             yield TriggerEvent({"status": "timeout"})
             return
         await until_earliest(begun_s)
         yield TriggerEvent({"status": "ended"})
 
-    async def _quiet(self) -> None:
-        """Return when none of the instants beats any more."""
+    async def _heartbeats_end(self) -> None:
+        """Return when none of the heartbeats is renewed any more."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
-        poll_s = min(_SLOWEST_POLL_S, self.interval_ms / 4000)
+        poll_s = min(_MAX_POLL_S, self.interval_ms / 4000)
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
         async with shared_watch(watched) as watch:
             await watch.current()
             seen: WatchResult | None = None
             while True:
-                seen = await watch.looks.after(seen)
+                seen = await watch.listings.after(seen)
                 if isinstance(seen, TableUnreadableError):
-                    self.log.warning("The table cannot be read, asking again: %s", seen)
+                    self.log.warning("The table cannot be read, retrying: %s", seen)
                 elif isinstance(seen, OccError):
                     raise seen
                 elif not any(self._beats(seen.pending.get(instant)) for instant in self.instants):

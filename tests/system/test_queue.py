@@ -194,7 +194,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
     wrong, beyond = start("wrong", **paths), start("beyond", **paths)
     said = {
         (wrong, "scope"): "'day=1' cannot be: the table is partitioned by p=...",
-        (wrong, "root"): f"lease_root: {LOCK_BASE_PATH} and Hudi's base path {LOCK_BASE_PATH} lie in",
+        (wrong, "root"): f"lease_root: {LOCK_BASE_PATH} and Hudi's base path {LOCK_BASE_PATH} overlap",
         (beyond, "write"): f"requests {paths['other']} (exclusive, 1), but beyond / ",
     }
     for (run, name), words in said.items():

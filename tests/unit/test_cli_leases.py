@@ -148,7 +148,7 @@ def test_a_release_tells_its_risk_and_asks(line, monkeypatch, capsys, answer, re
         (("release", "trips", "--id", "a"), "'trips' is not a path"),
         (
             ("list", "--lock-conn-id", "no_such"),
-            "leases list: lock_conn_id: there is no connection 'no_such'",
+            "leases list: lock_conn_id: connection 'no_such' does not exist",
         ),
     ],
 )

@@ -215,13 +215,13 @@ class Told:
     ],
 )
 def test_it_is_told_who_removes_the_dead(connection, settings, expected):
-    assert connection()._of_the_dead(Told(**settings)).startswith(expected)
+    assert connection()._expiry(Told(**settings)).startswith(expected)
 
 
 def test_heartbeats_too_rare_for_the_metastore_are_refused(connection):
-    connection()._refuse_rare_heartbeats(120_000)
+    connection()._refuse_long_interval(120_000)
     with pytest.raises(
         ConfigurationError, match=r"heartbeat_interval_ms: 60000 ms.*Remedy: enter .*39666"
     ):
-        connection()._refuse_rare_heartbeats(119_000)
-    connection(heartbeat_interval_ms=1000)._refuse_rare_heartbeats(3000)
+        connection()._refuse_long_interval(119_000)
+    connection(heartbeat_interval_ms=1000)._refuse_long_interval(3000)

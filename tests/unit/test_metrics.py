@@ -175,7 +175,7 @@ def test_each_look_at_a_watched_table_is_told_once(received, tmp_path):
             asyncio.timeout(20),
             shared_watch(WatchTarget(str(table.path), None, RULE, 600)) as watch,
         ):
-            await watch.looks.after(None)
+            await watch.listings.after(None)
 
     asyncio.run(watched())
     assert received.take() == ["airflow.hudi.heartbeat_margin:120.0|g", "airflow.hudi.ghosts:1|g"]

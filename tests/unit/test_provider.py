@@ -158,7 +158,7 @@ def test_leases_never_live_where_hudis_locks_do(monkeypatch, lease_root, base_pa
             f"hoodie.write.lock.zookeeper.base_path={base_path or '/hudi/locks'}"
         )
     connection(monkeypatch, host=CLOSED_PORT, **fields)
-    with pytest.raises(ConfigurationError, match=r"'lock', lease_root: .* lie in each other"):
+    with pytest.raises(ConfigurationError, match=r"'lock', lease_root: .* overlap"):
         lock_hook("lock").leases()
     with pytest.raises(ConfigurationError, match="lease_root"):
         lock_hook("lock").check()
@@ -170,7 +170,7 @@ def test_the_test_button_says_what_it_cannot_see(monkeypatch):
     ok, message = lock_hook("lock").test_connection()
     assert ok
     assert message.startswith("ZooKeeper answers. ")
-    assert "maxClientCnxns, 60 by default" in message
+    assert "maxClientCnxns, default 60" in message
 
 
 def test_neighbouring_paths_are_no_harm(monkeypatch):

@@ -44,7 +44,7 @@ async def follow(table, poll_s, until):
         shared_watch(WatchTarget(str(table.path), None, RULE, poll_s)) as watch,
     ):
         seen = None
-        while not until(seen := await watch.looks.after(seen)):
+        while not until(seen := await watch.listings.after(seen)):
             pass
 
 
