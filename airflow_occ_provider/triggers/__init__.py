@@ -1,3 +1,3 @@
-"""What Airflow's triggerer watches, without a worker slot."""
+"""Airflow triggers: waiting in the triggerer, without a worker slot."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``HudiFreeScopeTrigger``: waits until nobody stands in line for a scope."""
+"""``HudiFreeScopeTrigger``: waits until no request conflicts with a scope."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from airflow_occ_provider.triggers.earliest import until_earliest
 
 
 class HudiFreeScopeTrigger(BaseTrigger):
-    """Fire when a scope is free: ``free``; or ``timeout``.
+    """A trigger that fires when a scope is free.
+
+    Event statuses: ``free``, ``timeout``.
 
     :param lock_conn_id: Airflow connection of the lock service.
     :param table: canonical base path of the table.
     :param partitions: partition paths; ``None`` for the whole table.
-    :param poll_s: seconds between two looks.
-    :param deadline_ms: epoch milliseconds at which it gives up.
+    :param poll_s: seconds between two checks.
+    :param deadline_ms: epoch milliseconds at which it times out.
     """
 
     def __init__(
@@ -44,13 +46,13 @@ class HudiFreeScopeTrigger(BaseTrigger):
         self.deadline_ms = deadline_ms
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
+        """Return the class path and the constructor arguments."""
         names = ("lock_conn_id", "table", "partitions", "poll_s", "deadline_ms")
         path = f"{type(self).__module__}.{type(self).__qualname__}"
         return path, {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again, in a thread, and tell once."""
+        """Check the queue regularly, in a thread, and fire once."""
         scope, begun_s = Scope.of(self.table, self.partitions), time.monotonic()
         status = None
         while status is None:
@@ -58,14 +60,14 @@ class HudiFreeScopeTrigger(BaseTrigger):
                 async with shared_queue(self.lock_conn_id) as queue:
                     status = await self._wait(queue, scope)
             except LockUnreachableError as error:
-                self.log.warning("Trying again: %s", error.message)
+                self.log.warning("Retrying: %s", error.message)
                 await asyncio.sleep(self.poll_s)
                 status = "timeout" if self._is_late else None
         await until_earliest(begun_s)
         yield TriggerEvent({"status": status})
 
     async def _wait(self, queue: LeaseService, scope: Scope) -> str:
-        # One line for all looks: it knows for how long it has seen nobody renew.
+        # One queue object for all checks: it remembers since when a request has not been renewed.
         while conflicting(scope, await in_thread(self.lock_conn_id, queue.live_requests, self.table)):
             if self._is_late:
                 return "timeout"

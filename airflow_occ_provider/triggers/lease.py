@@ -1,4 +1,4 @@
-"""``HudiAdmissionTrigger`` and ``HudiKeepLeaseTrigger``: waiting for a lease, and keeping one."""
+"""Triggers that wait for a lease and that keep one."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.triggers.earliest import until_earliest
 
-_AGAIN_S = 1.0
-_LOOK_S = 900.0
+_RETRY_S = 1.0
+_CHECK_S = 900.0
 # Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
 _REASSIGNED_MS = 180_000
-# The share of a triggerer's slots that waiters may fill: the keepers of held leases need some.
-_WAITERS = 0.9
+# The share of a triggerer's slots for waiters; the keepers of held leases need the others.
+_WAITER_SHARE = 0.9
 _FULL_S = 60.0
 
 _waiting: set[int] = set()
 
 
 class LeaseTrigger(BaseTrigger):
-    """A ticket, its terms, and bounded patience with the lock service.
+    """The base of the triggers that renew a request until their deadline.
 
-    Each renewal is good until another triggerer can have taken over from one that crashed. A triggerer
-    that stops in order leaves the lease claimed.
+    Each renewal is long enough for another triggerer to take over after a crash. A triggerer that shuts
+    down cleanly renews the lease for its claim TTL.
 
     :param lock_conn_id: Airflow connection of the lock service.
     :param ticket: of the request, as JSON values.
-    :param ttl_ms: milliseconds without a renewal after which others take the owner for dead.
+    :param ttl_ms: milliseconds without a renewal after which the request expires.
     :param claim_ttl_ms: the same while the lease passes to the next process.
-    :param deadline_ms: epoch milliseconds at which it gives up, with the status ``timeout``; 0 for
-        never.
+    :param deadline_ms: epoch milliseconds at which it fires with the status ``timeout``; 0 for never.
     """
 
     def __init__(
@@ -63,13 +62,13 @@ class LeaseTrigger(BaseTrigger):
         self._has_fired = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments."""
+        """Return the class path and the constructor arguments."""
         names = ("lock_conn_id", "ticket", "ttl_ms", "claim_ttl_ms", "deadline_ms")
         path = f"{type(self).__module__}.{type(self).__qualname__}"
         return path, {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Go on until there is something to tell; a lock service that is away is waited for."""
+        """Renew until there is an event; retry while the lock service is unavailable."""
         begun_s = self._renewed_s = time.monotonic()
         while True:
             try:
@@ -78,8 +77,8 @@ class LeaseTrigger(BaseTrigger):
             except LeaseLostError as error:
                 event = {"status": "lost", "message": error.message}
             except LockUnreachableError as error:
-                self.log.warning("Trying again: %s", error.message)
-                await asyncio.sleep(_AGAIN_S)
+                self.log.warning("Retrying: %s", error.message)
+                await asyncio.sleep(_RETRY_S)
                 event = {"status": "timeout"} if self._is_late else None
             except OccError as error:
                 event = {"status": "error", "message": str(error)}
@@ -90,9 +89,9 @@ class LeaseTrigger(BaseTrigger):
                 return
 
     async def cleanup(self) -> None:
-        """Leave the lease to the trigger's next process, unless the trigger has fired."""
+        """Claim the lease for the trigger's next process, unless the trigger has fired."""
         if not self._has_fired:
-            await self._leave(release=False)
+            await self._hand_over(release=False)
 
     async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         raise NotImplementedError
@@ -114,8 +113,8 @@ class LeaseTrigger(BaseTrigger):
     def _is_late(self) -> bool:
         return 0 < self.deadline_ms <= round(time.time() * 1000)
 
-    async def _leave(self, *, release: bool) -> None:
-        """Give the place up, or leave it to the next process; whatever became of it."""
+    async def _hand_over(self, *, release: bool) -> None:
+        """Release the request, or claim it for the next process; ignore failures."""
         with suppress(OccError):
             async with shared_queue(self.lock_conn_id) as queue:
                 ticket = Ticket.from_json(self.ticket)
@@ -126,18 +125,18 @@ class LeaseTrigger(BaseTrigger):
 
 
 class HudiAdmissionTrigger(LeaseTrigger):
-    """Renew a request that stands in line, and fire when its turn has come.
+    """A trigger that renews a queued request and fires when the lease is granted.
 
-    Events: ``granted``, ``lost`` (others took it for dead: ask again), ``timeout``, ``error``, and
-    ``full`` (the triggerer has no slot for another waiter: look again in ``again_s`` seconds). The lease
-    stays claimed for the task's next process.
+    Event statuses: ``granted``, ``lost`` (the request expired: request again), ``timeout``, ``error``,
+    and ``full`` (the triggerer has no slot for another waiter: check again in ``again_s`` seconds). The
+    lease stays claimed for the task's next process.
     """
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, unless the waiters in this triggerer leave no slots for the keepers of leases."""
-        if len(_waiting) >= _WAITERS * conf.getint("triggerer", "capacity", fallback=1000):
+        """Wait, unless the waiters in this triggerer use all slots for waiters."""
+        if len(_waiting) >= _WAITER_SHARE * conf.getint("triggerer", "capacity", fallback=1000):
             begun_s = time.monotonic()
-            await self._leave(release=False)
+            await self._hand_over(release=False)
             await until_earliest(begun_s)
             self._has_fired = True
             again_s = min(_FULL_S, self.claim_ttl_ms / 4000)
@@ -151,15 +150,15 @@ class HudiAdmissionTrigger(LeaseTrigger):
             _waiting.discard(id(self))
 
     async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
-        loop, turn, told_last = asyncio.get_running_loop(), asyncio.Event(), ""
+        loop, changed, logged = asyncio.get_running_loop(), asyncio.Event(), ""
 
         def wake() -> None:
             with suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(turn.set)
+                loop.call_soon_threadsafe(changed.set)
 
         renew_s = float("-inf")
         while not self._is_late:
-            turn.clear()
+            changed.clear()
             if time.monotonic() >= renew_s:
                 renew_s = time.monotonic() + self._period_s
                 await self._renew(queue, ticket, self._term_ms)
@@ -167,33 +166,33 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if status.held:
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
-            told_last = self._tell(status, told_last)
+            logged = self._log_status(status, logged)
             with suppress(TimeoutError):
-                await asyncio.wait_for(turn.wait(), self._period_s)
+                await asyncio.wait_for(changed.wait(), self._period_s)
         return {"status": "timeout"}
 
-    def _tell(self, status: Status, told_last: str) -> str:
+    def _log_status(self, status: Status, logged: str) -> str:
         text = describe_status(status)
-        if text != told_last:
+        if text != logged:
             self.log.info("Waiting: %s", text)
         return text
 
     async def on_kill(self) -> None:
-        """Leave the line: the user cleared or ended the task."""
-        await self._leave(release=True)
+        """Release the request: the user cleared or ended the task."""
+        await self._hand_over(release=True)
 
 
 class HudiKeepLeaseTrigger(LeaseTrigger):
-    """Renew a held lease until it is gone, or for a while.
+    """A trigger that renews a held lease until it is gone, or for a limited time.
 
-    Events: ``look`` (still held: has the run's release ended without it?), ``released`` (gone, though
-    renewed in time: by its owner, or by a person), ``lost`` (gone when it had not been renewed for its
-    time to live), ``error``. All but the last have the ticket's ``name``.
+    Event statuses: ``look`` (still held: check whether the run's release task ended without releasing
+    it), ``released`` (gone although renewed in time: by its owner or a person), ``lost`` (gone after a
+    TTL without a renewal), ``error``. All but the last have the ticket's ``name``.
     """
 
     async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         begun_s = time.monotonic()
-        while time.monotonic() - begun_s < _LOOK_S:
+        while time.monotonic() - begun_s < _CHECK_S:
             try:
                 await self._renew(queue, ticket, self._term_ms)
                 await in_thread(self.lock_conn_id, queue.sweep, ticket)

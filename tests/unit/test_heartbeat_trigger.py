@@ -207,7 +207,7 @@ def test_a_storage_that_falls_silent_is_asked_again(table, monkeypatch, caplog):
 def test_what_cannot_be_watched_is_an_error(table):
     event = fire(of_task(table, instants="yesterday"))
     assert event["status"] == "error"
-    assert "instants: 'yesterday' is no requested time" in event["message"]
+    assert "instants: 'yesterday' is not the requested time" in event["message"]
     event = fire(of_task(SimpleNamespace(path="nowhere://lake/t")))
     assert event["status"] == "error"
     assert "nowhere" in event["message"]
@@ -303,4 +303,4 @@ def test_the_clocks_are_told(table, capsys, caplog):
     asyncio.run(run())
     text = capsys.readouterr().out + caplog.text
     assert "The storage's clock is ahead of this host's by +" in text
-    assert "differ by more than a heartbeat's interval" in text
+    assert "differ by more than one heartbeat interval" in text

@@ -225,7 +225,7 @@ def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypa
 
 
 def test_a_keeper_tells_a_loss_during_an_outage_from_a_release(hook, monkeypatch):
-    monkeypatch.setattr(lease, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(lease, "_RETRY_S", 0.01)
     _, ticket = ask(hook, "r1")
     keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
     renew, failures = Queue.renew, iter([0.0, 2 * TTL_MS / 1000])
