@@ -1,4 +1,4 @@
-"""``HudiHeartbeatSensor``: waits for what becomes of a table's writers."""
+"""``HudiHeartbeatSensor``: waits until a table's writers reach a fate."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ if TYPE_CHECKING:
 
 
 class HudiHeartbeatSensor(BaseSensorOperator):
-    """Wait until the writers of a table have come to some fate; by default until none beats any more.
+    """A sensor that waits until the writers of a table have reached a fate.
 
-    Dead is who Hudi's lazy cleaner would call dead, given the same interval and misses. The result
-    is a list of the writers: ``instant``, ``action``, ``fate``, ``last_tick_ms``.
+    Default: until no writer renews its heartbeat any more. A writer is dead if Hudi's lazy cleaner with
+    the same interval and misses would consider it dead. The result is a list of the writers,
+    each with ``instant``, ``action``, ``fate`` and ``last_tick_ms``.
 
     :param table: base path of the table. (templated)
-    :param instants: requested times of the writes to watch; by default all that are pending. (templated)
-    :param writer_task_id: id of a ``HudiWriteOperator`` of the same run, not a mapped one, whose own
-        writes to watch instead. (templated)
+    :param instants: requested times of the writes to watch. Default: all pending writes. (templated)
+    :param writer_task_id: id of an unmapped ``HudiWriteOperator`` of the same run; its writes are
+        watched instead. (templated)
     :param until: the fates to wait for: ``"alive"``, ``"late"``, ``"dead"``, ``"committed"``,
         ``"rolled_back"``, ``"gone"``.
     :param match: ``"all"`` to wait for all of the writers, ``"any"`` for one of them.
-    :param storage_conn_id: Airflow connection of the table's storage; by default the credentials that
-        the worker, or the triggerer, itself has. (templated)
+    :param storage_conn_id: Airflow connection of the table's storage. Default: the worker's or
+        triggerer's own credentials. (templated)
     :param interval_ms: ``hoodie.client.heartbeat.interval_in_ms`` of the table's writers.
     :param tolerable_misses: ``hoodie.client.heartbeat.tolerable.misses`` of the table's writers.
-    :param poke_interval: seconds between two looks; by default a quarter of the interval.
-    :param deferrable: whether to wait in the triggerer, where one look serves all that watch a table.
-    :param start_from_trigger: whether to begin there, without a worker slot at all; with
-        ``deferrable``. A mapped task takes a slot for its first look all the same.
+    :param poke_interval: seconds between two checks. Default: a quarter of the interval.
+    :param deferrable: whether to wait in the triggerer, with one shared listing per table.
+    :param start_from_trigger: whether to start in the triggerer, without a worker slot; requires
+        ``deferrable``. A mapped task still uses a slot for its first check.
     """
 
     template_fields: Sequence[str] = ("table", "instants", "writer_task_id", "storage_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"instants": "json"}
     ui_color = "#d6ecf7"
-    # Of the class there are none: a mapped task would start its trigger with them alone (Airflow 3.3.2).
+    # None on the class: a mapped task would start its trigger with these arguments only (Airflow 3.3.2).
     start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger = False
 
@@ -74,7 +75,9 @@ class HudiHeartbeatSensor(BaseSensorOperator):
     ) -> None:
         for name, given in (("interval_ms", interval_ms), ("tolerable_misses", tolerable_misses)):
             if given < 1:
-                raise ConfigurationError(name, f"{given} is none", remedy="give what the writers have")
+                raise ConfigurationError(
+                    name, f"{given} is less than 1", remedy="use the value of the table's writers"
+                )
         super().__init__(poke_interval=poke_interval or interval_ms / 4000, **kwargs)
         self.table = table
         self.instants = instants
@@ -87,12 +90,12 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.start_from_trigger = start_from_trigger and deferrable
         self._awaited = awaited(until, match)
-        self._told: str | None = None
+        self._logged: str | None = None
         if instants is None and writer_task_id is None and self._awaited.is_never_pending:
             raise ConfigurationError(
                 "until",
-                "of all writers only the pending ones are looked at, and none of those has ended",
-                remedy="give instants or writer_task_id, or match all",
+                "without instants only pending writes are watched, and none of those has ended",
+                remedy="set instants or writer_task_id, or use match='all'",
             )
         if self.start_from_trigger:
             path, arguments = self._trigger.serialize()
@@ -104,55 +107,55 @@ class HudiHeartbeatSensor(BaseSensorOperator):
             )
 
     def execute(self, context: Context) -> Any:
-        """Look at once; then wait here, or in the triggerer."""
+        """Check once, then wait in the worker or in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
-        looked = self.poke(context)
-        if not looked.is_done:
+        result = self.poke(context)
+        if not result.is_done:
             self.defer(
                 trigger=self._trigger,
                 method_name=self.execute_complete.__name__,
                 timeout=timedelta(seconds=self.timeout),
             )
-        return looked.xcom_value
+        return result.xcom_value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return the writers that the trigger tells of.
+        """Return the writers of the trigger's event.
 
         :raises OccError: if the table cannot be watched.
         """
         if event["status"] == "error":
             raise OccError(event["message"])
         writers: list[dict[str, Any]] = event["writers"]
-        self._tell(writers)
+        self._log_fates(writers)
         return writers
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table; one that cannot be read is asked again."""
+        """Check the writers; a table that cannot be read is retried."""
         own = self.writer_task_id and context["ti"].xcom_pull(
             task_ids=self.writer_task_id, key=INSTANTS_KEY
         )
         if self.writer_task_id and not own:
-            self.log.info("Task %s has not told an instant yet.", self.writer_task_id)
+            self.log.info("Task %s has not published an instant yet.", self.writer_task_id)
             return PokeReturnValue(is_done=False)
         wanted = parse_instants(own or self.instants)
         try:
             sight = self._watch.observe()
             writers = list(sight.pending.values() if wanted is None else map(sight.writer, wanted))
         except TableUnreadableError as error:
-            self.log.warning("The table cannot be read, asking again: %s", error)
+            self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)
         reached = self._awaited.reached(writers)
         if reached is None:
-            self._tell([writer_payload(writer) for writer in writers])
+            self._log_fates([writer_payload(writer) for writer in writers])
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=[writer_payload(writer) for writer in reached])
 
-    def _tell(self, writers: Sequence[Mapping[str, Any]]) -> None:
-        told = ", ".join(f"{writer['instant']} is {writer['fate']}" for writer in writers)
-        if told != self._told:
-            self.log.info("%s.", told or "No write is pending")
-        self._told = told
+    def _log_fates(self, writers: Sequence[Mapping[str, Any]]) -> None:
+        fates = ", ".join(f"{writer['instant']} is {writer['fate']}" for writer in writers)
+        if fates != self._logged:
+            self.log.info("%s.", fates or "No write is pending")
+        self._logged = fates
 
     @cached_property
     def _watch(self) -> WriterWatch:
@@ -177,7 +180,7 @@ class HudiHeartbeatSensor(BaseSensorOperator):
 def awaited(until: Sequence[Fate | str], match: Match | str) -> Awaited:
     """Return the fates to wait for.
 
-    :raises ConfigurationError: if there is no such fate, or no such way to match.
+    :raises ConfigurationError: if a fate or the match is unknown.
     """
     try:
         return Awaited(tuple(map(Fate, until)), Match(match))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class HudiLeaseSensor(BaseSensorOperator):
-    """Wait until nobody of ours writes a scope, or stands in line for it.
+    """A sensor that waits until no lease or request conflicts with a scope.
 
-    It takes nothing: who has to be sure that it stays so takes a lease.
+    It does not reserve the scope: to keep other writers away, take a lease.
 
     :param table: base path of the table. (templated)
     :param scope: partition paths; ``None`` for the whole table. (templated)
@@ -54,7 +54,7 @@ class HudiLeaseSensor(BaseSensorOperator):
         self._service: LeaseService | None = None
 
     def execute(self, context: Context) -> None:
-        """Look at once; then wait here, or in the triggerer."""
+        """Check once, then wait in the worker or in the triggerer."""
         try:
             if not self.deferrable:
                 super().execute(context)
@@ -75,7 +75,7 @@ class HudiLeaseSensor(BaseSensorOperator):
             )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """End as the trigger says.
+        """Finish with the trigger's event.
 
         :raises AirflowSensorTimeout: if the scope was not free in time.
         """
@@ -84,7 +84,7 @@ class HudiLeaseSensor(BaseSensorOperator):
         self.log.info("Free: %s.", self._wanted)
 
     def poke(self, context: Context) -> bool:  # noqa: ARG002
-        """Tell whether the scope is free; a lock service that is away is asked again."""
+        """Return whether the scope is free; an unavailable lock service is retried."""
         try:
             if self._service is None:
                 self._service = lock_hook(self.lock_conn_id).leases()

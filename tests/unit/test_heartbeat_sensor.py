@@ -113,8 +113,8 @@ def test_a_tasks_own_writes(table):
     [
         ({"until": ["ill"]}, "'ill' is not a valid Fate"),
         ({"match": "most"}, "'most' is not a valid Match"),
-        ({"interval_ms": 0}, "interval_ms: 0 is none"),
-        ({"tolerable_misses": 0}, "tolerable_misses: 0 is none"),
+        ({"interval_ms": 0}, "interval_ms: 0 is less than 1"),
+        ({"tolerable_misses": 0}, "tolerable_misses: 0 is less than 1"),
         ({"match": "any", "until": ["committed"]}, "none of those has ended"),
     ],
 )
