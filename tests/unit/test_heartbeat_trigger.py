@@ -24,7 +24,7 @@ TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(trigger_module, "_ONE_LOOK_S", 0.2)
+    monkeypatch.setattr(trigger_module, "_MIN_WAIT_S", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +238,7 @@ def test_an_assets_watcher_is_told_each_new_dead_writer_once(table):
 
 
 def test_an_assets_watcher_makes_no_event_of_what_goes_wrong(monkeypatch, capsys, caplog):
-    monkeypatch.setattr(trigger_module, "_WATCHERS_PAUSE_S", 0.1)
+    monkeypatch.setattr(trigger_module, "_WATCHER_RETRY_S", 0.1)
     trigger = of_asset(SimpleNamespace(path="nowhere://lake/t"))
 
     async def run():
