@@ -1,7 +1,7 @@
 """The metrics that this provider sends through Airflow's Stats.
 
-Below Airflow's prefix all names begin with ``hudi.``; docs/reference/metrics.md lists them. Timings are in milliseconds, as
-Airflow's are. No function here raises, and nothing is sent if metrics are disabled.
+Below Airflow's prefix all names begin with ``hudi.``; docs/reference/metrics.md lists them. Timings are
+in milliseconds, as Airflow's are. No function here raises, and nothing is sent if metrics are disabled.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class SharedWatch:
         return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
     def _read(self, watch: WriterWatch) -> Observation:
-        sight = watch.look()
+        sight = watch.observe()
         metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
         return sight
 

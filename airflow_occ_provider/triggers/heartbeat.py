@@ -151,7 +151,9 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
             return tuple(map(sight.writer, wanted))
         found = await self._retried(watched, lambda: list(map(sight.writer, wanted)))
         if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that listing
-            found = await self._retried(watched, lambda: list(map(watched.open().look().writer, wanted)))
+            found = await self._retried(
+                watched, lambda: list(map(watched.open().observe().writer, wanted))
+            )
         return found
 
     async def _retried(self, watched: WatchTarget, read: Callable[[], list[Writer]]) -> list[Writer]:
