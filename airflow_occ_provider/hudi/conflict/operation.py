@@ -85,6 +85,11 @@ class ConcurrentOperation:
         return self.overwrites_table or partition in self.overwrites
 
 
+def is_before(first_ms: int | None, second_ms: int | None) -> bool:
+    """Whether both moments are known and the first one is earlier."""
+    return first_ms is not None and second_ms is not None and first_ms < second_ms
+
+
 class Times(NamedTuple):
     """The times at which an instant's files were written, by the storage's clock."""
 
@@ -155,10 +160,8 @@ def pending_operation(
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    is_inflight = instant.state is State.INFLIGHT  # else its profile may be younger than the listing
-    adds_only = made and is_inflight and instant.action != "replacecommit"
-    adds_only = adds_only and all(map(_creates_base_file, made))
-    operation_type = profile.operation_type if profile else "BULK_INSERT" if adds_only else "UNKNOWN"
+    without_profile = "BULK_INSERT" if _adds_only(instant, made) else "UNKNOWN"
+    operation_type = profile.operation_type if profile else without_profile
     existing = profile.file_groups if profile else frozenset()
     existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
     return ConcurrentOperation(
@@ -180,6 +183,12 @@ def pending_operation(
         requested_ms=times.requested_ms,
         inflight_ms=times.inflight_ms,
     )
+
+
+def _adds_only(instant: Instant, markers: tuple[Marker, ...]) -> bool:
+    if instant.state is not State.INFLIGHT or instant.action == "replacecommit":
+        return False  # a profile of a requested instant may be younger than the listing
+    return bool(markers) and all(map(_creates_base_file, markers))
 
 
 def _creates_base_file(marker: Marker) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.format.instant import State
 
 _TRANSACTION = "org.apache.hudi.client.transaction"
@@ -87,7 +87,7 @@ class Rules:
             return False
         if self._ignores_compactions and rival.operation_type == "COMPACT":
             # It counts only if it was pending at our comparison point.
-            late = _later(rival.requested_ms, ours.inflight_ms)
+            late = is_before(ours.inflight_ms, rival.requested_ms)
             return False if late else None
         if rival.operation_type == "LOG_COMPACT" and rival.instant.time < ours.instant.time:
             return None  # it counts only if no write requested since was completed when we began
@@ -136,7 +136,3 @@ class Rules:
 def _is_executed(service: ConcurrentOperation) -> bool:
     """Whether a table service is running, so that it may complete before us."""
     return service.instant.state is not State.REQUESTED
-
-
-def _later(first: int | None, second: int | None) -> bool:
-    return first is not None and second is not None and first > second

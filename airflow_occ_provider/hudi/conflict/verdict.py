@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -206,9 +206,9 @@ def was_seen(
     completion = rival.completion_stamp
     if completion is not None and completion <= ours.instant.time:
         return True
-    if _before(rival.completed_ms, ours.requested_ms):
+    if is_before(rival.completed_ms, ours.requested_ms):
         return True
-    if _before(ours.inflight_ms, rival.completed_ms):
+    if is_before(ours.inflight_ms, rival.completed_ms):
         return False
     if bucketed and _adds_replaced_bucket(ours, rival):
         return True
@@ -229,10 +229,6 @@ def _adds_replaced_bucket(ours: ConcurrentOperation, rival: ConcurrentOperation)
     """Whether ours recreates a bucket that the rival replaced: it saw the rival."""
     made = ours.marked - ours.existing if ours.operation_type in _ROUTED else frozenset()
     return not set(map(_bucket, made)).isdisjoint(map(_bucket, rival.replaced))
-
-
-def _before(first: int | None, second: int | None) -> bool:
-    return first is not None and second is not None and first < second
 
 
 def _shared(
@@ -262,10 +258,7 @@ def _bucket(group: FileGroupId) -> tuple[str, str]:
 
 
 def _doubt(
-    ours: ConcurrentOperation,
-    rival: ConcurrentOperation,
-    rules: Rules,
-    present: Present,
+    ours: ConcurrentOperation, rival: ConcurrentOperation, rules: Rules, present: Present
 ) -> str | None:
     for operation in (ours, rival):
         if operation.may_touch_more:

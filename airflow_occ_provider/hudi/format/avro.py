@@ -1,7 +1,6 @@
 """Decodes Avro as Hudi writes its metadata, with a limit on the number of values.
 
-The length of a collection takes a few bytes, and its items may take none: without a limit, a file of
-some kilobytes can use up the worker's memory. Hudi never compresses its metadata.
+A collection's items may take no bytes: without a limit, a small file can use up the memory.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> An
     :raises TooLargeError: if it holds more.
     :raises ValueError: if it is cut off, compressed, or not an Avro container.
     """
-    cursor = _Cursor(content, limit)
-    return _guarded(partial(_first_value, cursor, fields))
+    return _guarded(partial(_first_value, _Cursor(content, limit), fields))
 
 
 def decode_value(schema: str, data: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:

@@ -20,9 +20,6 @@ class State(StrEnum):
     COMPLETED = "COMPLETED"
 
 
-_ORDER = {state: number for number, state in enumerate(State)}
-
-
 class Instant(NamedTuple):
     """One action on the table at its highest state. Instants sort by their time.
 
@@ -68,11 +65,6 @@ class Instant(NamedTuple):
     def is_write(self) -> bool:
         """Whether it is a writer's action, and not a clean, rollback or compaction plan."""
         return self.action in WRITE_ACTIONS
-
-    @property
-    def progress(self) -> int:
-        """A number that grows from requested to completed."""
-        return _ORDER[self.state]
 
     def __str__(self) -> str:
         return f"{self.time} {self.action} {self.state}"
