@@ -141,7 +141,7 @@ def test_leases_are_listed_and_released(run):
         assert found[0]["token"] == first.order_token
         assert "released first" in run("leases", "release", TABLE, "--id", "first", "-y")
         assert line.status(second).held
-        with pytest.raises(SystemExit, match="no request first stands in line"):
+        with pytest.raises(SystemExit, match="no request first is in the queue"):
             run("leases", "release", TABLE, "--id", "first", "-y")
         assert line.release(second)
     assert json.loads(run("leases", "list", "-o", "json")) == []

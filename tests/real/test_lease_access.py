@@ -68,7 +68,7 @@ def test_another_login_is_told_so(zookeeper, lines, caplog):
     line = lines.open(ann(zookeeper), "/of-ann")
     ticket = line.request(asks())
     rival = lines.open(ann(zookeeper, password=WRONG), "/of-ann")
-    for call in (lambda: rival.request(asks()), lambda: rival.release(ticket), rival.line):
+    for call in (lambda: rival.request(asks()), lambda: rival.release(ticket), rival.requests):
         with pytest.raises(ConfigurationError, match=r"does not let login ann use /of-ann") as error:
             call()
         assert "lock connection: " in told(error)

@@ -153,7 +153,7 @@ def all_calls(line, held, waiting):
         "ensure_held": lambda: line.ensure_held(held),
         "adopt": lambda: line.adopt(waiting),
         "release": lambda: line.release(held),
-        "line": line.line,
+        "line": line.requests,
     }
 
 

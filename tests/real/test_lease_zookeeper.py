@@ -105,7 +105,7 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
             "ensure_held": lambda: first.ensure_held(held),
             "adopt": lambda: third.adopt(waiting),
             "release": lambda: third.release(leaving),
-            "line": first.line,
+            "line": first.requests,
             "connect": lambda: lines.at(zookeeper.hosts, root, TIMEOUT_S),
         }.items():
             unreachable_in_time(name, call)
