@@ -55,6 +55,8 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
     assert "/ rival (exclusive, 1, since 2" in log
     wait_for_state(sensors, "free_true", "deferred")
     wait_for_state(sensors, "free_false", "running")
+    blocked = f"Not free, {table} (exclusive, 1): test / "
+    sensors.wait_for(lambda: blocked in sensors.log("free_false"), "the sensor's first look")
     assert line.release(rival)
     run.wait()
     assert run.task("write")["state"] == "success", run.log("write")[-4000:]
@@ -64,7 +66,7 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
     sensors.wait()
     assert states(sensors, "free_true", "free_false") == ["success", "success"]
     for name in ("free_true", "free_false"):
-        assert f"Not free, {table} (exclusive, 1): test / " in sensors.log(name)
+        assert blocked in sensors.log(name)
         assert sensors.task(name)["end_date"] > run.task("write")["start_date"]
 
 
