@@ -17,19 +17,24 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.identity import Signature, new_identity
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.settle import Settlement, settle
+from airflow_occ_provider.attempts.site import read_site
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    effective_options,
+    prepared,
+    refuse_unproven,
+)
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature, new_identity
-from airflow_occ_provider.jobs.settle import Settlement, settle
-from airflow_occ_provider.jobs.site import read_site
-from airflow_occ_provider.operators.driver import end_session
-from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.driver import end_session
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"

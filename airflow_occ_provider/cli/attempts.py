@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow.state import TaskScope, get_state_backend
 
+from airflow_occ_provider.attempts.commit import find_commit
+from airflow_occ_provider.attempts.record import RECORD_KEY, Attempt, TaskRecord
 from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.jobs.commit import find_commit
-from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.record import Place
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.jobs.record import Place
 from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.deployment import site
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Admission:
 
     def __init__(
         self,
-        run: TaskRun,
+        run: Journal,
         service: LeaseService,
         owner: Owner,
         *,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
+from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
@@ -17,52 +19,17 @@ from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
-from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, task_owner, tell_admission
 from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
-from airflow_occ_provider.operators.claim import Claim, inherited, is_under_lease
-from airflow_occ_provider.operators.driver import LONGEST_END_S
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
-from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
+from airflow_occ_provider.submitters.driver import LONGEST_END_S
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
 _PAUSE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Under what an attempt runs.
-
-    :param scope: what it may write; ``None`` outside the line.
-    :param order_token: of its lease; empty outside the line.
-    :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
-        time.
-    :param keeper: renews the lease; ``None`` outside the line.
-    """
-
-    scope: Scope | None = None
-    order_token: str = ""
-    is_fenced: bool = True
-    keeper: Keeper | None = None
-
-    def refuse_if_lost(self) -> None:
-        """Raise where the lease is all there is, and it was lost.
-
-        :raises LeaseLostError: then.
-        """
-        if self.keeper and not self.is_fenced:
-            self.keeper.refuse_if_lost()
-
-    def outside(self, partitions: Sequence[str]) -> list[str]:
-        """Return the partitions that the scope does not hold."""
-        if self.scope is None or self.scope.partitions is None:
-            return []
-        held = self.scope
-        return [path for path in partitions if not held.covers(Scope.of(held.table, [path]))]
 
 
 class AdmittedOperator(SparkAttemptOperator):
@@ -136,7 +103,7 @@ class AdmittedOperator(SparkAttemptOperator):
 
     @contextmanager
     def _admitted(
-        self, context: Context, run: TaskRun, options: Mapping[str, str]
+        self, context: Context, run: Journal, options: Mapping[str, str]
     ) -> Iterator[Admitted]:
         """Hold the lease for the time of a block, or defer until it is our turn.
 
@@ -159,7 +126,7 @@ class AdmittedOperator(SparkAttemptOperator):
 
     @contextmanager
     def _alone_where_nothing_locks(
-        self, context: Context, run: TaskRun, options: Mapping[str, str], table: str
+        self, context: Context, run: Journal, options: Mapping[str, str], table: str
     ) -> Iterator[Admitted]:
         """Hold a whole table for a clean if Hudi's lock excludes no other process; else run beside all.
 
@@ -176,7 +143,7 @@ class AdmittedOperator(SparkAttemptOperator):
 
     @contextmanager
     def _queued(
-        self, context: Context, run: TaskRun, options: Mapping[str, str], claim: Claim
+        self, context: Context, run: Journal, options: Mapping[str, str], claim: Claim
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim asks for, or defer until it is granted."""
         is_fenced = claim.is_fenced(options)
@@ -245,7 +212,7 @@ class AdmittedOperator(SparkAttemptOperator):
             self._end_driver()
             time.sleep(_PAUSE_S)
 
-    def _leave_line(self, run: TaskRun, service: LeaseService, ticket: Ticket, held_s: float) -> None:
+    def _leave_line(self, run: Journal, service: LeaseService, ticket: Ticket, held_s: float) -> None:
         try:
             if service.release(ticket):
                 metrics.lease_age(self._work, time.monotonic() - held_s)

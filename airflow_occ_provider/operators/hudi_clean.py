@@ -7,22 +7,28 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.cleaning import (
+    Cleaning,
+    describe_writer,
+    foresee,
+    has_collided,
+    verify,
+)
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.errors import FenceError, TableUnreadableError, WriterAliveError
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import remove_leftovers
-from airflow_occ_provider.jobs.cleaning import Cleaning, describe_writer, foresee, has_collided, verify
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.operators.admitted import Admitted
+from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.operators.choices import AdmissionMode, refuse_foreign
-from airflow_occ_provider.operators.driver import end_survivors
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
 from airflow_occ_provider.storage.address import named
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
+from airflow_occ_provider.submitters.driver import end_survivors
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 
 if TYPE_CHECKING:
@@ -177,7 +183,7 @@ class HudiCleanOperator(ProtectedOperator):
             kwargs={"chosen": list(chosen), "since_ms": since_ms},
         )
 
-    def _clean(self, context: Context, run: TaskRun) -> dict[str, Any]:
+    def _clean(self, context: Context, run: Journal) -> dict[str, Any]:
         self._end_earlier_drivers(run)
         options = self._known_options(context, run)
         with self._alone_where_nothing_locks(context, run, options, self.table) as admitted:
@@ -193,7 +199,7 @@ class HudiCleanOperator(ProtectedOperator):
         run.succeed()
         return cleaning.to_json(dry_run=False)
 
-    def _has_run(self, context: Context, run: TaskRun, admitted: Admitted, *, last: bool) -> bool:
+    def _has_run(self, context: Context, run: Journal, admitted: Admitted, *, last: bool) -> bool:
         """Run Hudi's clean; ``False`` where another one got in its way.
 
         :raises OccError: if it failed otherwise, or for the last time.
@@ -214,7 +220,7 @@ class HudiCleanOperator(ProtectedOperator):
             remedy="correct what the task's log shows; a clean may be run again at any time",
         )
 
-    def _end_earlier_drivers(self, run: TaskRun) -> None:
+    def _end_earlier_drivers(self, run: Journal) -> None:
         """End what earlier tries of this task run have running on this host."""
         for identity in run.record.identities:
             found, left = end_survivors(identity)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.service_claim import prefers_writers
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.table_service import Plan, Service
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.preparation import Preparation
-from airflow_occ_provider.operators.service_claim import prefers_writers
 from airflow_occ_provider.operators.table_service import TableServiceOperator
 from airflow_occ_provider.storage.snapshot import Snapshot
 

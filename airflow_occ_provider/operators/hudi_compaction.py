@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.table_service import TableServiceOperator
 from airflow_occ_provider.storage.snapshot import Snapshot
 

@@ -11,37 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias, RetryPolicy
 
-from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
-from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
-from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import prepared
-from airflow_occ_provider.jobs.commit import NO_COMMIT, Commit
-from airflow_occ_provider.jobs.one_table import OneTable
-from airflow_occ_provider.jobs.outcome import Outcome, Stop
-from airflow_occ_provider.jobs.record import digest
-from airflow_occ_provider.jobs.rival import find_rival
-from airflow_occ_provider.jobs.settle import Settlement, settle
-from airflow_occ_provider.jobs.survivor import Wait
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.choices import AdmissionMode
-from airflow_occ_provider.operators.driver import Follower
-from airflow_occ_provider.operators.earlier_tries import EarlierTries
-from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
-from airflow_occ_provider.operators.lease_audit import (
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.journal import Journal, known_state, now_ms
+from airflow_occ_provider.attempts.lease_audit import (
     CommitLockAudit,
     audit_lease,
     audit_scope,
     planned_partitions,
 )
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import digest
+from airflow_occ_provider.attempts.rival import find_rival
+from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.settle import Settlement, settle
+from airflow_occ_provider.attempts.submission import prepared
+from airflow_occ_provider.attempts.survivor import Wait
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt, tell_oddities
+from airflow_occ_provider.errors import CommitStateUnknownError, FenceError, JobError, WriteConflictError
+from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
+from airflow_occ_provider.in_driver import clean as clean_job
+from airflow_occ_provider.operators.choices import AdmissionMode
 from airflow_occ_provider.operators.next_try import NextTry
-from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.operators.rivals import pending_rivals
-from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
-from airflow_occ_provider.operators.told_attempt import ToldAttempt, tell_oddities
+from airflow_occ_provider.submitters.driver import end_survivors
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
 if TYPE_CHECKING:
@@ -157,15 +158,16 @@ class HudiWriteOperator(ProtectedOperator):
     def _digest(self) -> str:
         return digest(self.application, self.application_args or (), self.table, self._partitions)
 
-    def _settle_earlier(self, context: Context, run: TaskRun) -> Commit | None:
+    def _settle_earlier(self, context: Context, run: Journal) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
         rule = HeartbeatRule.of(self._prepare(context, run).options)
         tries = EarlierTries(
             run,
             self._open,
             rule,
-            lambda table: self._clean(context, run, table),
-            self.log,
+            clean=lambda table: self._clean(context, run, table),
+            log=self.log,
+            end_survivors=end_survivors,
         )
         tries.end_drivers()
         commit = tries.commit(self.table, self._digest)
@@ -181,7 +183,7 @@ class HudiWriteOperator(ProtectedOperator):
             run.abandon(self._digest)
         return commit
 
-    def _wait(self, run: TaskRun, wait: Wait, rule: HeartbeatRule) -> None:
+    def _wait(self, run: Journal, wait: Wait, rule: HeartbeatRule) -> None:
         since_ms = run.record.waiting.since_ms if run.record.waiting else now_ms()
         deadline_ms = since_ms + round(self.survivor_timeout.total_seconds() * 1000)
         if now_ms() >= deadline_ms:
@@ -204,7 +206,7 @@ class HudiWriteOperator(ProtectedOperator):
             method_name=self.execute_after_wait.__name__,
         )
 
-    def _clean(self, context: Context, run: TaskRun, table: str) -> None:
+    def _clean(self, context: Context, run: Journal, table: str) -> None:
         """Have Hudi roll back a table's failed writes, alone where its lock excludes no process."""
         preparation = self._prepare(context, run)
         if table != self.table:  # of an earlier try: under that table's own lock
@@ -219,7 +221,7 @@ class HudiWriteOperator(ProtectedOperator):
                 remedy="correct what the task's log shows; nothing was run, so nothing is lost",
             )
 
-    def _attempt(self, context: Context, run: TaskRun, admitted: Admitted) -> Commit | None:
+    def _attempt(self, context: Context, run: Journal, admitted: Admitted) -> Commit | None:
         """Run the job once; what it committed, if anything."""
         preparation = self._prepare(context, run, admitted.order_token)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
@@ -275,7 +277,7 @@ class HudiWriteOperator(ProtectedOperator):
         )
 
     def _judge(
-        self, run: TaskRun, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule
+        self, run: Journal, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule
     ) -> Commit | None:
         """Return the attempt's commit, if there is one and nothing is wrong with it."""
         if settlement.outcome is Outcome.KILLED:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
@@ -19,7 +20,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun, is_dag_test, now_ms
+from airflow_occ_provider.operators.task_run import is_dag_test, open_journal
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
@@ -125,7 +126,7 @@ class HudiLeaseOperator(BaseOperator):
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        run = TaskRun(context)
+        run = open_journal(context)
         lock = lock_hook(self.lock_conn_id)
         with closing(lock.leases()) as service:
             admission = Admission(

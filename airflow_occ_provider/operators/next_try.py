@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.lease_audit import planned_partitions
+from airflow_occ_provider.attempts.rival import Rival
+from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.rival import Rival
-from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.operators.claim import Claim
-from airflow_occ_provider.operators.lease_audit import planned_partitions
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.rivals import pending_rivals
-from airflow_occ_provider.operators.task_run import TaskRun
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class NextTry:
 
     policy: RetryPolicy | None
     context: Context
-    run: TaskRun
+    run: Journal
     claim: Claim
     is_queued: bool
     options: Mapping[str, str]

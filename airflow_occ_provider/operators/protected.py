@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk.log import mask_secret
 
+from airflow_occ_provider.attempts.claim import known_options
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare, strategy_option
+from airflow_occ_provider.attempts.rivals import still_pending
+from airflow_occ_provider.attempts.site import Site, read_site
+from airflow_occ_provider.attempts.submission import prepared, refuse_unproven
 from airflow_occ_provider.errors import AdmissionTimeoutError, TableUnreadableError, WorkerLostError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -18,10 +27,6 @@ from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import redact, secrets_in
-from airflow_occ_provider.jobs.attempt import prepared, refuse_unproven
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.outcome import Reading
-from airflow_occ_provider.jobs.site import Site, read_site
 from airflow_occ_provider.operators.admitted import AdmittedOperator
 from airflow_occ_provider.operators.choices import (
     constant_options,
@@ -30,21 +35,11 @@ from airflow_occ_provider.operators.choices import (
     rendered_options,
     resolution_choice,
 )
-from airflow_occ_provider.operators.claim import known_options
-from airflow_occ_provider.operators.driver import Follower
-from airflow_occ_provider.operators.preparation import (
-    Preparation,
-    Protection,
-    prepare,
-    sign,
-    strategy_option,
-)
 from airflow_occ_provider.operators.retry_policy import (
     DEFAULT_RETRIES,
     HudiConflictRetryPolicy,
 )
-from airflow_occ_provider.operators.rivals import still_pending
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.operators.task_run import open_journal, sign
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
@@ -104,7 +99,7 @@ class ProtectedOperator(AdmittedOperator):
         self.hudi_options = hudi_options
         self._refuse_options(constant_options(hudi_options))
         self.hudi_defaults: dict[str, str] = {}
-        self._run: TaskRun | None = None
+        self._run: Journal | None = None
 
     def _do_render_template_fields(
         self,
@@ -148,7 +143,7 @@ class ProtectedOperator(AdmittedOperator):
             raise TableUnreadableError(event["message"])
         return self._execute(context)
 
-    def _wait_for_rivals(self, run: TaskRun, rule: HeartbeatRule) -> None:
+    def _wait_for_rivals(self, run: Journal, rule: HeartbeatRule) -> None:
         """Defer while the rivals of a lost attempt are pending, which the queue could not keep away."""
         if not run.record.rivals:
             return
@@ -159,7 +154,7 @@ class ProtectedOperator(AdmittedOperator):
 
     def _wait_for(
         self,
-        run: TaskRun,
+        run: Journal,
         instants: Sequence[str],
         reason: str,
         rule: HeartbeatRule,
@@ -196,7 +191,7 @@ class ProtectedOperator(AdmittedOperator):
         )
         raise AssertionError("not reached")
 
-    def _refuse_deaths(self, run: TaskRun) -> None:
+    def _refuse_deaths(self, run: Journal) -> None:
         """Refuse one more driver where the worker has died with too many: no policy saw those tries.
 
         :raises WorkerLostError: then.
@@ -213,9 +208,9 @@ class ProtectedOperator(AdmittedOperator):
                 "more memory than the driver takes, and clear the task",
             )
 
-    def _task_run(self, context: Context) -> TaskRun:
+    def _task_run(self, context: Context) -> Journal:
         if self._run is None:
-            self._run = TaskRun(context)
+            self._run = open_journal(context)
         return self._run
 
     @cached_property
@@ -226,7 +221,7 @@ class ProtectedOperator(AdmittedOperator):
         """Open a table of an earlier try, as a rule the same."""
         return self._table if table == self.table else open_table(table, self.storage_conn_id)
 
-    def _prepare(self, context: Context, run: TaskRun, order_token: str = "") -> Preparation:
+    def _prepare(self, context: Context, run: Journal, order_token: str = "") -> Preparation:
         """Decide what the attempt is given, and have the UI show it."""
         snapshot = self._table.snapshot(missing_ok=True)
         self._claim.refuse_impossible(snapshot.config)
@@ -250,7 +245,7 @@ class ProtectedOperator(AdmittedOperator):
             class_path=(self.driver_class_path or "").split(os.pathsep),
         )
 
-    def _known_options(self, context: Context, run: TaskRun) -> dict[str, str]:
+    def _known_options(self, context: Context, run: Journal) -> dict[str, str]:
         """Refuse what cannot run, before it stands in line; what is known of the job's options."""
         preparation = self._prepare(context, run)
         refuse_unproven(self._job, preparation.site)

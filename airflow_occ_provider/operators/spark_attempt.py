@@ -12,12 +12,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, FenceError
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE, SparkJob, Submission
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.choices import refuse_unfit
-from airflow_occ_provider.operators.driver import ClientDriver, Flag, Follower
 from airflow_occ_provider.operators.task_run import show_fields
+from airflow_occ_provider.submitters.driver import ClientDriver, Flag
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

@@ -10,6 +10,18 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.journal import Journal, known_state, now_ms
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import digest
+from airflow_occ_provider.attempts.rival import find_rival
+from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.service_claim import ServiceClaim
+from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.submission import prepared
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError, WriteConflictError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -23,25 +35,14 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.jobs import service_job
-from airflow_occ_provider.jobs.attempt import prepared
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.record import digest
-from airflow_occ_provider.jobs.rival import find_rival
-from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.operators.admitted import Admitted
+from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.operators.choices import dead_plan_choice, refuse_foreign, service_op_choice
-from airflow_occ_provider.operators.earlier_tries import EarlierTries
-from airflow_occ_provider.operators.preparation import Preparation
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.operators.rivals import pending_rivals
-from airflow_occ_provider.operators.service_claim import ServiceClaim
-from airflow_occ_provider.operators.task_run import TaskRun, known_state, now_ms
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.submitters.driver import end_survivors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -151,15 +152,22 @@ class TableServiceOperator(ProtectedOperator):
             )
         return tuple(_INSTANT.findall(text))
 
-    def _end_earlier(self, run: TaskRun) -> None:
+    def _end_earlier(self, run: Journal) -> None:
         """End the drivers that earlier tries left on this host; an end that was seen is settled."""
-        tries = EarlierTries(run, lambda _: self._table, HeartbeatRule(), lambda _: None, self.log)
+        tries = EarlierTries(
+            run,
+            lambda _: self._table,
+            HeartbeatRule(),
+            clean=lambda _: None,
+            log=self.log,
+            end_survivors=end_survivors,
+        )
         tries.end_drivers()
         for attempt in run.record.unsettled:
             if attempt.end:
                 run.settle(attempt)
 
-    def _serve(self, context: Context, run: TaskRun, admitted: Admitted) -> dict[str, Any]:
+    def _serve(self, context: Context, run: Journal, admitted: Admitted) -> dict[str, Any]:
         preparation = self._prepare(context, run, admitted.order_token)
         before = self._table.snapshot()
         self._refuse_table(before, preparation)
@@ -192,7 +200,7 @@ class TableServiceOperator(ProtectedOperator):
         """Whether a plan touches more than the task may."""
         return False
 
-    def _own(self, run: TaskRun, snapshot: Snapshot) -> dict[str, bool]:
+    def _own(self, run: Journal, snapshot: Snapshot) -> dict[str, bool]:
         """Return the plans that tries of this task run have made, and whether each is completed."""
         if run.record.since is None:
             return {}
@@ -201,7 +209,7 @@ class TableServiceOperator(ProtectedOperator):
 
     def _choose(
         self,
-        run: TaskRun,
+        run: Journal,
         admitted: Admitted,
         snapshot: Snapshot,
         plans: Collection[Plan],
@@ -237,7 +245,7 @@ class TableServiceOperator(ProtectedOperator):
         return choice
 
     def _wait_for_plans(
-        self, run: TaskRun, plans: Sequence[Plan], rule: Rule, outside: Collection[str], told: str
+        self, run: Journal, plans: Sequence[Plan], rule: Rule, outside: Collection[str], told: str
     ) -> NoReturn:
         """Defer until plans that another driver may be running are over, or that driver counts as dead.
 
@@ -259,7 +267,7 @@ class TableServiceOperator(ProtectedOperator):
         )
 
     def _drive(
-        self, context: Context, run: TaskRun, preparation: Preparation, steps: Sequence[str]
+        self, context: Context, run: Journal, preparation: Preparation, steps: Sequence[str]
     ) -> None:
         """Run one driver that takes the steps.
 
@@ -284,7 +292,7 @@ class TableServiceOperator(ProtectedOperator):
         if error:
             raise error
 
-    def _note_loss(self, run: TaskRun, settlement: Settlement) -> None:
+    def _note_loss(self, run: Journal, settlement: Settlement) -> None:
         """Record that the next try runs alone, after the writers that it lost to."""
         own = run.record.instants_in(self.table)
         rivals = pending_rivals(
@@ -308,7 +316,7 @@ class TableServiceOperator(ProtectedOperator):
         metrics.attempt(self._work, outcome, told.seconds)
         return settlement
 
-    def _facts(self, run: TaskRun, after: Snapshot, choice: Choice) -> dict[str, Any]:
+    def _facts(self, run: Journal, after: Snapshot, choice: Choice) -> dict[str, Any]:
         """Return what the table says came of it.
 
         :raises JobError: if a driver that ended well has left something undone.

@@ -85,4 +85,4 @@ def _command(process):
 
 
 def _is_runner(process):
-    return any(part.endswith("/write_job.py") for part in _command(process))
+    return any(part.endswith("/run_job.py") for part in _command(process))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.record import RECORD_KEY
 from airflow_occ_provider.storage.table import HudiTable
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.append(str(Path(__file__).parents[2]))  # Spark's Python need not have the package
-from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.in_driver import clean as clean_job
 
 
 def main(_: str, answer: str, *tables: str) -> None:

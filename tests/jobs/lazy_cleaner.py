@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.in_driver import clean as clean_job
 
 PATIENCE_S = 300
 

@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.lease_audit import planned_partitions
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request
-from airflow_occ_provider.operators.claim import Claim
-from airflow_occ_provider.operators.lease_audit import planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.writer import Writer as Latched
 from tests.races.writes import Table

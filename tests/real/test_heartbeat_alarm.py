@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.operators.driver import end_session
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.driver import end_session
 from tests.rows import count_rows
 from tests.stalls.course import stall
 from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for

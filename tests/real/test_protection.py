@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from airflow_occ_provider.jobs.commit import find_commit
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.attempts.commit import find_commit
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import Writer, commit_lock_held, has_markers, inflight, wait_for
 

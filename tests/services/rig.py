@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.site import DEFAULTS_NAME
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -16,9 +18,7 @@ from airflow_occ_provider.hudi.format.properties import format_defaults
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
-from airflow_occ_provider.jobs import service_job
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.site import DEFAULTS_NAME
+from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import start_spark
@@ -93,7 +93,7 @@ class Rig:
     def serve(
         self, table: Path, service: Service, steps: Iterable[str], more: Mapping[str, str]
     ) -> None:
-        """Run ``service_job.py`` in this session, signed."""
+        """Run ``in_driver/table_service.py`` in this session, signed."""
         signature = Signature(IDENTITY, "dag", "run", "task")
         self._write_options({**signature.options(), **more})
         self.spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.refreshGlobalProps()

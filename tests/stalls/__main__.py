@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.jobs.outcome import Outcome
 from tests.stalls.course import stall
 
 

@@ -9,7 +9,7 @@ import os
 import psutil
 import pytest
 
-from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.storage.table import HudiTable
 from tests.system.dags.refused import CASES
 from tests.writers import JOB, commit_lock_held, has_markers, inflight
@@ -99,7 +99,7 @@ def check_what_the_ui_shows(airflow, run):
     assert added["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
     assert added["_airflow_identity"]
     assert "do-not-show-me" not in json.dumps(shown)
-    assert "write_job.py" in json.dumps(shown["submission"])
+    assert "run_job.py" in json.dumps(shown["submission"])
     events = airflow.call("GET", "/assets/events?limit=50")["asset_events"]
     instants = {event["extra"].get("instant") for event in events if event["source_task_id"] == "habits"}
     assert run.result("habits", 0)["instant"] in instants

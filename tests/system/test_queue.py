@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature
 from tests.rows import count_rows
 from tests.system.rivals import (
     TTL_S,

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.jobs import service_job
+from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows

@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
+from airflow_occ_provider.attempts.record import Place, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
@@ -20,7 +21,6 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
-from airflow_occ_provider.jobs.record import Place, TaskRecord
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
@@ -29,11 +29,11 @@ from airflow_occ_provider.operators import admission as module
 from airflow_occ_provider.operators import admitted as admitted_module
 from airflow_occ_provider.operators import deployment
 from airflow_occ_provider.operators.admission import Admission, tell_admission
-from airflow_occ_provider.operators.driver import LONGEST_END_S
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from airflow_occ_provider.submitters.driver import LONGEST_END_S
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")
@@ -68,7 +68,7 @@ def line(nodes):
 
 def run_of(store, try_number=1, max_tries=5):
     ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)
-    return TaskRun({"ti": ti, "task_state_store": store})
+    return open_journal({"ti": ti, "task_state_store": store})
 
 
 def admission(store, line, try_number=1, timeout=HOUR):

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Sight
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.alarm import Alarm, Sight
-from airflow_occ_provider.jobs.outcome import Outcome
 
 RULE = HeartbeatRule(interval_ms=60_000, tolerable_misses=2)
 T, T2 = "20261121092507982", "20261121092600000"

@@ -11,10 +11,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from airflow_occ_provider.attempts.commit import earlier_commit, find_commit
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import read_entries
 from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.jobs.commit import earlier_commit, find_commit
 from airflow_occ_provider.storage import archive
 from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.site import Site, Source, read_site
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    effective_options,
+    prepared,
+    refuse_unproven,
+)
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
-from airflow_occ_provider.jobs.site import Site, Source, read_site
 from airflow_occ_provider.storage.address import parse_table_path
 
 MODE = "hoodie.write.concurrency.mode"
@@ -108,7 +113,7 @@ def test_the_file_is_its_owners_alone_comes_first_and_goes_after(job):
         assert submission.arguments[1:] == (job.application, "--x", "1")
         assert submission.driver_class_path == f"{defaults.parent}:/site/lib"
         assert submission.environment["HUDI_CONF_DIR"] == str(defaults.parent)
-        assert Path(submission.application).name == "write_job.py"
+        assert Path(submission.application).name == "run_job.py"
     assert not defaults.parent.exists()
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_occ_provider.attempts.claim import Claim, inherited, known_options
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
-from airflow_occ_provider.operators.claim import Claim, inherited, known_options
 from airflow_occ_provider.storage.address import canonical_table
 
 TABLE = "s3://lake/trips"

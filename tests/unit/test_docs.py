@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from airflow_occ_provider import errors
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.retry import DEFAULT_BUDGETS

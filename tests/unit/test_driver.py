@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.operators import driver as module
-from airflow_occ_provider.operators.driver import ClientDriver, Flag, Follower
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.submitters import driver as module
+from airflow_occ_provider.submitters.driver import ClientDriver, Flag
 
 AIRFLOWS_PATIENCE_S = 5.0
 

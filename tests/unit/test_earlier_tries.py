@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.operators.earlier_tries import EarlierTries
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.driver import end_survivors
 from tests.golden.table_archive import unpack
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
 from tests.unit.test_record import Instance, Store
@@ -27,6 +28,7 @@ from tests.unit.test_table import T0, T1, add, begin
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 LOST = DriverProcess(ProcessTable("far", "b", "n"), 42)
 RULE = HeartbeatRule(60_000, 2)
+LOG = logging.getLogger(__name__)
 
 
 class Tries:
@@ -34,7 +36,7 @@ class Tries:
 
     def __init__(self, folder, *, since=T0, number=2, max_tries=14, **attempt):
         self.cleaned = []
-        self.run = TaskRun({"task_state_store": Store(), "ti": Instance(number, max_tries)})
+        self.run = open_journal({"task_state_store": Store(), "ti": Instance(number, max_tries)})
         self.run.begin("d", since)
         self.identity = self.run.record.identity
         self.path = str(folder.parent)
@@ -42,7 +44,7 @@ class Tries:
         self.folder, self.tries = folder, self._tries(self.clean)
 
     def _tries(self, clean):
-        return EarlierTries(self.run, HudiTable, RULE, clean, logging.getLogger(__name__))
+        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG, end_survivors=end_survivors)
 
     def clean(self, table):
         """Do to the hand-made timeline what Hudi's rollback does."""
@@ -70,8 +72,10 @@ def committed(folder, tries):
 def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     """Also not one whose archive nobody can read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
-    run = TaskRun({"ti": Instance(1, 14)})
-    tries = EarlierTries(run, HudiTable, RULE, lambda _: None, logging.getLogger(__name__))
+    run = open_journal({"ti": Instance(1, 14)})
+    tries = EarlierTries(
+        run, HudiTable, RULE, clean=lambda _: None, log=LOG, end_survivors=end_survivors
+    )
     assert tries.commit(str(table), "d") is None
     run.begin("d", "")
     with pytest.raises(CommitStateUnknownError):

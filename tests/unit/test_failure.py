@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.jobs.failure import LIMIT, UNSIGNED, Failure, brief, is_sentence, sentence
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.attempts.failure import LIMIT, UNSIGNED, Failure, brief, is_sentence, sentence
+from airflow_occ_provider.attempts.outcome import Outcome
 
 OWN, RIVAL = "20261122091720286", "20261122091721756"
 CONFLICT = Failure(

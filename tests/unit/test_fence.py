@@ -7,9 +7,9 @@ import io
 import fastavro
 import pytest
 
-from airflow_occ_provider.jobs.audit import audit
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.jobs.survivor import dangling
+from airflow_occ_provider.attempts.audit import audit
+from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.survivor import dangling
 from tests.unit.test_table import T0, T1, add
 
 ROLLBACK = "20261121092600000"

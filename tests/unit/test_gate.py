@@ -10,10 +10,10 @@ import time
 import psutil
 import pytest
 
-from airflow_occ_provider.jobs import gate
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.driver_process import DriverProcess
-from airflow_occ_provider.operators.driver import _marked, end_survivors
+from airflow_occ_provider.attempts.driver_process import DriverProcess
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.submitters import gate
+from airflow_occ_provider.submitters.driver import _marked, end_survivors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.audit import audit, audit_table
 from airflow_occ_provider.hudi.conflict.evidence import infer_strategy, possible_releases
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.format.avro import decode
-from airflow_occ_provider.jobs.audit import audit, audit_table
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack

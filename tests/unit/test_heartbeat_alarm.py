@@ -9,13 +9,13 @@ import time
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import Outcome, Stop
-from airflow_occ_provider.jobs.settle import settle
-from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
 from tests.unit.test_fence import roll_back
 from tests.unit.test_table import T0, T1, add

@@ -13,6 +13,7 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -23,14 +24,13 @@ from airflow_occ_provider.errors import (
     WriterAliveError,
 )
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from tests.golden.table_archive import unpack
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import mark
@@ -229,7 +229,7 @@ def test_a_clean_that_fails_otherwise_is_not(folder, task, context):
 
 
 def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
-    identity = TaskRun(context).record.identity
+    identity = open_journal(context).record.identity
     survivor = subprocess.Popen(
         ["sleep", "60"], env={**os.environ, IDENTITY_VARIABLE: identity}, start_new_session=True
     )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.identity import Signature, new_identity
 
 
 def test_a_signature_is_read_back_from_a_commit():

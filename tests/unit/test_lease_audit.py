@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_occ_provider.attempts import lease_audit
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
-from airflow_occ_provider.operators import lease_audit
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 

@@ -19,24 +19,25 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
+from airflow_occ_provider.attempts import journal
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.lines import unwrap
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.log_lines import unwrap
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admitted, lease, task_run
+from airflow_occ_provider.operators import admitted, lease
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.operators.task_run import open_journal
 from tests.unit.beating import BeatingTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
@@ -261,7 +262,7 @@ def later(monkeypatch):
         moved = SimpleNamespace(
             time=lambda: time.time() + seconds, monotonic=lambda: time.monotonic() + seconds
         )
-        for module in (task_run, admitted):
+        for module in (journal, admitted):
             monkeypatch.setattr(module, "time", moved)
 
     return later
@@ -293,13 +294,13 @@ def rival(line, table):
 
 def test_a_writer_tells_its_wait_across_processes_and_how_long_it_held(writer, line, later, tagged):
     theirs, mine = rival(line, writer.table), context("t", Store())
-    with pytest.raises(TaskDeferred), writer._admitted(mine, TaskRun(mine), {}):
+    with pytest.raises(TaskDeferred), writer._admitted(mine, open_journal(mine), {}):
         raise AssertionError("not reached")
     assert tagged.take() == []
     line.release(theirs)
     later(7)
     tags = f"dag_id=d,task_id=t,table={metrics._valid(writer.table)}"
-    with writer._admitted(mine, TaskRun(mine), {}):
+    with writer._admitted(mine, open_journal(mine), {}):
         sent = tagged.take()
         assert (values(sent, "queue_wait"), len(sent)) == ({tags: 7}, 1)
         later(7 + 5)
@@ -309,7 +310,7 @@ def test_a_writer_tells_its_wait_across_processes_and_how_long_it_held(writer, l
 
 def test_a_lease_that_was_lost_has_no_age(writer, line, tagged):
     mine = context("t", Store())
-    with writer._admitted(mine, TaskRun(mine), {}):
+    with writer._admitted(mine, open_journal(mine), {}):
         rival(line, "/other")
         for one in line.requests(writer.table):
             line.release(line.request(one.request))
@@ -344,7 +345,7 @@ def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tag
 
 def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
     mine = context("t", Store())
-    told = ToldAttempt(TaskRun(mine), writer.table, logging.getLogger("test"))
+    told = ToldAttempt(open_journal(mine), writer.table, logging.getLogger("test"))
     for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
         told.log.feed(unwrap(text) or "")
     writer._driver = SimpleNamespace(exit_code=1, log_read=True)
@@ -360,7 +361,7 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
 def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
     service = HudiClusteringOperator(task_id="t", table=table.path)
     for exit_code, outcome in ((1, "early_conflict"), (0, "nothing_written")):
-        told = ToldAttempt(TaskRun(context("t", Store())), table.path, logging.getLogger("test"))
+        told = ToldAttempt(open_journal(context("t", Store())), table.path, logging.getLogger("test"))
         for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
             told.log.feed(unwrap(text) or "")
         assert service._settle(told, exit_code, ("schedule",)).outcome == outcome

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.errors import MisconfigurationError
-from airflow_occ_provider.jobs.one_table import OneTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BEGUN = "26/11/21 10:18:15 INFO ActiveTimelineV2: Create new file for toInstant ?{}/.hoodie/{}.inflight"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.failure import Failure, sentence
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.failure import Failure, sentence
-from airflow_occ_provider.jobs.outcome import REMEDIES, Outcome
-from airflow_occ_provider.jobs.saved_log import SavedLog
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
 
@@ -433,7 +433,10 @@ def test_what_only_was_suppressed_does_not_decide():
 def test_in_a_driver_of_ours_only_what_leaves_our_runner_is_a_death():
     protected = "airflow_occ_provider: protected: the driver reads /tmp/x/hudi-defaults.conf"
     caught = traceback(JVM_CONFLICT)
-    death = ['  File "/opt/airflow_occ_provider/jobs/write_job.py", line 96, in <module>', "    main()"]
+    death = [
+        '  File "/opt/airflow_occ_provider/in_driver/run_job.py", line 96, in <module>',
+        "    main()",
+    ]
     uncaught = [caught[0], *death, *caught[1:]]
     assert read([protected, *caught], 3).outcome is Outcome.JOB_ERROR
     assert read([protected, *uncaught, "an atexit handler speaks"], 1).outcome is Outcome.COMMIT_CONFLICT
@@ -484,7 +487,7 @@ def test_memory_does_not_grow_with_the_log():
             "x INFO StandaloneSchedulerBackend: Connected to Spark cluster with app ID app-2026-0001",
             "app-2026-0001",
         ),
-        ("x INFO SparkContext: Submitted application: write_job.py", ""),
+        ("x INFO SparkContext: Submitted application: run_job.py", ""),
     ],
 )
 def test_the_cluster_managers_name_of_the_job(line, told):

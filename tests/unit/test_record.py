@@ -8,9 +8,8 @@ from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import (
+from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     Attempt,
     TaskRecord,
@@ -18,8 +17,9 @@ from airflow_occ_provider.jobs.record import (
     Waiting,
     digest,
 )
+from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.operators import task_run
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 
 DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000)
 ATTEMPT = Attempt(
@@ -74,7 +74,7 @@ def store():
 @pytest.fixture
 def start(store):
     def start(number=1, max_tries=14):
-        return TaskRun({"task_state_store": store, "ti": Instance(number, max_tries)})
+        return open_journal({"task_state_store": store, "ti": Instance(number, max_tries)})
 
     return start
 
@@ -224,4 +224,4 @@ def test_a_record_of_another_release_is_no_record(start, store, kept):
 
 
 def test_without_a_store_a_run_still_works():
-    assert TaskRun({"ti": Instance(1, 0)}).record.identity
+    assert open_journal({"ti": Instance(1, 0)}).record.identity

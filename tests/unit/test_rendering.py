@@ -17,19 +17,19 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
+from airflow_occ_provider.attempts.commit import Commit
+from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.attempt import Submission
-from airflow_occ_provider.jobs.commit import Commit
-from airflow_occ_provider.jobs.site import Site, Source
 from airflow_occ_provider.operators import protected
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from tests.unit.test_record import Store
 
@@ -126,7 +126,7 @@ def test_options_that_were_rendered_are_checked_as_given_ones(dag, asked, site, 
     context = {**context_of(task), "options": rule}
     task.render_template_fields(context)
     with pytest.raises(ConfigurationError) as caught:
-        task._prepare(context, TaskRun(context))
+        task._prepare(context, open_journal(context))
     assert caught.value.remedy == "use scope"
 
 
@@ -200,7 +200,7 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
     )
     context = context_of(task)
     task.render_template_fields(context)
-    preparation = task._prepare(context, TaskRun(context), "20261122.4001")
+    preparation = task._prepare(context, open_journal(context), "20261122.4001")
     assert preparation.options["fs.s3a.secret.key"] == "secret-of-the-site"
     shown = _serialize_rendered_fields(task)
     text = json.dumps(shown)
@@ -231,7 +231,7 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
     task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
     context = context_of(task)
     task.render_template_fields(context)
-    run = TaskRun(context)
+    run = open_journal(context)
     for _ in range(3):
         task._prepare(context, run)
     assert task._lock_hook.terms()

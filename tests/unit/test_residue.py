@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.audit import audit_table
+from airflow_occ_provider.attempts.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.procedure import procedure_call
-from airflow_occ_provider.jobs.audit import audit_table
-from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
+from airflow_occ_provider.attempts.failure import LIMIT
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.rival import Rival, find_rival
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.failure import LIMIT
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.rival import Rival, find_rival
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.next_try import NextTry
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.operators.task_run import open_journal
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_metrics import Store, context
 
@@ -85,7 +85,7 @@ def lose(folder, table, caplog):
         mine = {**context("t", store), "task": task}
         mine["ti"].try_number = number
         store.set("hudi_retries", {"max_tries": mine["ti"].max_tries, "counts": counts or {}})
-        run = TaskRun(mine)
+        run = open_journal(mine)
         told = ToldAttempt(run, table.path, logging.getLogger("test"))
         for line in LOG.read_text().splitlines():
             told.log.feed(line)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
-from airflow_occ_provider.jobs.attempt import Submission
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 SUBMISSION = Submission("runner.py", ("a.py",), "/conf", {})

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.attempts.record import Attempt, Waiting
+from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import Attempt, Waiting
-from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
 
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000

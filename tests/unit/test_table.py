@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_occ_provider.attempts.commit import count_commits, earlier_commit, find_commit
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     ConfigurationError,
@@ -21,11 +26,6 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.table import HudiTable

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.service_claim import ServiceClaim, service_mode
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.instant import Instant, State
@@ -23,16 +28,12 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
-from airflow_occ_provider.operators.preparation import Preparation
-from airflow_occ_provider.operators.service_claim import ServiceClaim, service_mode
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -370,7 +371,7 @@ def served(golden):
     def served(name, make=clustering, attempts=(), **given):
         operator = make(**given)
         operator._table = golden(name)
-        run = TaskRun({"ti": Instance(1, 14)})
+        run = open_journal({"ti": Instance(1, 14)})
         for attempt in attempts:
             run.keep(attempt)
         return operator, run, operator._table.snapshot()

@@ -9,6 +9,11 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     TableUnreadableError,
@@ -16,16 +21,11 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
@@ -85,7 +85,7 @@ def start(folder, queue, store):
 
 def dies(context, table, driver=HERE, **more):
     """Leave what a worker leaves that dies together with its driver."""
-    run = TaskRun(context)
+    run = open_journal(context)
     run.begin("d", "")
     identity = run.record.identity
     run.keep(Attempt(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))

@@ -1,0 +1,1 @@
+"""One attempt at a Spark job, without Airflow: its journal, steps, guards and verdict."""

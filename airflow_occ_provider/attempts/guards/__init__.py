@@ -1,0 +1,1 @@
+"""What may stop a running driver: its heartbeat, its lease, a second table."""

@@ -1,0 +1,1 @@
+"""What runs inside the Spark driver: it imports the standard library and PySpark only."""

@@ -1,0 +1,1 @@
+"""What starts a driver somewhere, follows it and ends it."""
