@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow_occ_provider.attempts.audit import run_again
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit
-from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.record import Attempt
 from airflow_occ_provider.attempts.settle import retire_heartbeats
 from airflow_occ_provider.attempts.submission import remove_leftovers
+from airflow_occ_provider.attempts.submitter import Handle, Running, Submitter, Unseen
 from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.attempts.told_attempt import tell_retired
 from airflow_occ_provider.errors import (
@@ -24,8 +24,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
-
-EndSurvivors = Callable[[str, DriverProcess | None], tuple[list[int], list[int]]]
+_LOOKS = 3
 
 
 class EarlierTries:
@@ -36,7 +35,7 @@ class EarlierTries:
     :param rule: how the writers' heartbeats are judged.
     :param clean: has Hudi roll back the failed writes of a table.
     :param log: the task's log.
-    :param end_survivors: ends what a task run has running on this host; see ``submitters``.
+    :param submitter: ends the drivers of earlier tries, as far as it can see them.
     """
 
     def __init__(
@@ -47,14 +46,14 @@ class EarlierTries:
         *,
         clean: Callable[[str], None],
         log: Any,
-        end_survivors: EndSurvivors,
+        submitter: Submitter,
     ) -> None:
         self._run = run
         self._open_table = open_table
         self._rule = rule
         self._clean = clean
         self._log = log
-        self._end_survivors = end_survivors
+        self._submitter = submitter
 
     def end_drivers(self) -> None:
         """End what earlier tries have running on this host, and write down what was seen.
@@ -62,20 +61,31 @@ class EarlierTries:
         :raises FenceError: if something does not end.
         """
         for attempt in self._run.record.unsettled:
-            ours = attempt.driver and ProcessTable.here().proves(attempt.driver.table)
-            found, left = self._end_survivors(attempt.identity, attempt.driver if ours else None)
-            if left:
-                raise FenceError(
-                    f"processes {left} of the driver of try {attempt.try_number} do not end",
-                    remedy="look what they wait for (a dead mount?), end them, and clear the task",
-                )
+            handle = attempt.driver
+            is_seen = handle is not None and not isinstance(self._submitter.poll(handle), Unseen)
+            was_running = self._end_all(attempt)
             remove_leftovers(attempt.identity)
-            if ours and not attempt.end:
-                end = f"ended by try {self._run.now.number}" if found else "found ended"
-                self._log.info(
-                    "The driver of try %s, %s, was %s.", attempt.try_number, attempt.driver, end
-                )
+            if is_seen and not attempt.end:
+                end = f"ended by try {self._run.now.number}" if was_running else "found ended"
+                self._log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
                 self._run.keep(replace(attempt, end=end, ended_ms=now_ms()))
+
+    def _end_all(self, attempt: Attempt) -> bool:
+        """End an attempt's driver, and all that it started; whether anything was alive."""
+        for looked in range(_LOOKS + 1):
+            living = self._submitter.find(attempt.identity) or self._running(attempt)
+            if living is None:
+                return looked > 0
+            if looked < _LOOKS:
+                self._submitter.end(living)
+        raise FenceError(
+            f"{living} of try {attempt.try_number} does not end",
+            remedy="look what it waits for (a dead mount?), end it, and clear the task",
+        )
+
+    def _running(self, attempt: Attempt) -> Handle | None:
+        handle = attempt.driver
+        return handle if handle and isinstance(self._submitter.poll(handle), Running) else None
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, with all its data.

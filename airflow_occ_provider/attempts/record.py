@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airflow_occ_provider.attempts.driver_process import DriverProcess
 from airflow_occ_provider.attempts.identity import new_identity
+from airflow_occ_provider.attempts.submitter import Handle
 
 RECORD_KEY = "hudi_write"
 INSTANTS_KEY = "hudi_instants"
@@ -28,7 +28,7 @@ class Attempt:
     :param identity: what its commits are signed with.
     :param table: base path of the table that it writes.
     :param started_ms: epoch milliseconds at which its driver was started.
-    :param driver: its process; ``None`` before it was started.
+    :param driver: its handle; ``None`` before it was started.
     :param application_id: what the cluster manager calls the job, where the log has told it.
     :param instants: requested times of its writes, as they were told.
     :param end: how the end of its driver was observed; empty while it was not.
@@ -43,7 +43,7 @@ class Attempt:
     identity: str
     table: str
     started_ms: int
-    driver: DriverProcess | None = None
+    driver: Handle | None = None
     application_id: str = ""
     instants: tuple[str, ...] = ()
     end: str = ""
@@ -66,7 +66,7 @@ class Attempt:
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Attempt:
         """Read ``to_json`` back."""
-        driver = DriverProcess.from_json(kept["driver"]) if kept["driver"] else None
+        driver = Handle.from_json(kept["driver"]) if kept["driver"] else None
         return cls(**{**kept, "driver": driver, "instants": tuple(kept["instants"])})
 
 

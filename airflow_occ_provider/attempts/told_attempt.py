@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.attempts.commit import count_commits
-from airflow_occ_provider.attempts.driver_process import DriverProcess
 from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.record import Attempt, TaskRecord
 from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import dangling
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -68,8 +68,8 @@ class ToldAttempt:
         told = settlement.unreadable is None and self._attempt.log_read
         self._keep(outcome=str(settlement.outcome), settled=told)
 
-    def _started(self, process: DriverProcess) -> None:
-        self._keep(driver=process)
+    def _started(self, handle: Handle) -> None:
+        self._keep(driver=handle)
 
     def _requested(self, instant: str) -> None:
         self._logger.info("Hudi instant %s was requested by this driver.", instant)

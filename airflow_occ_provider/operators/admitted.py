@@ -23,7 +23,7 @@ from airflow_occ_provider.operators.admission import Admission, task_owner, tell
 from airflow_occ_provider.operators.choices import AdmissionMode, admission_choice
 from airflow_occ_provider.operators.spark_attempt import SparkAttemptOperator
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
-from airflow_occ_provider.submitters.driver import LONGEST_END_S
+from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

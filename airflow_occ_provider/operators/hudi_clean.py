@@ -28,7 +28,7 @@ from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.storage.address import named
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
-from airflow_occ_provider.submitters.driver import end_survivors
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 
 if TYPE_CHECKING:
@@ -222,15 +222,17 @@ class HudiCleanOperator(ProtectedOperator):
 
     def _end_earlier_drivers(self, run: Journal) -> None:
         """End what earlier tries of this task run have running on this host."""
+        submitter = SparkSubmit()
         for identity in run.record.identities:
-            found, left = end_survivors(identity)
-            if left:
-                raise FenceError(
-                    f"processes {left} of an earlier try's clean do not end",
-                    remedy="look what they wait for (a dead mount?), end them, and clear the task",
-                )
-            if found:
+            living = submitter.find(identity)
+            if living:
+                submitter.end(living)
                 self.log.info("The clean of an earlier try was still running, and was ended.")
+            if submitter.find(identity):
+                raise FenceError(
+                    f"{living}, of an earlier try's clean, does not end",
+                    remedy="look what it waits for (a dead mount?), end it, and clear the task",
+                )
             remove_leftovers(identity)
 
     def _tell_dry_run(self) -> dict[str, Any]:

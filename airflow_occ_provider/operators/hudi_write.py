@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias, RetryPolicy
@@ -14,8 +13,9 @@ from airflow.sdk import Asset, AssetAlias, RetryPolicy
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
-from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.guards.guard import Guard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.lease import LeaseGuard
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.journal import Journal, known_state, now_ms
 from airflow_occ_provider.attempts.lease_audit import (
@@ -42,7 +42,7 @@ from airflow_occ_provider.operators.choices import AdmissionMode
 from airflow_occ_provider.operators.next_try import NextTry
 from airflow_occ_provider.operators.protected import ProtectedOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.submitters.driver import end_survivors
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class HudiWriteOperator(ProtectedOperator):
             rule,
             clean=lambda table: self._clean(context, run, table),
             log=self.log,
-            end_survivors=end_survivors,
+            submitter=SparkSubmit(),
         )
         tries.end_drivers()
         commit = tries.commit(self.table, self._digest)
@@ -229,9 +229,9 @@ class HudiWriteOperator(ProtectedOperator):
         told = ToldAttempt(run, self.table, self.log)
         lock = CommitLockAudit(self._lock_hook, preparation.options, self._table)
         alarm, one_table = self._alarm(preparation, told), OneTable(self.table)
-        follower = told.follower
+        guards: list[Guard] = [LeaseGuard(admitted), alarm]
         if preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
-            follower = replace(follower, on_line=partial(self._end_at_second_table, one_table, follower))
+            guards.append(one_table)
         next_try = NextTry(
             self.retry_policy,
             context,
@@ -246,12 +246,12 @@ class HudiWriteOperator(ProtectedOperator):
         admitted.refuse_if_lost()
         try:
             with prepared(self._job, preparation.options, preparation.site) as submission, alarm:
-                self._submit(context, submission, follower)
+                self._submit(context, submission, told.follower, guards)
         except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
             if self._driver_ended:
-                self._settle(preparation, told, one_table.stop or alarm.stop)
+                self._settle(preparation, told, self._stop)
             raise
-        settlement = self._settle(preparation, told, one_table.stop or alarm.stop, next_try)
+        settlement = self._settle(preparation, told, self._stop, next_try)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self._judge(run, settlement, admitted, HeartbeatRule.of(preparation.options))
@@ -261,17 +261,11 @@ class HudiWriteOperator(ProtectedOperator):
             audit_lease(commit, admitted)
         return commit
 
-    def _end_at_second_table(self, one_table: OneTable, follower: Follower, line: str) -> None:
-        follower.on_line(line)
-        if one_table.feed(line):
-            self._end_driver()
-
     def _alarm(self, preparation: Preparation, told: ToldAttempt) -> HeartbeatAlarm:
         return HeartbeatAlarm(
             self._table,
             told.log,
             HeartbeatRule.of(preparation.options),
-            self._end_driver,
             logger=self.log,
             on_margin=lambda seconds: metrics.own_heartbeat_margin(self._work, seconds),
         )

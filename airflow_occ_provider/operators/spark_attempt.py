@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.openlineage.utils.spark import (
+    inject_parent_job_information_into_spark_properties,
+    inject_transport_information_into_spark_properties,
+)
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.follower import Follower
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.guards.guard import Guard
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, FenceError
 from airflow_occ_provider.operators.choices import refuse_unfit
 from airflow_occ_provider.operators.task_run import show_fields
-from airflow_occ_provider.submitters.driver import ClientDriver, Flag
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -38,8 +45,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
         super().__init__(name=name or "", **kwargs)
         refuse_unfit({name.removeprefix("_"): value for name, value in vars(self).items()})
         self.submission: dict[str, Any] = {}
-        self._follower: Follower | None = None
-        self._driver: ClientDriver | None = None
+        self._driver: Driver | None = None
         self._killed = Flag()
 
     def on_kill(self) -> None:
@@ -76,34 +82,53 @@ class SparkAttemptOperator(SparkSubmitOperator):
             ) from error
         return self._get_hook()
 
-    def _submit(self, context: Context, submission: Submission, follower: Follower) -> int:
+    def _submit(
+        self,
+        context: Context,
+        submission: Submission,
+        follower: Follower,
+        guards: Sequence[Guard] = (),
+    ) -> int:
         """Run a submission, follow its log, and return the exit code of the ended driver.
 
         :raises DriverKilledError: if the task was asked to stop before.
         :raises FenceError: if something of the driver lives on.
         """
         self._forget_driver()
-        self._follower = follower
         if self._killed.is_set():
             raise DriverKilledError(
                 "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
             )
-        try:
-            with self._in_place(context, submission):
-                super().execute(context)
-        except AirflowException:
-            if self._exit_code is None:
-                raise
-        finally:
-            self._follower = None
-            if self._driver and self._driver.end():
-                self.log.info("The Spark driver was ended.")
-        if not self._driver_ended:
+        with self._in_place(context, submission):
+            self._inject_lineage(context)
+            hook = self._get_hook()
+            environment = {**os.environ, **self._env_vars}
+            command = partial(hook._build_spark_submit_command, self.application)
+            driver = self._driver = Driver(SparkSubmit(command, environment, self._killed))
+            try:
+                driver.run(
+                    environment.get(IDENTITY_VARIABLE, ""),
+                    follower,
+                    guards,
+                    echo=lambda line: hook.log.info(line.strip()),
+                )
+            finally:
+                if driver.end():
+                    self.log.info("The Spark driver was ended.")
+        if not driver.ended:
             raise FenceError(
                 "something that the driver started does not end",
                 remedy="look in the worker's processes what it waits for, and end it",
             )
-        return self._exit_code or 0
+        return driver.exit_code or 0
+
+    def _inject_lineage(self, context: Context) -> None:
+        """Add OpenLineage's properties, as ``SparkSubmitOperator.execute`` does."""
+        self.conf = self.conf or {}
+        if self._openlineage_inject_parent_job_info:
+            self.conf = inject_parent_job_information_into_spark_properties(self.conf, context)
+        if self._openlineage_inject_transport_info:
+            self.conf = inject_transport_information_into_spark_properties(self.conf, context)
 
     @contextmanager
     def _in_place(self, context: Context, submission: Submission) -> Iterator[None]:
@@ -116,7 +141,7 @@ class SparkAttemptOperator(SparkSubmitOperator):
             "env_vars": {**self._env_vars, **submission.environment},
         }
         show_fields(self)
-        given = {name: getattr(self, name) for name in self.submission}
+        given = {name: getattr(self, name) for name in (*self.submission, "conf")}
         vars(self).update(self.submission)
         try:
             yield
@@ -130,21 +155,8 @@ class SparkAttemptOperator(SparkSubmitOperator):
         is_mapped = ti.map_index is not None and ti.map_index >= 0
         return f"{ti.dag_id}.{ti.task_id}{f'[{ti.map_index}]' if is_mapped else ''}.{ti.run_id}"
 
-    def _get_hook(self) -> SparkSubmitHook:
-        """Build the hook; while an attempt is submitted, one that follows and can end its driver."""
-        hook = super()._get_hook()
-        if self._follower is not None:
-            self._driver = ClientDriver(
-                hook,
-                self._follower,
-                {**os.environ, **self._env_vars},
-                self._env_vars.get(IDENTITY_VARIABLE, ""),
-                self._killed,
-            )
-        return hook
-
     def _forget_driver(self) -> None:
-        self._hook, self._driver = None, None
+        self._driver = None
 
     @property
     def _driver_ended(self) -> bool:
@@ -153,3 +165,8 @@ class SparkAttemptOperator(SparkSubmitOperator):
     @property
     def _exit_code(self) -> int | None:
         return self._driver.exit_code if self._driver else None
+
+    @property
+    def _stop(self) -> Stop | None:
+        """Why a guard has ended the driver, if one has."""
+        return self._driver.stop if self._driver else None

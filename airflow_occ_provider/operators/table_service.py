@@ -42,7 +42,7 @@ from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiCon
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.submitters.driver import end_survivors
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -160,7 +160,7 @@ class TableServiceOperator(ProtectedOperator):
             HeartbeatRule(),
             clean=lambda _: None,
             log=self.log,
-            end_survivors=end_survivors,
+            submitter=SparkSubmit(),
         )
         tries.end_drivers()
         for attempt in run.record.unsettled:

@@ -11,7 +11,7 @@ import pytest
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver import end_session
+from airflow_occ_provider.submitters.processes import end_session
 from tests.rows import count_rows
 from tests.stalls.course import stall
 from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
@@ -63,7 +63,7 @@ def test_a_writer_whose_heartbeat_timer_died_is_ended_and_the_next_try_commits(
         with heartbeats_refused(table):
             wait_for("the timer's end", lambda: "HoodieHeartbeatException" in writer.log, writer)
         settlement = writer.wait()
-    assert writer.ended_s is not None  # its gate is shut: left alone it would write for minutes
+    assert writer.stop is not None  # its gate is shut: left alone it would write for minutes
     assert settlement.outcome is Outcome.HEARTBEAT_EXPIRED
     assert isinstance(settlement.error(), HeartbeatExpiredError)
     assert settlement.error().retry
@@ -96,7 +96,7 @@ def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack,
                 settlement = writer.wait()
             finally:
                 end_session(rogue)
-    assert writer.ended_s is not None
+    assert writer.stop is not None
     assert settlement.outcome is Outcome.ROLLED_BACK
     assert isinstance(settlement.error(), RolledBackError)
     assert victim.time in str(settlement.error())
@@ -105,7 +105,7 @@ def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack,
 def test_a_store_that_stalls_under_a_live_writer_ends_no_driver(hudi_stack, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     writer = stall(hudi_stack, tmp_path, INTERVAL_MS, MISSES, 3 * MISSES * INTERVAL_MS / 1000)
-    assert writer.ended_s is None
+    assert writer.stop is None
     assert writer.settlement.outcome is Outcome.COMMITTED
     assert writer.exit_code == 0
     words = [record.getMessage() for record in caplog.records if record.name == writer.logger.name]

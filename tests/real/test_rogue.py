@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.commit import earlier_commit
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import DataLossError, RolledBackError
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver import end_session
+from airflow_occ_provider.submitters.processes import end_session
 from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real

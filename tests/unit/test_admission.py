@@ -33,7 +33,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
-from airflow_occ_provider.submitters.driver import LONGEST_END_S
+from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")

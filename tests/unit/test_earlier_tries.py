@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.record import Attempt
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
@@ -19,14 +18,15 @@ from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, 
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver import end_survivors
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.golden.table_archive import unpack
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1, add, begin
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
-LOST = DriverProcess(ProcessTable("far", "b", "n"), 42)
+LOST = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
 RULE = HeartbeatRule(60_000, 2)
 LOG = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Tries:
         self.folder, self.tries = folder, self._tries(self.clean)
 
     def _tries(self, clean):
-        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG, end_survivors=end_survivors)
+        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG, submitter=SparkSubmit())
 
     def clean(self, table):
         """Do to the hand-made timeline what Hudi's rollback does."""
@@ -73,9 +73,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     """Also not one whose archive nobody can read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
     run = open_journal({"ti": Instance(1, 14)})
-    tries = EarlierTries(
-        run, HudiTable, RULE, clean=lambda _: None, log=LOG, end_survivors=end_survivors
-    )
+    tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG, submitter=SparkSubmit())
     assert tries.commit(str(table), "d") is None
     run.begin("d", "")
     with pytest.raises(CommitStateUnknownError):
@@ -146,7 +144,7 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
     environment = {**os.environ, IDENTITY_VARIABLE: tries.identity}
     driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
     left = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{tries.identity}_"))
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
     tries.tries.end_drivers()
     assert driver.wait(timeout=10) != 0
     assert not left.exists()
@@ -157,7 +155,7 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
 def test_a_driver_that_hid_its_environment_is_found_by_its_session(folder):
     tries = Tries(folder)
     driver = subprocess.Popen(["sleep", "65"], start_new_session=True)
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
     tries.tries.end_drivers()
     assert driver.wait(timeout=10) != 0
 
@@ -166,7 +164,7 @@ def test_a_stranger_with_the_drivers_old_process_id_lives_on(folder):
     tries = Tries(folder)
     stranger = subprocess.Popen(["sleep", "66"], start_new_session=True)
     who = DriverProcess.of(stranger.pid)
-    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1)))
+    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1).handle()))
     tries.tries.end_drivers()
     assert stranger.poll() is None
     assert tries.attempt.end == "found ended"

@@ -10,10 +10,10 @@ import time
 import psutil
 import pytest
 
-from airflow_occ_provider.attempts.driver_process import DriverProcess
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
-from airflow_occ_provider.submitters.driver import _marked, end_survivors
+from airflow_occ_provider.submitters.driver_process import DriverProcess
+from airflow_occ_provider.submitters.processes import end_survivors, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """
@@ -94,7 +94,7 @@ def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too()
     stopped.send_signal(19)
     try:
         deadline = time.monotonic() + 60  # while one becomes another program it shows no environment
-        while len(_marked(identity)) < 2:
+        while len(marked(identity)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         found, left = end_survivors(identity)

@@ -71,7 +71,7 @@ def begin(folder, instant=T1, *, age_s=0.0):
 
 def watching(table, log, rule=RULE, **options):
     options.setdefault("logger", logging.getLogger("task"))
-    return HeartbeatAlarm(table, log, rule, options.pop("end", lambda: None), **options)
+    return HeartbeatAlarm(table, log, rule, **options)
 
 
 def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
@@ -200,14 +200,15 @@ def test_a_dead_timer_of_the_write_ends_its_driver_and_nothing_else_does(
     assert (alarm.stop is not None) == ends
 
 
-def test_the_thread_ends_the_driver_again_and_again(folder, table, log, told):
+def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    ended = threading.Semaphore(0)
-    with watching(table, log, HeartbeatRule(1000, 2), end=ended.release) as alarm:
-        assert ended.acquire(timeout=PATIENCE_S)
-        assert ended.acquire(timeout=PATIENCE_S)
-    assert alarm.stop
+    deadline = time.monotonic() + PATIENCE_S
+    with watching(table, log, HeartbeatRule(1000, 2)) as alarm:
+        while alarm.on_tick() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert alarm.on_line("more") == alarm.on_tick() == alarm.stop
     assert len(told()) == 1
 
 

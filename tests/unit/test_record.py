@@ -8,7 +8,6 @@ from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     Attempt,
@@ -20,8 +19,9 @@ from airflow_occ_provider.attempts.record import (
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000)
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()
 ATTEMPT = Attempt(
     1,
     14,

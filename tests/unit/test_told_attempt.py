@@ -7,15 +7,15 @@ import logging
 import pytest
 
 from airflow_occ_provider.attempts import told_attempt
-from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42)
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42).handle()
 AWAY = 10**6
 
 

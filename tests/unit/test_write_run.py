@@ -10,7 +10,6 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record import Attempt
 from airflow_occ_provider.attempts.settle import Settlement
@@ -26,13 +25,14 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, T2, C, add, begin
 
-HERE = DriverProcess(ProcessTable.here(), 2**22 + 1)  # no process has that id
-FAR = DriverProcess(ProcessTable("far", "b", "n"), 42)
+HERE = DriverProcess(ProcessTable.here(), 2**22 + 1).handle()  # no process has that id
+FAR = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
 INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 

@@ -1,4 +1,4 @@
-"""Looks after the heartbeat of a running driver's own write, and says so in the task's log."""
+"""The guard of a running driver's heartbeat, which says in the task's log how it stands."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ _END_TIMEOUT_S = 2.0
 class HeartbeatAlarm:
     """Look at a driver's own write in a thread, for as long as a ``with`` block runs.
 
-    It tells when the heartbeat is late or dead and when it ticks again, and ends the driver where
+    It tells when the heartbeat is late or dead and when it ticks again, and stops the driver where
     ``heartbeat_alarm`` says so. A storage that does not answer is told once, and proves nothing.
 
     :param table: the table that the driver writes.
     :param log: the driver's, which another thread feeds.
     :param rule: how Hudi judges the driver's heartbeats.
-    :param end: ends the driver; called again while the block runs on.
     :param logger: the task's log.
     :param on_margin: told, after each look, the seconds until Hudi counts the write as dead, and the
         whole tolerance when the block has ended.
@@ -41,7 +40,6 @@ class HeartbeatAlarm:
         table: HudiTable,
         log: DriverLog,
         rule: HeartbeatRule,
-        end: Callable[[], object],
         *,
         logger: Any,
         on_margin: Callable[[float], None] = lambda _: None,
@@ -49,7 +47,6 @@ class HeartbeatAlarm:
         self._table = table
         self._log = log
         self._rule = rule
-        self._end = end
         self._logger = logger
         self._on_margin = on_margin
         self._alarm = Alarm(rule)
@@ -67,9 +64,17 @@ class HeartbeatAlarm:
         self._thread.join(_END_TIMEOUT_S)
         self._on_margin(self._rule.interval_ms * self._rule.tolerable_misses / 1000)
 
+    def on_line(self, line: str) -> Stop | None:  # noqa: ARG002 - it reads the driver's log itself
+        """Return why the driver must end, if it must."""
+        return self.stop
+
+    def on_tick(self) -> Stop | None:
+        """Return why the driver must end, if it must; a storage that hangs delays no other guard."""
+        return self.stop
+
     @property
     def stop(self) -> Stop | None:
-        """Why it has ended the driver, if it has."""
+        """Why the driver must end, if it must."""
         return self._alarm.stop
 
     def _run(self) -> None:
@@ -77,8 +82,6 @@ class HeartbeatAlarm:
         while not self._ended.wait(period_s):
             if self.stop is None:
                 self.look()
-            if self.stop:
-                self._end()
 
     def look(self) -> None:
         """Look once, and tell what there is to tell."""

@@ -1,4 +1,4 @@
-"""Whether a driver writes a second table, where its lock has one name for all tables."""
+"""The guard against a second table, where Hudi's lock has one name for all tables."""
 
 from __future__ import annotations
 
@@ -34,16 +34,19 @@ class OneTable:
 
     @property
     def stop(self) -> Stop | None:
-        """Why the driver was ended, if there was a second table."""
+        """Why the driver must end, if there is a second table."""
         return Stop(Outcome.MISCONFIGURATION, self._told) if self._other else None
 
-    def feed(self, line: str) -> bool:
-        """Take the next line; whether it is the one at which the driver must be ended."""
+    def on_line(self, line: str) -> Stop | None:
+        """Take the next line of the driver's log; return why it must end, if it writes another table."""
         begun = None if self._other else _BEGUN.search(line)
         if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
             self._other = begun["table"]
-            return True
-        return False
+        return self.stop
+
+    def on_tick(self) -> Stop | None:
+        """Return why the driver must end, if it must."""
+        return self.stop
 
     def refuse(self, *, committed: bool | None) -> None:
         """Raise if there was a second table.

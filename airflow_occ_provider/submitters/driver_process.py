@@ -1,4 +1,4 @@
-"""Who a driver is: a process told apart from any other, also by a later try on another host."""
+"""A driver's process, told apart from any other, also by a later try on another host."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from airflow_occ_provider.attempts.submitter import Handle
 
 _PROC = Path("/proc")
 _START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
@@ -59,18 +61,23 @@ class DriverProcess:
         return cls(ProcessTable.here(), pid, _started(pid))
 
     def has_its_id(self) -> bool:
-        """Whether its id has not gone to another process; its session keeps it while anyone lives."""
+        """Whether its id has not gone to another process; a living session keeps it."""
         return _started(self.pid) in (0, self.started)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**asdict(self.table), "pid": self.pid, "started": self.started}
+    def handle(self, key: str = "") -> Handle:
+        """Return the process as a driver of ``spark-submit``.
+
+        :param key: identity of the task run, which all that it starts carries.
+        """
+        facts = {**asdict(self.table), "pid": self.pid, "started": self.started, "key": key}
+        return Handle("spark_submit", str(self), facts)
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> DriverProcess:
-        """Read ``to_json`` back."""
-        table = ProcessTable(kept["host"], kept["boot"], kept["namespace"])
-        return cls(table, kept["pid"], kept["started"])
+    def of_handle(cls, handle: Handle) -> DriverProcess:
+        """Read a handle back."""
+        facts: Mapping[str, Any] = handle.facts
+        table = ProcessTable(facts["host"], facts["boot"], facts["namespace"])
+        return cls(table, facts["pid"], facts["started"])
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.table.host}"

@@ -1,0 +1,114 @@
+"""What runs a driver somewhere: the protocol between an attempt and its submitter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A driver as its submitter finds it again, also from another process.
+
+    :param submitter: name of the submitter.
+    :param name: the driver for people, such as ``process 42 on worker-1``.
+    :param facts: what the submitter needs to find it, as JSON values without secrets.
+    """
+
+    submitter: str
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**self.facts, "submitter": self.submitter, "name": self.name}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Handle:
+        """Read ``to_json`` back; a record of the first release holds a process of ``spark-submit``."""
+        facts = dict(kept)
+        submitter = facts.pop("submitter", "spark_submit")
+        name = facts.pop("name", None) or f"process {kept['pid']} on {kept['host']}"
+        return cls(submitter, name, facts)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a submitter can do; an attempt branches on these, never on its type.
+
+    :param logs: whether the driver's log is read while it runs, after its end, or not at all.
+    :param start: how a driver that was submitted but not recorded is excluded: ``gated`` where it
+        starts only once it is recorded, ``findable`` where a later try finds it by its key.
+    :param outlives_task: whether the driver runs on when the task's process dies.
+    :param end_is_final: whether an end that was seen proves that the driver can write no more.
+    :param exit_code: whether the driver's own exit code is known after its end.
+    """
+
+    logs: Literal["live", "after", "none"]
+    start: Literal["gated", "findable", "neither"]
+    outlives_task: bool
+    end_is_final: bool
+    exit_code: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The driver, or something that it started, may still be alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Nothing here tells whether the driver is alive, such as one of another host.
+
+    :param reason: for people.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing of the driver is alive.
+
+    :param exit_code: the driver's, negative for a signal; ``None`` where it is not known.
+    """
+
+    exit_code: int | None
+
+
+class Submitter(Protocol):
+    """Starts a driver, follows it and ends it.
+
+    :param name: under which the journal keeps its handles.
+    """
+
+    name: str
+    traits: Traits
+
+    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
+        """Start the driver and return its handle.
+
+        :param key: identity of the task run, by which a later try finds the driver.
+        :param started: records the handle. Where ``traits.start`` is ``gated`` the driver does nothing
+            before this returns, and never starts if it raises.
+        """
+
+    def find(self, key: str) -> Handle | None:
+        """Return the living driver of a task run, as far as it can be seen from here."""
+
+    def poll(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver, or anything that it started, is alive."""
+
+    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
+        """Return the lines of the driver's log that have come since the last call.
+
+        :param wait_s: seconds to wait where none has.
+        :return: ``None`` once the driver has ended and its log is read.
+        """
+
+    def end(self, handle: Handle) -> None:
+        """Ask the driver to end, and wait a little for it; ``poll`` proves it."""
