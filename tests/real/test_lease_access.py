@@ -117,16 +117,16 @@ def test_a_root_without_rights_is_reported_and_left_unchanged(zookeeper, queues)
 def test_a_root_that_is_read_only_is_reported_too(zookeeper, queues):
     with bare_client(zookeeper.hosts) as keeper:
         keeper.create("/readable/requests", makepath=True)
-        keeper.create("/readable/requests/elder", acl=OPEN_ACL_UNSAFE)
+        keeper.create("/readable/requests/earlier", acl=OPEN_ACL_UNSAFE)
         keeper.set_acls("/readable/requests", READ_ACL_UNSAFE)
     nodes = ZookeeperNodes(Access(zookeeper.hosts), "/readable")
     try:
-        for beside in (None, "elder"):
+        for beside in (None, "earlier"):
             with pytest.raises(ConfigurationError, match="use /readable/requests/mine"):
                 nodes.create("mine", b"", beside)
-        with pytest.raises(ConfigurationError, match="use /readable/requests/elder"):
-            nodes.delete("elder", 0)
-        assert nodes.names() == {"elder"}
+        with pytest.raises(ConfigurationError, match="use /readable/requests/earlier"):
+            nodes.delete("earlier", 0)
+        assert nodes.names() == {"earlier"}
     finally:
         nodes.close()
 

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.real
 def test_no_waiter_that_retries_loses_its_place_in_an_outage(tmp_path):
     with EmbeddedZookeeper(tmp_path, free_port()) as server:
         crowd = Crowd(server.hosts, server.hosts, waiters=20)
-        asyncio.run(crowd.stands(lambda: stopped(server), seconds=2 * TTL_MS / 1000, times=1))
+        asyncio.run(crowd.run(lambda: stopped(server), seconds=2 * TTL_MS / 1000, times=1))
     assert crowd.counts["outages"] == 1
-    assert crowd.counts["told granted"] == 2
+    assert crowd.counts["event granted"] == 2
 
 
 def test_a_request_that_a_lagging_follower_has_not_seen_yet_is_not_lost(tmp_path):
