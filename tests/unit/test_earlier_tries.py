@@ -78,7 +78,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
         tries.commit(str(table), "d")
 
 
-def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(folder):
+def test_other_arguments_are_the_same_work_in_a_retry_and_undecided_after_a_clear(folder):
     retry = Tries(folder, end="exit code 1")
     committed(folder, retry)
     assert retry.commit("other").instant.time == T1
@@ -90,7 +90,7 @@ def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(
 
 
 @pytest.mark.parametrize(("end", "fenced"), [("", True), ("exit code 1", False)])
-def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_told(folder, end, fenced):
+def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_shown(folder, end, fenced):
     tries = Tries(folder, instants=(T1,), driver=LOST, end=end)
     committed(folder, tries)
     roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
@@ -111,7 +111,7 @@ def test_an_observed_end_retires_the_ghost_and_settles(folder):
     assert tries.cleaned == []
 
 
-def test_a_driver_that_nobody_saw_end_is_waited_for_and_named(folder):
+def test_a_driver_without_an_observed_end_is_waited_for_and_named(folder):
     begin(folder, T1)
     tries = Tries(folder, instants=(T1,), driver=LOST)
     tries.tries.end_drivers()

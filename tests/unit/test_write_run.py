@@ -114,7 +114,7 @@ def test_the_budget_for_deaths_is_the_policys(start, folder):
 
 
 @pytest.mark.parametrize("lock", [{}, IN_PROCESS], ids=["a real lock", "a lock of one process"])
-def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, folder, queue, lock):
+def test_with_a_lock_of_one_process_a_fence_holds_the_table_exclusively(start, folder, queue, lock):
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
     dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))
