@@ -1,4 +1,4 @@
-"""``airflow hudi leases``, over a line in memory."""
+"""``airflow hudi leases``, over a queue in memory."""
 
 from __future__ import annotations
 

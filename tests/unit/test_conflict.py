@@ -1,4 +1,4 @@
-"""The commit check, told from metadata: one scenario a line, named for the pair that it sets up."""
+"""The commit check, predicted from metadata: one scenario a line, named for its pair of writers."""
 
 from __future__ import annotations
 

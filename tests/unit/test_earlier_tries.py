@@ -68,7 +68,7 @@ def committed(folder, tries):
 
 
 def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
-    """Also not one whose archive nobody can read."""
+    """Also not one whose archive cannot be read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
     run = TaskRun({"ti": Instance(1, 14)})
     tries = EarlierTries(run, HudiTable, RULE, lambda _: None, logging.getLogger(__name__))

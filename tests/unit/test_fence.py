@@ -1,4 +1,4 @@
-"""What the table shows after a fence: a commit that came through it, and files that nobody committed."""
+"""What the table shows after a fence: a commit that came through it, and uncommitted files."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_one_look_a_period_serves_every_trigger_and_the_last_ends_it(table, look
         await asyncio.gather(*waiting[1:], return_exceptions=True)
         table.commit(time_)
         table.stop_beating(time_)
-        # nobody is pending any more: the one that is left is told
+        # no writer is pending any more: the last event is sent
         (event,) = await asyncio.wait_for(waiting[0], 10)
         assert event["writers"] == []
         assert module._watches == {}
@@ -177,7 +177,7 @@ def test_a_trigger_that_starts_later_gets_its_event_without_another_listing(tabl
 def test_a_writer_that_began_after_the_last_listing_is_waited_for(table):
     async def run():
         others = asyncio.ensure_future(events(of_task(table, until=["dead"], match="any", poll_s=1)))
-        await asyncio.sleep(0.2)  # the table was looked at, and nobody wrote
+        await asyncio.sleep(0.2)  # the table was listed, and no writer wrote
         table.begin(1, now_ms() + 60_000)
         waiting = asyncio.ensure_future(events(of_task(table, poll_s=1)))
         await asyncio.sleep(1.5)

@@ -14,7 +14,7 @@ TTL_MS = 3000
 
 
 class Hook:
-    """A lock connection whose line is in memory."""
+    """A lock connection whose queue is in memory."""
 
     def __init__(self):
         self.nodes, self.open, self.now_s = MemoryNodes(), 0, 0.0

@@ -24,7 +24,7 @@ PATIENCE_S = 20
 
 
 class Hook:
-    """A lock connection whose line is in memory, and which can be away."""
+    """A lock connection whose queue is in memory, and which can be unreachable."""
 
     def __init__(self):
         self.nodes = MemoryNodes()
@@ -82,7 +82,7 @@ def version(hook, ticket):
 
 async def renewals(hook, ticket, count):
     begun = version(hook, ticket)
-    while version(hook, ticket) < begun + count:  # noqa: ASYNC110 - the store tells nobody of a write
+    while version(hook, ticket) < begun + count:  # noqa: ASYNC110 - the store sends no event of a write
         await asyncio.sleep(0.02)
 
 

@@ -243,7 +243,7 @@ class Store(dict):
 
 @pytest.fixture
 def line(monkeypatch):
-    """A line in memory in the place of the connection's."""
+    """A queue in memory in place of the connection's."""
     nodes = MemoryNodes()
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)

@@ -12,7 +12,7 @@ POLL_S = 0.01
 
 
 class There:
-    """The locks that are there, and how often somebody looked."""
+    """The locks that exist, and how often they were listed."""
 
     def __init__(self, *ids):
         self.ids, self.looks, self.failure = set(ids), 0, None
@@ -26,7 +26,7 @@ class There:
     def looked(self, times=3):
         until, deadline = self.looks + times, time.monotonic() + 5
         while self.looks < until:
-            assert time.monotonic() < deadline, "nobody looks"
+            assert time.monotonic() < deadline, "nothing polls"
             time.sleep(POLL_S / 2)
 
 
@@ -103,7 +103,7 @@ def test_a_look_that_fails_is_done_again(there, poller, failure):
 
 def test_a_waiter_that_cannot_be_woken_does_not_keep_others_from_waking(there, poller):
     def closed():
-        raise RuntimeError("his loop is closed")
+        raise RuntimeError("its loop is closed")
 
     woken = threading.Event()
     poller.watch(2, 1, closed)

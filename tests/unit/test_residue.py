@@ -1,4 +1,4 @@
-"""What is left of dead writers: found on tables made by hand, and told with proof and remedy."""
+"""What is left of dead writers: found on tables made by hand, reported with proof and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost conflict, from its driver's real log and the table to what a person is told of it."""
+"""A lost conflict, from its driver's real log and the table to the message for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trigger that shares a watch may know an instant that the watch's last look does not."""
+"""A trigger that shares a watch may have an instant that the watch's last listing lacks."""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ def test_only_write_commits_count(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me")
     add(folder, f"{T2}_{C}.commit", identity="me", operation="COMPACT")
     assert find_commit(table.snapshot(), "me").instant.time == T1
-    assert find_commit(table.snapshot(), "somebody else") is None
+    assert find_commit(table.snapshot(), "another writer") is None
 
 
 def test_a_committed_attempt(folder, table):

@@ -123,11 +123,11 @@ OLD = {"minutes": 61}
 @pytest.mark.parametrize(
     ("given", "by", "step"),
     [
-        # What waits is run by who runs, and left by who brings a plan of his own.
+        # A pending plan is run by an operator that runs, and left by one that makes its own plan.
         ({}, {}, RUN),
         ({}, {"op": ServiceOp.SCHEDULE_AND_RUN}, LEAVE),
         ({}, {"op": ServiceOp.SCHEDULE}, LEAVE),
-        # Whoever may be running it is left alone: without a heartbeat for the time-out.
+        # A plan that may be running is left alone: without a heartbeat, for the timeout.
         (INFLIGHT, {}, LEAVE),
         ({**INFLIGHT, "minutes": 60}, {}, LEAVE),
         ({**INFLIGHT, **OLD, "heartbeat": ALIVE}, {}, LEAVE),
@@ -150,7 +150,7 @@ OLD = {"minutes": 61}
         ({**INFLIGHT, "own": True, "by": "20261121000000001"}, {}, ROLL_BACK),
         ({**INFLIGHT, "own": True}, {"fenced": False}, LEAVE),
         ({**INFLIGHT, "own": True, "heartbeat": ALIVE}, {"fenced": False}, LEAVE),
-        # Who names plans means these.
+        # An operator that names plans works on these.
         (OLD, {"named": ("20261121000000000",), "dead_plan": LEAVE}, RUN),
         (OLD, {"named": ("20261121000000000",), "dead_plan": ROLL_BACK}, ROLL_BACK),
         (OLD, {"named": ("20261121000000009",)}, LEAVE),
@@ -232,7 +232,7 @@ def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
 
 @pytest.mark.parametrize("begun_ms", [-1, 1])
 def test_before_table_version_8_the_files_show_what_has_overtaken_a_clustering(golden, begun_ms):
-    # Its writer's zone is east of UTC, in which the storage tells when a file was written.
+    # Its writer's zone is east of UTC, in which the storage gives a file's time of change.
     table = golden("0.15.0/clustering")
     snapshot = table.snapshot()
     (dead, _) = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)

@@ -41,7 +41,7 @@ def whole(folder):
 
 
 class Write(HudiWriteOperator):
-    """In the place of Spark: attempts that fail as told, or do nothing."""
+    """In place of Spark: attempts that fail as the test wants, or do nothing."""
 
     options = INTERVAL
     ran = 0
@@ -84,7 +84,7 @@ def start(folder, queue, store):
 
 
 def dies(context, table, driver=HERE, **more):
-    """Leave what a worker leaves that dies together with its driver."""
+    """Leave the record of a worker that was killed together with its driver."""
     run = TaskRun(context)
     run.begin("d", "")
     identity = run.record.identity
