@@ -1,4 +1,4 @@
-"""Shared by all tests: a home for Airflow, the embedded services, markers for folders and tiers."""
+"""Shared by all tests: Airflow's home folder, the embedded services, markers for folders and tiers."""
 
 from __future__ import annotations
 

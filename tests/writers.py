@@ -1,4 +1,4 @@
-"""Runs protected Spark writes without Airflow: the other submitter that the seam allows."""
+"""Runs protected Spark writes without Airflow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PATIENCE_S = 600
 
 @dataclass
 class Writer:
-    """One protected attempt, run in a thread; ``settlement`` is there when it has ended."""
+    """One protected attempt, run in a thread; ``settlement`` is set when it has ended."""
 
     stack: EmbeddedStack
     table: Path
@@ -92,7 +92,7 @@ class Writer:
         return self.settlement
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Kill the JVM, then what outlives it: that holds the log open."""
+        """Kill the JVM, then its remaining children, which hold the log open."""
         os.kill(self.process.pid, number)
         end_session(self.process)
 
@@ -160,7 +160,7 @@ def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> Non
 
 
 class HudiCommitLock(Lock):
-    """Hudi's own commit lock, as a stand-in for a neighbour that is just committing."""
+    """Hudi's own commit lock, held in place of another writer that is just committing."""
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]  # noqa: RUF012 - kazoo adds it to a list

@@ -11,17 +11,17 @@ import psutil
 
 
 def drivers(table):
-    """The living JVMs of drivers that write a table; a lazy clean of ours is one, too."""
+    """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
     return [one for one in _living("java") if str(table) in _command(one)]
 
 
 def programs(table):
-    """The living Python programs of those drivers."""
+    """Return the running Python programs of those drivers."""
     return [one for one in _living("python") if str(table) in _command(one) and _is_runner(one)]
 
 
 def end_all(table):
-    """End whatever a run has left."""
+    """Kill the drivers that a run has left."""
     for one in (*drivers(table), *programs(table)):
         send((one,), signal.SIGKILL)
 
@@ -44,7 +44,7 @@ class Census:
         self._thread.start()
 
     def close(self):
-        assert self._thread.is_alive(), "the census was cut short"
+        assert self._thread.is_alive(), "the census ended early"
         self._closed.set()
         self._thread.join()
 
@@ -58,7 +58,7 @@ class Census:
 def wait_until_gone(processes, timeout_s=30):
     deadline = time.monotonic() + timeout_s
     while any(_is_living(one) for one in processes):
-        assert time.monotonic() < deadline, f"{processes} live on"
+        assert time.monotonic() < deadline, f"{processes} still run"
         time.sleep(0.05)
 
 

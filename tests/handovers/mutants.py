@@ -1,4 +1,4 @@
-"""Lines that are wrong in how a lease passes between processes: what the cases must find."""
+"""Queues with one fault each in how a lease passes between processes: the cases must find it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.model import mutants
 
 
 class NeverWakes(Queue):
-    """A waiter learns of its turn at its next regular look only."""
+    """A waiter sees that it is granted only at its next regular poll."""
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         return super().status(ticket, wake and (lambda: None))
@@ -37,7 +37,7 @@ class IgnoresTerms(Queue):
 
 
 class TakesAnyTicket(Queue):
-    """A process whose lease another one took over takes it back."""
+    """A process takes back a lease that another one has adopted."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
         return self._adopt(ticket, self._load(ticket, any_epoch=True).content.request)

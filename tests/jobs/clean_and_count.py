@@ -1,4 +1,4 @@
-"""Cleans tables as any protected writer would, and counts how often each row is there."""
+"""Cleans tables as any protected writer does, and counts how often each row is there."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ _PROGRESS_S = 20
 
 
 def main() -> int:
-    """Run the steps and print what happened; 1 for a violation."""
+    """Run the steps and print the counts; return 1 for a violation."""
     arguments = _arguments()
-    lines = {mutant.__name__: mutant for mutant in MUTANTS}
-    line = lines[arguments.mutant] if arguments.mutant else Queue
+    mutants = {mutant.__name__: mutant for mutant in MUTANTS}
+    queue = mutants[arguments.mutant] if arguments.mutant else Queue
     started = time.monotonic()
 
     said = [started]
@@ -45,7 +45,7 @@ def main() -> int:
                 arguments.steps,
                 arguments.seed,
                 stores=stores,
-                line=line,
+                line=queue,
                 shrink=arguments.shrink,
                 progress=progress,
             )
@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--backend", choices=["memory", "zookeeper"], default="memory")
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
-    parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a violation")
+    parser.add_argument("--shrink", action="store_true", help="search for fewer steps to a violation")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""A client's server of an ensemble, which may be behind the others."""
+"""A client's server of an ensemble, which may lag behind the others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from airflow_occ_provider.leases.nodes import Node
 
 
 class Follower:
-    """Nodes as one server shows them; while it is behind, plain reads are of the past.
+    """Nodes as one server shows them; while it lags, plain reads return an old state.
 
-    As in ZooKeeper, a change goes to the leader and is answered when this server has it too, a sync
-    waits for what the others know, and a watch fires when this server learns of the deletion.
+    As in ZooKeeper, a change goes to the leader and is answered once this server has it too, a sync
+    waits for the others' state, and a watch fires when the deletion reaches this server.
     """
 
     def __init__(self, leader: MemoryNodes) -> None:
@@ -73,4 +73,4 @@ class Follower:
         return True
 
     def close(self) -> None:
-        """Leave the leader to the others."""
+        """Do nothing: the others still use the leader."""

@@ -1,4 +1,4 @@
-"""Lines that are wrong in one thing each: what the checker must find."""
+"""Queues with one fault each, which the checker must find."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class MixesModes(Queue):
 
 
 class SeesHoldersOnly(Queue):
-    """Who waits is overtaken."""
+    """A waiter is overtaken: only holders are seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
         return found if any(self._holds(one.queued) for one in found) else ()
 
     def _holds(self, one: QueuedRequest) -> bool:
-        elders = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
+        requests = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
         return not any(
-            elder.order < one.order and theirs.conflicts_with(ours)
-            for elder in elders
-            for theirs in elder.request.scopes
+            earlier.order < one.order and theirs.conflicts_with(ours)
+            for earlier in requests
+            for theirs in earlier.request.scopes
             for ours in one.request.scopes
         )
 
 
 class ForgetsTasks(Queue):
-    """A task that came in under an elder's lease is not seen."""
+    """A task that passed under an earlier request's lease is not seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         known = self._predecessors.get(ticket.name)
@@ -52,7 +52,7 @@ class ForgetsTasks(Queue):
 
 
 class PassesByOwner(Queue):
-    """Who came in beside a lease of its run passes it, as if it had come in under it."""
+    """A request beside a lease of its run passes it, as if it were under that lease."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
@@ -60,7 +60,7 @@ class PassesByOwner(Queue):
 
 
 class TrustsTheLastAnswer(Queue):
-    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
+    """After a renewal for a shorter term whose answer was lost, it still relies on the longer one."""
 
     def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
         own = self._own.get(ticket.name)
@@ -73,7 +73,7 @@ class TrustsTheLastAnswer(Queue):
 
 
 class TrustsForever(Queue):
-    """It says held however long ago it showed that it lives."""
+    """It answers held however long ago it was renewed."""
 
     def _is_trusted(self, own: Any) -> bool:
         return True
@@ -93,7 +93,7 @@ class KeepsEpoch(Queue):
 
 
 class _Uninterrupted(Observer):
-    """It counts all time as time in which an owner could have renewed."""
+    """It counts all time, outages included, as time in which an owner could have renewed."""
 
     def on_delay(self, seconds: float) -> None:
         pass
@@ -107,7 +107,7 @@ class _Uninterrupted(Observer):
 
 
 class _Unversioned(_Uninterrupted):
-    """Without an interruption: otherwise there is little that a version saves from."""
+    """It deletes without comparing versions; no interruption, so that this matters."""
 
     def _remove(self, name: str, node: Node) -> bool:
         if not self._see(name, node).is_expired():
@@ -125,7 +125,7 @@ class _Hasty(Observer):
 
 
 class _Blind(Observer):
-    def remove_expired(self, elders: Iterable[QueuedRequest], ttl_ms: int) -> bool:
+    def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         return False
 
 
@@ -138,25 +138,25 @@ class _Observed(Queue):
 
 
 class DeletesUnversioned(_Observed):
-    """A renewal between the look and the deletion does not save."""
+    """A renewal between the read and the deletion does not prevent the deletion."""
 
     observer = _Unversioned
 
 
 class DeletesEarly(_Observed):
-    """Half a term is enough to be taken for dead."""
+    """A request is removed as dead after half its term."""
 
     observer = _Hasty
 
 
 class NeverDeletes(_Observed):
-    """The dead stay."""
+    """Dead requests are never removed."""
 
     observer = _Blind
 
 
 class ReleasesAnyEpoch(Queue):
-    """A zombie takes the lease away from who adopted it."""
+    """A process releases a lease that another one has adopted."""
 
     def release(self, ticket: Ticket) -> bool:
         node = self._nodes.read([ticket.name]).get(ticket.name)
@@ -167,7 +167,7 @@ class ReleasesAnyEpoch(Queue):
 
 
 class LosesUnsynced(Queue):
-    """A request is lost by the word of a server that may be behind."""
+    """A request is considered lost on the answer of a server that may lag."""
 
     def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
         super().__init__(nodes, clock)
@@ -175,26 +175,26 @@ class LosesUnsynced(Queue):
 
 
 class KeepsSightings(_Observed):
-    """An outage counts against owners that could not renew in it."""
+    """The time of an outage counts against owners, which could not renew in it."""
 
     observer = _Uninterrupted
 
 
 class EvictsTheOtherSite(Queue):
-    """A request of another deployment, with the same DAG, run and task, is given up."""
+    """A request of another deployment, with the same DAG, run and task, is withdrawn."""
 
-    def _drop_superseded(self, line: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
-        for one in line:
+    def _drop_superseded(self, queue: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
+        for one in queue:
             if (one.request.owner.path, one.request.owner.label) == (
                 asked.owner.path,
                 asked.owner.label,
             ):
                 self.evict(one)
-        return super()._drop_superseded(line, asked)
+        return super()._drop_superseded(queue, asked)
 
 
 class OlderTryAdopts(Queue):
-    """A try takes over whatever has its id, also where a younger one has it."""
+    """A try adopts a request with its id although a later try has adopted it."""
 
     def request(self, asked: Request) -> Ticket:
         return super().request(replace(asked, incarnation=1_000_000))

@@ -1,4 +1,4 @@
-"""A client's way to the store: the checker sees what it does, and it can fail at every operation."""
+"""A client's connection to the store: reports to the checker, and can fail at every operation."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Fault(StrEnum):
 
 
 class KilledError(Exception):
-    """The client's process is no more."""
+    """The client's process was killed."""
 
 
 class Wire:
-    """Nodes over other nodes. ``deed`` is what the client is about, for the checker."""
+    """Nodes over other nodes. ``action`` is the client's current call, for the checker."""
 
     def __init__(self, nodes: Nodes, checker: Checker, client: object) -> None:
         self.client = client
-        self.deed: tuple[str, object] = ("", None)
+        self.action: tuple[str, object] = ("", None)
         self._nodes = nodes
         self._checker = checker
         self._fault: Fault | None = None
@@ -49,16 +49,16 @@ class Wire:
     def arm(
         self, fault: Fault | None, skip: int = 0, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Have the fault come with the next operation but ``skip``."""
+        """Make the fault happen after ``skip`` more operations."""
         self._fault, self._skip, self._meanwhile = fault, skip, meanwhile
 
-    def begin(self, deed: tuple[str, object]) -> None:
-        self.deed, self._operations = deed, 0
+    def begin(self, action: tuple[str, object]) -> None:
+        self.action, self._operations = action, 0
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         def do() -> Node:
             node = self._nodes.create(name, data, requires)
-            self._checker.created(self.client, name, data, requires, node, self.deed)
+            self._checker.created(self.client, name, data, requires, node, self.action)
             return node
 
         return self._deliver(do)
@@ -80,7 +80,7 @@ class Wire:
     def write(self, name: str, data: bytes, version: int) -> int:
         def do() -> int:
             written = self._nodes.write(name, data, version)
-            self._checker.wrote(self.client, name, data, self.deed)
+            self._checker.wrote(self.client, name, data, self.action)
             return written
 
         return self._deliver(do)
@@ -88,7 +88,7 @@ class Wire:
     def delete(self, name: str, version: int) -> None:
         def do() -> None:
             self._nodes.delete(name, version)
-            self._checker.deleted(name, self.deed)
+            self._checker.deleted(name, self.action)
 
         return self._deliver(do)
 
@@ -96,12 +96,12 @@ class Wire:
         return self._deliver(partial(self._nodes.watch, name, wake))
 
     def close(self) -> None:
-        """Leave the store to the others."""
+        """Do nothing: the others still use the store."""
 
     def _deliver(self, do: Callable[[], Any]) -> Any:
         self._operations += 1
         if self._operations > _MOST_OPERATIONS:
-            raise ViolationError(f"{self.deed} does not come to an end")
+            raise ViolationError(f"{self.action} does not come to an end")
         fault = self._due()
         if fault is Fault.DROPPED or self.is_away:
             raise LockUnreachableError("dropped")

@@ -1,4 +1,4 @@
-"""After a real write: whether Hudi's lock was really taken."""
+"""After a real write: whether Hudi's commit lock was taken."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def audit(hudi_stack, monkeypatch, tmp_path):
     return audit
 
 
-def test_a_commit_without_hudis_lock_where_its_neighbours_lock_is_told(hudi_stack, tmp_path, audit):
+def test_a_commit_without_the_lock_that_other_writers_take_is_reported(hudi_stack, tmp_path, audit):
     first = audit()
     made = Writer(hudi_stack, tmp_path / "t").run()
     first.refuse_unlocked(made.commit)

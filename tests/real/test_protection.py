@@ -49,8 +49,8 @@ def test_a_spark_env_that_exports_hudi_conf_dir_hides_nothing(hudi_stack, spark_
     assert_protected(writer)
 
 
-def test_where_our_file_is_hidden_after_all_the_job_never_starts(hudi_stack, tmp_path):
-    """User jars first on the classpath, and one of them brings a configuration of its own."""
+def test_a_job_whose_configuration_is_hidden_never_starts(hudi_stack, tmp_path):
+    """User jars come first on the classpath, and one of them brings its own configuration."""
     jar = tmp_path / "rogue.jar"
     with zipfile.ZipFile(jar, "w") as content:
         content.writestr("hudi-defaults.conf", ROGUE)
@@ -65,7 +65,7 @@ def test_where_our_file_is_hidden_after_all_the_job_never_starts(hudi_stack, tmp
 
 
 def test_every_kind_of_write_is_checked_and_signed(hudi_stack, tmp_path):
-    """A quiet upsert with a harmless option, then three other kinds, each to a table of its own."""
+    """An upsert with a harmless option and little logging, then three other kinds of write."""
     kinds = (
         "hoodie.datasource.write.operation=bulk_insert",
         "hoodie.datasource.write.operation=insert_overwrite",

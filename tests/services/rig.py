@@ -1,4 +1,4 @@
-"""One Spark that writes tables and runs their services, with the options that a driver of ours reads."""
+"""One Spark that writes tables and runs their services, with the options of a protected driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.writers import LOCK_BASE_PATH, Writer, wait_for
 
 IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
 _TABLE = {
-    STRATEGY_OPTION: Strategy.SIMPLE.class_name,  # said aloud: writes read the last service's file, too
+    STRATEGY_OPTION: Strategy.SIMPLE.class_name,  # explicit: writes read the last service's file, too
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "k",
     "hoodie.datasource.write.partitionpath.field": "p",
@@ -76,7 +76,7 @@ class Rig:
         self._threads = ThreadPoolExecutor(4)
 
     def options(self, more: Mapping[str, str]) -> dict[str, str]:
-        """What the driver of an operator is given."""
+        """Return the options that the driver of an operator gets."""
         return {**_TABLE, **writer_options(self._lock, {}), **more}
 
     def table(self, name: str, *, merge_on_read: bool = False, metadata_table: bool = False) -> Table:
@@ -100,7 +100,7 @@ class Rig:
         service_job.main(str(table), str(service), *steps)
 
     def latched(self, table: Path, work: Any) -> Latched:
-        """Return a write on a thread of its own."""
+        """Return a write on its own thread."""
         return Latched(self.spark._jvm, self._threads, str(table), work)
 
     def _write_options(self, more: Mapping[str, str]) -> None:
@@ -112,7 +112,7 @@ class Table:
 
     :param rig: where it lives.
     :param path: its base path.
-    :param options: its own, of all who work on it.
+    :param options: its own, for all that write it or run its services.
     """
 
     def __init__(self, rig: Rig, path: Path, options: Mapping[str, str]) -> None:
@@ -141,7 +141,7 @@ class Table:
         self._rig.serve(self.path, service, steps, {**self._options, **_dotted(options)})
 
     def killed(self, service: Service, instant: str, when: Any) -> Writer:
-        """Run a plan in a driver of its own and kill that without a word."""
+        """Run a plan in its own driver, and kill that with SIGKILL."""
         job = Path(service_job.__file__)
         driver = Writer(
             self._rig.stack,

@@ -136,7 +136,7 @@ def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line)
     assert [one.request.incarnation for one in line.requests()] == [3]
 
 
-def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes, line):
+def test_an_abandoned_try_takes_nothing_from_a_later_one(store, nodes, line):
     admission(store, line).ask([SCOPE])
     old = admission(store, Queue(nodes), 1)
     ours, _ = admission(store, line, 2).ask([SCOPE])
@@ -204,14 +204,14 @@ def test_a_triggerer_that_is_full_has_the_task_look_again_later():
     assert raised.value.reschedule_date > utcnow()
 
 
-def test_who_asks_for_something_else_gets_a_new_place_and_gives_the_old_one_up(store, line):
+def test_a_request_for_another_scope_gets_a_new_place_and_leaves_the_old_one(store, line):
     first, _ = admission(store, line).ask([SCOPE])
     second, _ = admission(store, line).ask([Scope.of(SCOPE.table, None)])
     assert [one.token for one in line.requests()] == [second.token]
     assert second.token > first.token
 
 
-def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
+def test_the_wait_is_claimed_for_the_next_process_and_logged(store, line, caplog):
     rival(line)
     ours = admission(store, line)
     with caplog.at_level(logging.INFO):
@@ -259,7 +259,7 @@ def task(**arguments):
     return HudiWriteOperator(**given)
 
 
-def test_a_loser_that_stands_in_line_is_not_spread_over_time():
+def test_a_loser_that_is_queued_is_retried_without_jitter():
     policy = HudiConflictRetryPolicy(base_delay=timedelta(hours=1), max_delay=timedelta(hours=1))
     error = WriteConflictError("lost", outcome="commit_conflict")
 
@@ -271,7 +271,7 @@ def test_a_loser_that_stands_in_line_is_not_spread_over_time():
     assert delay(admission="off") > timedelta(0)
 
 
-def test_writers_that_only_the_line_keeps_apart_stand_in_it():
+def test_writers_that_only_the_queue_keeps_apart_are_queued():
     for promise in ("key_safe", "reads_table"):
         with pytest.raises(ConfigurationError, match=r"^admission: off, and key_safe or reads_table"):
             task(admission="off", **{promise: True})
@@ -285,7 +285,7 @@ def test_a_scope_that_was_rendered_empty_is_refused(scope):
         task(scope=scope)._partitions  # noqa: B018 - the property refuses
 
 
-def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store):
+def test_a_lock_of_one_process_admits_no_writer_outside_the_queue(store):
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
     admitted = task(admission="off")._admitted({}, run_of(store), {LOCK_PROVIDER: provider})
     with pytest.raises(ConfigurationError, match=r"^admission: off, and a lock that excludes"), admitted:

@@ -105,7 +105,7 @@ def test_other_kinds_of_blocks_and_an_empty_file_hold_nothing():
     assert times(b"") == []
 
 
-def test_instants_are_told_once_at_their_end(tmp_path):
+def test_instants_are_listed_once_at_their_end(tmp_path):
     states = [entry("101", state=state) for state in ("REQUESTED", "INFLIGHT", "COMPLETED")]
     again = block(content(*states))
     archived = archive_of(tmp_path, _9=again, _10=again + block(content(entry("099", "clean"))))

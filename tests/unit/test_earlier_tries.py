@@ -70,7 +70,7 @@ def committed(folder, tries):
 
 
 def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
-    """Also not one whose archive nobody can read."""
+    """Also not one whose archive cannot be read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
     run = open_journal({"ti": Instance(1, 14)})
     tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG, submitter=SparkSubmit())
@@ -80,7 +80,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
         tries.commit(str(table), "d")
 
 
-def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(folder):
+def test_other_arguments_are_the_same_work_in_a_retry_and_undecided_after_a_clear(folder):
     retry = Tries(folder, end="exit code 1")
     committed(folder, retry)
     assert retry.commit("other").instant.time == T1
@@ -92,7 +92,7 @@ def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(
 
 
 @pytest.mark.parametrize(("end", "fenced"), [("", True), ("exit code 1", False)])
-def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_told(folder, end, fenced):
+def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_shown(folder, end, fenced):
     tries = Tries(folder, instants=(T1,), driver=LOST, end=end)
     committed(folder, tries)
     roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
@@ -113,7 +113,7 @@ def test_an_observed_end_retires_the_ghost_and_settles(folder):
     assert tries.cleaned == []
 
 
-def test_a_driver_that_nobody_saw_end_is_waited_for_and_named(folder):
+def test_a_driver_without_an_observed_end_is_waited_for_and_named(folder):
     begin(folder, T1)
     tries = Tries(folder, instants=(T1,), driver=LOST)
     tries.tries.end_drivers()

@@ -84,7 +84,7 @@ def _word(chance, most):
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_whatever_the_names_the_line_is_short_and_known_for_one_of_ours(seed):
+def test_the_line_is_short_and_recognised_whatever_the_names(seed):
     chance = random.Random(seed)
     most = chance.choice((8, 60, 400))
     failure = Failure(

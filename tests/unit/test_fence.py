@@ -1,4 +1,4 @@
-"""What the table shows after a fence: a commit that came through it, and files that nobody committed."""
+"""What the table shows after a fence: a commit that came through it, and uncommitted files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def mark(folder, time, *, written=True):
 
 
 @pytest.mark.parametrize(("committed", "visible"), [(T0, False), (LATE, True), (None, False)])
-def test_markers_of_an_instant_that_is_gone_tell_of_files_that_nobody_removes(
+def test_markers_of_a_missing_instant_show_files_that_are_never_removed(
     folder,
     table,
     committed,

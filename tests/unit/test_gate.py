@@ -71,7 +71,7 @@ def test_a_parent_that_is_gone_already_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("opened", ["open", "shut"])
-def test_a_driver_dies_with_its_parent(opened):
+def test_a_driver_ends_with_its_parent(opened):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, gate.__file__, opened, "sleep", "60"],
         stdout=subprocess.PIPE,

@@ -69,7 +69,7 @@ def test_golden_tables_with_rollbacks_are_there():
     assert len(list(filter(None, victims))) >= 10
 
 
-def test_the_files_of_a_writer_tell_its_release_and_its_index(golden, request):
+def test_the_files_of_a_writer_show_its_release_and_its_index(golden, request):
     table, said = golden
     name, snapshot = Path(request.node.callspec.params["golden"]), table.snapshot()
     release = tuple(map(int, name.parent.name.split(".")[:2]))

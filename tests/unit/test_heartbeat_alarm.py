@@ -80,7 +80,7 @@ def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
     assert told() == []
 
 
-def test_a_dead_heartbeat_is_told_and_ends_nothing(folder, table, log, told):
+def test_a_dead_heartbeat_is_logged_and_stops_nothing(folder, table, log, told):
     begin(folder, age_s=200)
     margins = []
     alarm = watching(table, log, on_margin=margins.append)
@@ -127,7 +127,7 @@ def test_a_rollback_by_the_driver_itself_ends_nothing(folder, table, log):
     assert alarm.stop is None
 
 
-def test_a_rollback_of_which_the_drivers_log_tells_a_moment_later_ends_nothing(folder, table, log):
+def test_a_rollback_that_the_drivers_log_shows_a_moment_later_stops_nothing(folder, table, log):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     line = f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}"
@@ -212,7 +212,7 @@ def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told
     assert len(told()) == 1
 
 
-def test_a_storage_that_does_not_answer_is_told_once_and_proves_nothing(folder, log, told, monkeypatch):
+def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, told, monkeypatch):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(TIMER)

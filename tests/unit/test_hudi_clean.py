@@ -130,7 +130,7 @@ def test_what_is_dead_is_cleaned_at_once_and_the_living_are_not_waited_for(folde
     assert context["task_state_store"]["hudi_write"]["succeeded"]
 
 
-def test_a_dry_run_tells_the_same_and_runs_nothing(folder, task, context, capsys):
+def test_a_dry_run_reports_the_same_and_runs_nothing(folder, task, context, capsys):
     dead(folder, T1)
     begin(folder, T2)
     complete(folder, "20261121092000000")
@@ -180,7 +180,7 @@ def test_a_named_writer_is_waited_for_however_well_it_beats(folder, task, contex
     assert resume(context, {"status": "reached"}, **deferred.value.kwargs)["rolled_back"] == [T1]
 
 
-def test_what_the_triggerer_cannot_watch_is_told(folder, task, context):
+def test_a_table_that_the_triggerer_cannot_watch_is_reported(folder, task, context):
     dead(folder, T1, LATE_S)
     with pytest.raises(OccError, match="no file system"):
         task().execute_after_wait(context, {"status": "error", "message": "no file system"})
@@ -245,7 +245,7 @@ def test_a_completed_write_without_its_files_fails_the_task(tmp_path, task, cont
         one.execute(context)
 
 
-def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
+def test_with_a_lock_of_one_process_a_clean_holds_the_table_exclusively(
     folder, task, context, monkeypatch
 ):
     """Queued behind a living writer, and none is granted while it runs."""
@@ -284,7 +284,7 @@ def ghosts(capsys, table, *arguments):
     return capsys.readouterr().out
 
 
-def test_the_command_tells_who_is_dead_when_and_what_is_left(folder, capsys):
+def test_the_command_shows_dead_writers_their_expiry_and_what_is_left(folder, capsys):
     assert "No pending writes and no residue of dead writers." in ghosts(capsys, folder.parent)
     dead(folder, T1)
     begin(folder, T2)

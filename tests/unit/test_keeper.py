@@ -61,7 +61,7 @@ def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
     assert version(nodes, ticket) == after
 
 
-def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
+def test_a_lost_lease_raises_at_each_check(nodes, held):
     line, ticket = held
     told = threading.Semaphore(0)
     with Keeper(line, ticket, TTL_MS, LossAction("told", told.release)) as keeper:

@@ -27,7 +27,7 @@ def test_what_only_the_queue_keeps_apart_cannot_leave_it(promise):
     assert getattr(HudiWriteOperator(**given), promise)
 
 
-def test_whoever_clears_the_work_clears_the_lease_its_keeper_and_its_release():
+def test_clearing_the_work_clears_the_lease_its_keeper_and_its_release():
     with DAG("d", schedule=None) as dag:
         lease = HudiLeaseOperator(task_id="lease", tables=["/t"])
         with lease.held():
@@ -85,7 +85,7 @@ def test_a_keeper_ends_well_only_where_the_release_ended_the_lease(keeper, statu
             keeper.execute_complete(context(release), event)
 
 
-def test_a_keeper_goes_on_where_it_is_told_of_an_earlier_lease(keeper, monkeypatch):
+def test_a_keeper_continues_after_an_event_of_an_earlier_lease(keeper, monkeypatch):
     connection = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
     event = {"status": "released", "message": "it was removed", "name": "n1"}

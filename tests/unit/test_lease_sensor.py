@@ -14,7 +14,7 @@ TTL_MS = 3000
 
 
 class Hook:
-    """A lock connection whose line is in memory."""
+    """A lock connection whose queue is in memory."""
 
     def __init__(self):
         self.nodes, self.open, self.now_s = MemoryNodes(), 0, 0.0
@@ -78,7 +78,7 @@ def test_the_dead_are_not_waited_for(hook):
     waiting._close()
 
 
-def test_a_poke_that_failed_counts_against_nobody(hook, monkeypatch):
+def test_a_failed_poke_counts_against_no_request(hook, monkeypatch):
     stand(hook, "a")
     waiting = sensor()
     for _ in range(4):

@@ -167,7 +167,7 @@ def test_the_margin_of_a_table_is_that_of_the_next_to_die(received):
     assert received.take() == ["airflow.hudi.heartbeat_margin:120.0|g", "airflow.hudi.ghosts:2|g"]
 
 
-def test_each_look_at_a_watched_table_is_told_once(received, tmp_path):
+def test_each_listing_of_a_watched_table_is_counted_once(received, tmp_path):
     table = BeatingTable(tmp_path / "t")
     table.begin(1, at_ms=1_700_000_000_000)
 
@@ -216,7 +216,7 @@ def test_nothing_is_dropped_for_its_length_and_long_tags_stay_apart(tagged, capl
     assert caplog.text == ""
 
 
-def test_a_metric_never_fails_a_task_and_that_is_told_once(received, caplog):
+def test_a_metric_never_fails_a_task_and_its_error_is_logged_once(received, caplog):
     def broken():
         raise ValueError("no such host")
 
@@ -244,7 +244,7 @@ class Store(dict):
 
 @pytest.fixture
 def line(monkeypatch):
-    """A line in memory in the place of the connection's."""
+    """A queue in memory in place of the connection's."""
     nodes = MemoryNodes()
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
@@ -292,7 +292,7 @@ def rival(line, table):
     return line.request(asked)
 
 
-def test_a_writer_tells_its_wait_across_processes_and_how_long_it_held(writer, line, later, tagged):
+def test_a_writer_reports_its_wait_across_processes_and_its_holding_time(writer, line, later, tagged):
     theirs, mine = rival(line, writer.table), context("t", Store())
     with pytest.raises(TaskDeferred), writer._admitted(mine, open_journal(mine), {}):
         raise AssertionError("not reached")
@@ -318,7 +318,7 @@ def test_a_lease_that_was_lost_has_no_age(writer, line, tagged):
     assert tagged.take() == []
 
 
-def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tagged):
+def test_a_runs_lease_reports_its_wait_and_its_age_for_each_table(line, later, tagged):
     theirs = rival(line, "s3://lake/b")
     with DAG("d", schedule=None):
         take = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/b", "/a"])
@@ -343,7 +343,7 @@ def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tag
     assert tagged.take() == []
 
 
-def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
+def test_a_writer_reports_its_attempts_outcome(writer, later, tagged):
     mine = context("t", Store())
     told = ToldAttempt(open_journal(mine), writer.table, logging.getLogger("test"))
     for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
@@ -358,7 +358,7 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
     assert (values(sent, "wasted"), len(sent)) == ({tags: 90}, 3)
 
 
-def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
+def test_a_table_service_reports_its_attempts_outcome(table, tagged):
     service = HudiClusteringOperator(task_id="t", table=table.path)
     for exit_code, outcome in ((1, "early_conflict"), (0, "nothing_written")):
         told = ToldAttempt(open_journal(context("t", Store())), table.path, logging.getLogger("test"))

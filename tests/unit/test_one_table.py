@@ -21,7 +21,7 @@ def test_a_recorded_writer_of_one_table_is_left_alone(log):
 
 
 @pytest.mark.parametrize("release", [".", "0.15.0", "1.0.2"])
-def test_a_recorded_writer_of_another_table_is_told(release):
+def test_a_recorded_writer_of_another_table_is_detected(release):
     one = OneTable("/lake/another/t")
     (log,) = (LOGS / release).glob("committed_warn.exit0.log")
     assert any(map(one.on_line, log.read_text().splitlines()))
@@ -70,7 +70,7 @@ def test_only_what_hudis_own_logger_says_ends_a_driver(line, ends):
     "made",
     ["timeline/20261121101815232.commit", "20261121101815232", "timeline/20261121101815232.clean"],
 )
-def test_a_second_table_is_told(made):
+def test_a_second_table_is_reported(made):
     one = OneTable("s3://lake/a")
     assert not one.on_line(BEGUN.format("s3a://lake/a", made))
     assert not one.on_line(BEGUN.format("s3a://lake/a/.hoodie/metadata", made))

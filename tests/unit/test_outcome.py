@@ -102,7 +102,7 @@ _RECORD_OF_INFO = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d INFO ")
 
 
 @each_recorded_log
-def test_the_instant_is_told_also_by_a_log_without_info(path):
+def test_the_instant_is_also_found_in_a_log_without_info(path):
     _, exit_code, lines = recorded(path)
     instant = read(lines, exit_code).instant
     warned = [line for line in lines if not _RECORD_OF_INFO.match(line)]
@@ -295,7 +295,7 @@ STOPPING = "26/11/21 10:00:17 INFO SparkContext: Invoking stop() from shutdown h
         ),
     ],
 )
-def test_what_a_job_died_of(lines, exit_code, expected):
+def test_the_cause_of_a_jobs_failure(lines, exit_code, expected):
     assert read(lines, exit_code).outcome is expected
 
 
@@ -366,7 +366,7 @@ def failed_sql(more=()):
         ([line for line in failed_sql() if "SparkSQLDriver" not in line], Outcome.JOB_ERROR),
     ],
 )
-def test_what_a_sql_file_died_of(lines, expected):
+def test_the_cause_of_a_sql_files_failure(lines, expected):
     assert read(lines, 1).outcome is expected
 
 
@@ -412,7 +412,7 @@ def test_a_records_own_stack_trace_is_not_the_programs_output():
     assert read([*traceback(JVM_CONFLICT), *noise], 1).outcome is Outcome.COMMIT_CONFLICT
 
 
-def test_the_outermost_of_linked_traces_tells_whether_it_left_the_program():
+def test_the_outermost_of_linked_traces_shows_whether_it_left_the_program():
     inner = traceback(JVM_CONFLICT, frame="write")
     link = "The above exception was the direct cause of the following exception:"
     assert (

@@ -106,7 +106,7 @@ def test_a_task_cleared_after_success_is_other_work(start):
     assert start(2, max_tries=15).record.identity != first.record.identity
 
 
-def test_a_retry_of_a_try_that_died_after_its_last_word_is_the_same_work(start):
+def test_a_retry_of_a_try_that_was_killed_after_its_last_record_is_the_same_work(start):
     first = start(1)
     first.succeed()
     assert start(2).record.identity == first.record.identity
@@ -172,7 +172,7 @@ def test_the_oldest_attempts_are_dropped_but_none_that_is_unsettled():
     assert kept == [3, *range(20, 60)]
 
 
-def test_tries_that_died_without_a_word_are_counted_since_the_last_clear():
+def test_tries_that_ended_without_a_record_are_counted_since_the_last_clear():
     died = replace(ATTEMPT, end="", outcome="", log_read=False)
     tries = (
         replace(died, try_number=1, max_tries=9),  # before the clear
@@ -187,7 +187,7 @@ def test_tries_that_died_without_a_word_are_counted_since_the_last_clear():
     assert TaskRecord(attempts=tries).unexplained(TryKey(8, 14)) == (2, 3, 4)
 
 
-def test_the_digest_tells_work_apart():
+def test_the_digest_distinguishes_work():
     same = digest("a.py", ["1", 2], "/t")
     assert same == digest("a.py", ["1", "2"], "/t")
     assert len({same, digest("b.py", ["1", 2], "/t"), digest("a.py", ["12"], "/t")}) == 3

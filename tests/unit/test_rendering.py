@@ -151,7 +151,7 @@ def test_an_operator_can_be_copied_and_pickled(dag):
     assert dag.partial_subset("t").get_task("t").table == "/t"
 
 
-def test_rendering_asks_nobody(dag, monkeypatch):
+def test_rendering_makes_no_connection(dag, monkeypatch):
     """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
     monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
     monkeypatch.setattr(protected, "open_table", lambda *_: pytest.fail("opened the table"))
@@ -247,7 +247,7 @@ def test_a_table_that_airflow_has_no_asset_for_does_not_fail_a_committed_task(da
 
 
 @pytest.mark.parametrize("table", ["s3a://lake/trips/", "/lake/trips"])
-def test_an_assets_alias_is_told_the_facts_of_the_table(dag, table):
+def test_an_assets_alias_gets_the_facts_of_the_table(dag, table):
     outlets = [Asset("s3://other"), AssetAlias("trips")]
     task = HudiWriteOperator(**{**WRITE, "table": table}, outlets=outlets)
     events = OutletEventAccessors()

@@ -1,4 +1,4 @@
-"""A lost conflict, from its driver's real log and the table to what a person is told of it."""
+"""A lost conflict, from its driver's real log and the table to the message for a person."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_winner_is_known_by_its_signature(folder, table, signed, operation, 
     assert found.file_groups >= len(PLACES)
 
 
-def test_what_the_table_does_not_tell_is_left_out(folder, table):
+def test_what_the_table_does_not_show_is_left_out(folder, table):
     assert find_rival(table, OWN, RIVAL) == find_rival(table, OWN, None) == Rival()
     write(folder)
     assert find_rival(table, None, RIVAL) == Rival(("two_writers", "write_b"))
@@ -130,5 +130,5 @@ def test_the_failed_trys_log_says_first_what_a_person_needs(lose):
         ({"policy": None}, "wasted."),
     ],
 )
-def test_the_next_try_is_told_as_far_as_it_is_known(lose, given, expected):
+def test_the_next_try_is_named_as_far_as_it_is_known(lose, given, expected):
     assert lose(**given)[0].message.endswith(expected)

@@ -65,7 +65,7 @@ def golden(tmp_path):
         (COMPACTION, True, 9, Mode.EXCLUSIVE),
     ],
 )
-def test_who_would_hurt_writers_runs_alone(service, prefers, version, mode):
+def test_a_service_that_conflicts_with_writers_runs_exclusively(service, prefers, version, mode):
     assert service_mode(service, prefers_writers=prefers, table_version=version) is mode
 
 
@@ -124,11 +124,11 @@ OLD = {"minutes": 61}
 @pytest.mark.parametrize(
     ("given", "by", "step"),
     [
-        # What waits is run by who runs, and left by who brings a plan of his own.
+        # A pending plan is run by an operator that runs, and left by one that makes its own plan.
         ({}, {}, RUN),
         ({}, {"op": ServiceOp.SCHEDULE_AND_RUN}, LEAVE),
         ({}, {"op": ServiceOp.SCHEDULE}, LEAVE),
-        # Whoever may be running it is left alone: without a heartbeat for the time-out.
+        # A plan that may be running is left alone: without a heartbeat, for the timeout.
         (INFLIGHT, {}, LEAVE),
         ({**INFLIGHT, "minutes": 60}, {}, LEAVE),
         ({**INFLIGHT, **OLD, "heartbeat": ALIVE}, {}, LEAVE),
@@ -151,7 +151,7 @@ OLD = {"minutes": 61}
         ({**INFLIGHT, "own": True, "by": "20261121000000001"}, {}, ROLL_BACK),
         ({**INFLIGHT, "own": True}, {"fenced": False}, LEAVE),
         ({**INFLIGHT, "own": True, "heartbeat": ALIVE}, {"fenced": False}, LEAVE),
-        # Who names plans means these.
+        # An operator that names plans works on these.
         (OLD, {"named": ("20261121000000000",), "dead_plan": LEAVE}, RUN),
         (OLD, {"named": ("20261121000000000",), "dead_plan": ROLL_BACK}, ROLL_BACK),
         (OLD, {"named": ("20261121000000009",)}, LEAVE),
@@ -232,8 +232,8 @@ def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
 
 
 @pytest.mark.parametrize("begun_ms", [-1, 1])
-def test_before_table_version_8_the_files_tell_who_has_overtaken_a_clustering(golden, begun_ms):
-    # Its writer's zone is east of UTC, in which the storage tells when a file was written.
+def test_before_table_version_8_the_files_show_what_has_overtaken_a_clustering(golden, begun_ms):
+    # Its writer's zone is east of UTC, in which the storage gives a file's time of change.
     table = golden("0.15.0/clustering")
     snapshot = table.snapshot()
     (dead, _) = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)
@@ -384,7 +384,7 @@ def chosen(operator, run, snapshot, own=None):
     return operator._choose(run, Admitted(), snapshot, plans, own or {})
 
 
-def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
+def test_a_plan_that_has_to_be_run_and_is_not_dead_is_reported(served):
     operator, run, snapshot = served("1.2.0/clustering", op="run", plan_timeout=timedelta(days=9999))
     stuck, waiting = (one.time for one in pending_plans(snapshot, CLUSTERING, DEFAULT_RULE))
     choice = chosen(operator, run, snapshot)
@@ -431,7 +431,7 @@ def test_an_own_plan_whose_driver_was_seen_to_end_is_run_at_once(served):
     assert [*chosen(operator, run, snapshot, own).run] == [*own]
 
 
-def test_a_plan_that_no_wait_helps_is_told(served):
+def test_a_plan_that_no_wait_helps_is_reported(served):
     operator, run, snapshot = served("1.2.0/clustering", op="run", scope="elsewhere")
     operator.instants = [pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0].time]
     with pytest.raises(FenceError, match="name plans within the scope"):

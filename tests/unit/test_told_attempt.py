@@ -20,7 +20,7 @@ AWAY = 10**6
 
 
 class Telling(Instance):
-    """A task instance that tells others its instants."""
+    """A task instance that records its instants."""
 
     told = ()
 

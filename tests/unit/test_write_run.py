@@ -41,7 +41,7 @@ def whole(folder):
 
 
 class Write(HudiWriteOperator):
-    """In the place of Spark: attempts that fail as told, or do nothing."""
+    """In place of Spark: attempts that fail as the test wants, or do nothing."""
 
     options = INTERVAL
     ran = 0
@@ -84,7 +84,7 @@ def start(folder, queue, store):
 
 
 def dies(context, table, driver=HERE, **more):
-    """Leave what a worker leaves that dies together with its driver."""
+    """Leave the record of a worker that was killed together with its driver."""
     run = open_journal(context)
     run.begin("d", "")
     identity = run.record.identity
@@ -114,7 +114,7 @@ def test_the_budget_for_deaths_is_the_policys(start, folder):
 
 
 @pytest.mark.parametrize("lock", [{}, IN_PROCESS], ids=["a real lock", "a lock of one process"])
-def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, folder, queue, lock):
+def test_with_a_lock_of_one_process_a_fence_holds_the_table_exclusively(start, folder, queue, lock):
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
     dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))

@@ -1,4 +1,4 @@
-"""Lines over a real ZooKeeper, each with a session of its own, and what tests ask of them."""
+"""Queues over a real ZooKeeper, each with its own session, and requests that tests make."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
 TABLE = "s3://lake/trips"
 
 
-class Lines:
-    """Opens lines, and closes them all at the end."""
+class Queues:
+    """Opens queues, and closes them all at the end."""
 
     def __init__(self):
         self._open = []
@@ -27,12 +27,12 @@ class Lines:
         return self
 
     def __exit__(self, *_):
-        for line in self._open:
-            line.close()
+        for queue in self._open:
+            queue.close()
 
     def open(self, access, root="/leases"):
-        self._open.append(line := Queue(ZookeeperNodes(access, root)))
-        return line
+        self._open.append(queue := Queue(ZookeeperNodes(access, root)))
+        return queue
 
     def at(self, hosts, root="/leases", timeout_s=10.0):
         return self.open(Access(hosts, timeout_s), root)
@@ -43,10 +43,10 @@ def asks(run=None, ttl_ms=60_000, task=()):
     return Request(uuid.uuid4().hex, owner, (Scope.of(TABLE, None),), ttl_ms)
 
 
-def wait_until_held(line, ticket, timeout_s=30.0):
+def wait_until_held(queue, ticket, timeout_s=30.0):
     deadline = time.monotonic() + timeout_s
     woken = threading.Event()
-    while not line.status(ticket, woken.set).held:
+    while not queue.status(ticket, woken.set).held:
         assert time.monotonic() < deadline, "not granted in time"
         woken.wait(0.5)
         woken.clear()

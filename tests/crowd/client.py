@@ -1,4 +1,4 @@
-"""One of a crowd: asks for leases, is let wait, holds, passes them on, and goes, or dies."""
+"""One of many clients: requests leases, waits, holds, passes them on, and releases or abandons them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LONGEST_HOLD_S = 0.03
 _END_S = 60.0
 
 
-class Person:
-    """A task run with several processes, of which one after the other has its lease.
+class Client:
+    """A task run with several processes, which have its lease one after the other.
 
     :param name: its run.
     :param processes: a service each.
     :param timeout_s: after which the metastore drops a lock.
-    :param witness: hears what was told.
+    :param witness: checks each answer.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Person:
         self._random = random.Random(f"{seed}-{name}")
         self._asked = 0
 
-    def live(self, until_s: float) -> None:
-        """Take turns until the clock says so."""
-        while time.monotonic() < until_s and not self._witness.has_seen_enough:
-            self._turn(Owner(("dag", f"{self.name}.{self._asked}"), "asks"), self._any(SCOPES))
+    def work(self, until_s: float) -> None:
+        """Request and use leases until a moment of the monotonic clock."""
+        while time.monotonic() < until_s and not self._witness.has_failed:
+            self._use_lease(Owner(("dag", f"{self.name}.{self._asked}"), "asks"), self._any(SCOPES))
 
-    def _turn(self, owner: Owner, scopes: tuple[Scope, ...], depth: int = 0) -> None:
+    def _use_lease(self, owner: Owner, scopes: tuple[Scope, ...], depth: int = 0) -> None:
         self._asked += 1
         claim = Claim(Request(f"{self.name}.{self._asked}", owner, scopes, 1000))
         try:
@@ -71,7 +71,7 @@ class Person:
             if service:
                 self._work(claim, service)
         except LeaseLostError:
-            self._witness.told_lost(claim)
+            self._witness.on_lost(claim)
 
     def _request(self, claim: Claim) -> MetastoreLeases:
         service = self._any(self._processes)
@@ -79,13 +79,13 @@ class Person:
         return service
 
     def _wait(self, claim: Claim, service: MetastoreLeases) -> MetastoreLeases | None:
-        """Look until it holds; ``None`` where it went away before."""
+        """Poll until the claim holds; return ``None`` if it was released before."""
         woken, deadline = threading.Event(), time.monotonic() + _END_S
         while not self._is_held(claim, service, woken):
             if time.monotonic() > deadline:
-                raise ViolationError(f"{claim} waits for ever")
+                raise ViolationError(f"{claim} waits forever")
             if self._chance(0.03):
-                return self._go(claim, service)
+                return self._leave(claim, service)
             service = self._pass_on(claim, service)
             woken.wait(self._timeout_s / 6)
             woken.clear()
@@ -94,9 +94,9 @@ class Person:
     def _is_held(self, claim: Claim, service: MetastoreLeases, woken: threading.Event) -> bool:
         ticket = claim.place
         if self._again(claim, lambda: service.status(ticket, woken.set)).held:
-            self._witness.told_held(claim)
+            self._witness.on_held(claim)
             return True
-        self._witness.told_blocked(claim)
+        self._witness.on_blocked(claim)
         return False
 
     def _work(self, claim: Claim, service: MetastoreLeases) -> None:
@@ -104,26 +104,28 @@ class Person:
             time.sleep(self._random.uniform(0, _LONGEST_HOLD_S))
             service = self._pass_on(claim, service)
             self._again(claim, lambda service=service: service.ensure_held(claim.place))
-            self._witness.told_held(claim)
-        self._go(claim, service)
+            self._witness.on_held(claim)
+        self._leave(claim, service)
 
     def _work_below(
         self, lease: Claim, service: MetastoreLeases, owner: Owner, scopes: tuple[Scope, ...]
     ) -> MetastoreLeases | None:
-        """Let a task work under the lease, which may end while the task asks or holds."""
+        """Let a task work under the lease, which may end while the task waits or holds."""
         task = Owner((*owner.path, "task"))
         if self._chance(0.5):
-            self._turn(task, scopes, 1)
+            self._use_lease(task, scopes, 1)
             return service
-        below = threading.Thread(target=self._witness.hears, args=(lambda: self._turn(task, scopes, 1),))
+        below = threading.Thread(
+            target=self._witness.run_checked, args=(lambda: self._use_lease(task, scopes, 1),)
+        )
         below.start()
         time.sleep(self._random.uniform(0, _LONGEST_HOLD_S))
-        self._go(lease, service)
+        self._leave(lease, service)
         below.join(2 * _END_S)
         return None
 
     def _pass_on(self, claim: Claim, service: MetastoreLeases) -> MetastoreLeases:
-        """Go on here, or in another process; this one is refused then."""
+        """Continue here, or in another process; then check that this one is refused."""
         old = claim.place
         fate = self._random.random()
         if fate < 0.3:
@@ -139,7 +141,7 @@ class Person:
         else:
             other, claim.ticket = self._adopted_at_once(claim, others)
         if claim.ticket.name != old.name:
-            raise LeaseLostError("it had gone, and stands anew")
+            raise LeaseLostError("it was removed, and is queued again")
         self._witness.counts["passed on"] += 1
         self._refuse(claim, service, old)
         return other
@@ -147,7 +149,7 @@ class Person:
     def _adopted_at_once(
         self, claim: Claim, others: Sequence[MetastoreLeases]
     ) -> tuple[MetastoreLeases, Ticket]:
-        """Have all others take it over in the same moment; one may."""
+        """Have all other processes adopt it at the same moment; one may succeed."""
         old, taken, lost = claim.place, [], []
 
         def adopt(one: MetastoreLeases) -> None:
@@ -157,7 +159,7 @@ class Person:
                 lost.append(error)
 
         threads = [
-            threading.Thread(target=self._witness.hears, args=(lambda one=one: adopt(one),))
+            threading.Thread(target=self._witness.run_checked, args=(lambda one=one: adopt(one),))
             for one in others
         ]
         for thread in threads:
@@ -166,22 +168,22 @@ class Person:
             thread.join(_END_S)
         self._witness.counts["adopted at once"] += 1
         if len(taken) > 1:
-            raise ViolationError(f"two have {taken}")
+            raise ViolationError(f"two processes have adopted {taken}")
         if not taken:
             raise lost[0]
         return taken[0]
 
     def _refuse(self, claim: Claim, service: MetastoreLeases, old: object) -> None:
-        """Have the process that had it try to go on."""
+        """Check that the process that had the lease is refused."""
         call = self._any(["renew", "status", "ensure_held", "adopt", "release"])
         with suppress(LeaseLostError):
             if self._again(None, lambda: getattr(service, call)(old)) is not False:
                 raise ViolationError(f"{call} of a zombie's {old} beside {claim}")
         self._witness.counts["zombies refused"] += 1
 
-    def _go(self, claim: Claim, service: MetastoreLeases) -> None:
+    def _leave(self, claim: Claim, service: MetastoreLeases) -> None:
         ticket = claim.place
-        self._witness.left(claim)
+        self._witness.on_left(claim)
         if self._chance(0.02):
             self._witness.counts["abandoned"] += 1
             return
@@ -189,7 +191,7 @@ class Person:
         self._witness.counts["released"] += 1
 
     def _again(self, claim: Claim | None, do: Callable[[], _T]) -> _T:
-        """Call until there is an answer: every method may be repeated."""
+        """Call until there is an answer: each method may be repeated."""
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
             began_s = time.monotonic()

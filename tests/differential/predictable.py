@@ -1,9 +1,9 @@
-"""Which pairs the table's metadata truly cannot tell, so that a run holds few of them.
+"""Which pairs the table's metadata cannot predict, so that a run holds few of them.
 
-None of these leaves a trace: which partitions a pending ``delete_partition`` will drop; where the
+The metadata does not show which partitions a pending ``delete_partition`` will drop; where the
 comparison point lies between the requested and the inflight file, unless the workload profile was
-built on a base file of the rival's or names what the rival took out; what a write would have touched
-that a pending clustering refuses; to which small file new records will go.
+built on a base file of the rival's or names what the rival removed; what a write would have touched
+that a pending clustering refuses; into which small file new records will go.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _AROUND = frozenset({"before_comparison", "before_inflight"})
 _LOGGED = frozenset({"upsert", "delete", "insert"})
 
 
-def is_told(pair: Pair) -> bool:
-    """Whether the metadata can tell our writer's fate at the snapshot."""
+def is_predictable(pair: Pair) -> bool:
+    """Whether the snapshot's metadata determines our writer's fate."""
     if pair.rival.operation == "delete_partition" and pair.window == "before_commit":
         return False
     if not _overlap(pair):
@@ -27,7 +27,7 @@ def is_told(pair: Pair) -> bool:
         return False
     if pair.ours.operation == "clustering" and pair.hudi < "1.1" and pair.rival.groups:
         return False
-    # The snapshot is then of the moment the inflight file is made, and before 1.1 it is empty then.
+    # The snapshot is then taken as the inflight file is made, which is empty then before 1.1.
     if pair.early != "off" and (pair.ours.inserts or pair.hudi < "1.1"):
         return False
     return pair.window not in _AROUND or _profile_tells(pair)
@@ -51,7 +51,7 @@ def _plan_is_seen(pair: Pair) -> bool:
 
 
 def _only_adds(pair: Pair) -> bool:
-    """Whether the rival makes new file groups alone: those, seen or not, are no conflict."""
+    """Whether the rival only makes new file groups, which are never a conflict."""
     routed = pair.small_files or pair.template.bucket
     return pair.rival.operation == "bulk_insert" or (pair.rival.operation == "insert" and not routed)
 

@@ -1,4 +1,4 @@
-"""Who takes turns at one lock: a client of ours, and one of kazoo's stock Lock."""
+"""Clients that hold one lock in alternation: by a lease of ours, and by kazoo's Lock."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TTL_MS = 600_000
 _LOCK = "/bench-kazoo"
 
 
-class Turn(NamedTuple):
-    """One holding; the clock is the system's monotonic one, which all processes share.
+class Holding(NamedTuple):
+    """One holding; times are those of the system's monotonic clock, which all processes share.
 
     :param token: the order token; 0 where there is none.
-    :param held_s: when its owner knew that it holds.
-    :param released_s: when it began to let go.
+    :param held_s: when its owner got the answer that it holds.
+    :param released_s: when it began to release.
     """
 
     token: int
@@ -40,7 +40,7 @@ class Turn(NamedTuple):
 
 
 class Contestant(Protocol):
-    """A client with a session of its own."""
+    """A client with its own session."""
 
     def acquire(self) -> int: ...
 
@@ -50,10 +50,10 @@ class Contestant(Protocol):
 
 
 class Ours:
-    """Requests, waits for its turn by ``status`` and a watch, and releases."""
+    """Requests a lease, waits for it by ``status`` and a watch, and releases it."""
 
     def __init__(self, hosts: str) -> None:
-        self._line = self._open(hosts)
+        self._queue = self._open(hosts)
         self._ticket: Ticket | None = None
         self._owner = Owner(("bench", uuid.uuid4().hex))
 
@@ -62,25 +62,25 @@ class Ours:
 
     def acquire(self) -> int:
         scopes = (Scope.of("s3://lake/trips", None),)
-        self._ticket = ticket = self._line.request(
+        self._ticket = ticket = self._queue.request(
             Request(uuid.uuid4().hex, self._owner, scopes, _TTL_MS)
         )
         woken = threading.Event()
-        while not self._line.status(ticket, woken.set).held:
+        while not self._queue.status(ticket, woken.set).held:
             assert woken.wait(TIMEOUT_S)
             woken.clear()
         return ticket.token
 
     def release(self) -> None:
         assert self._ticket
-        self._line.release(self._ticket)  # says no where the answer was lost and it was asked again
+        self._queue.release(self._ticket)  # False if the answer was lost and the call repeated
 
     def close(self) -> None:
-        self._line.close()
+        self._queue.close()
 
 
 class OnMetastore(Ours):
-    """The same where a metastore grants, which is asked every so often; counts the calls."""
+    """The same with a metastore, which is polled; counts the calls."""
 
     def _open(self, hosts: str) -> LeaseService:
         client = CountedClient(MetastoreAccess(hosts, TIMEOUT_S))
@@ -120,26 +120,28 @@ KINDS: dict[str, type[Ours | Kazoos]] = {"kazoo's Lock": Kazoos, "ours": Ours}
 ON_METASTORE = "ours, on a metastore"
 
 
-def take_turns(kind: str, hosts: str, count: int, hold_s: float) -> list[Turn]:
-    """Hold the lock again and again, long enough for the others to stand in line meanwhile."""
+def hold_repeatedly(kind: str, hosts: str, count: int, hold_s: float) -> list[Holding]:
+    """Hold the lock again and again, each time long enough for the others to be queued."""
     for name in ("kazoo", "airflow_occ_provider"):
         logging.getLogger(name).setLevel(logging.ERROR)  # a server is killed on purpose
     client = {**KINDS, ON_METASTORE: OnMetastore}[kind](hosts)
-    turns = []
+    holdings = []
     for _ in range(count):
         token = client.acquire()
         held_s = time.monotonic()
         time.sleep(hold_s)
-        turns.append(Turn(token, held_s, time.monotonic()))
+        holdings.append(Holding(token, held_s, time.monotonic()))
         client.release()
     client.close()
-    return turns
+    return holdings
 
 
-def handovers(everybody: list[list[Turn]]) -> list[float]:
-    """Return the seconds of each hand-over from one process to another, who was waiting for it."""
+def handovers(by_process: list[list[Holding]]) -> list[float]:
+    """Return the seconds of each hand-over from one process to another, which was waiting."""
     order = sorted(
-        (turn.held_s, turn.released_s, who) for who, all_ in enumerate(everybody) for turn in all_
+        (holding.held_s, holding.released_s, process)
+        for process, holdings in enumerate(by_process)
+        for holding in holdings
     )
     pairs = pairwise(order)
     return [after[0] - before[1] for before, after in pairs if before[2] != after[2]]
