@@ -9,7 +9,7 @@ from typing import Any
 from airflow_occ_provider.attempts.audit import run_again
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import retire_heartbeats
 from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle, Running, Submitter, Unseen
@@ -65,12 +65,12 @@ class EarlierTries:
             is_seen = handle is not None and not isinstance(self._submitter.poll(handle), Unseen)
             was_running = self._end_all(attempt)
             remove_leftovers(attempt.identity)
-            if is_seen and not attempt.end:
+            if is_seen and self._submitter.traits.end_is_final and not attempt.end:
                 end = f"ended by try {self._run.now.number}" if was_running else "found ended"
                 self._log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
                 self._run.keep(replace(attempt, end=end, ended_ms=now_ms()))
 
-    def _end_all(self, attempt: Attempt) -> bool:
+    def _end_all(self, attempt: AttemptRecord) -> bool:
         """End an attempt's driver, and all that it started; whether anything was alive."""
         for looked in range(_LOOKS + 1):
             living = self._submitter.find(attempt.identity) or self._running(attempt)
@@ -83,7 +83,7 @@ class EarlierTries:
             remedy="look what it waits for (a dead mount?), end it, and clear the task",
         )
 
-    def _running(self, attempt: Attempt) -> Handle | None:
+    def _running(self, attempt: AttemptRecord) -> Handle | None:
         handle = attempt.driver
         return handle if handle and isinstance(self._submitter.poll(handle), Running) else None
 
@@ -164,7 +164,7 @@ class EarlierTries:
                 return wait
         return None
 
-    def _settle(self, attempt: Attempt) -> Wait | None:
+    def _settle(self, attempt: AttemptRecord) -> Wait | None:
         table = self._open_table(attempt.table)
         for fences_left in reversed(range(_FENCES)):
             look = Look.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self._rule)
@@ -182,7 +182,7 @@ class EarlierTries:
             remedy="CALL rollback_to_instant for the instants that the log names, and clear the task",
         )
 
-    def _roll_back(self, attempt: Attempt, fence: Fence) -> None:
+    def _roll_back(self, attempt: AttemptRecord, fence: Fence) -> None:
         self._log.info(
             "Nobody saw the driver of try %s end (%s), and %s has stopped beating: Hudi's lazy clean "
             "is asked to roll it back, so that the driver cannot commit it any more.",
@@ -192,6 +192,6 @@ class EarlierTries:
         )
         self._clean(attempt.table)
 
-    def _retire(self, attempt: Attempt, table: HudiTable, ghosts: Sequence[str]) -> None:
+    def _retire(self, attempt: AttemptRecord, table: HudiTable, ghosts: Sequence[str]) -> None:
         retired = retire_heartbeats(table, ghosts)
         tell_retired(self._log, f"Try {attempt.try_number}", retired)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
-    Attempt,
+    AttemptRecord,
     Place,
     TaskRecord,
     TryKey,
@@ -76,11 +76,11 @@ class Journal:
         """Take a fresh identity: the arguments are others, and nothing was committed with the old."""
         self._save(self.record.abandon(digest))
 
-    def keep(self, attempt: Attempt) -> None:
+    def keep(self, attempt: AttemptRecord) -> None:
         """Write an attempt down."""
         self._save(self.record.with_attempt(attempt))
 
-    def settle(self, attempt: Attempt) -> None:
+    def settle(self, attempt: AttemptRecord) -> None:
         """Write down that nothing of an attempt can reach the table any more."""
         settled = replace(attempt, settled=True)
         self._save(replace(self.record.with_attempt(settled), waiting=None))

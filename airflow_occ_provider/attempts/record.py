@@ -20,7 +20,7 @@ _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRecord:
     """One run of the Spark job, as far as it has been told.
 
     :param try_number: the Airflow try that started it.
@@ -64,7 +64,7 @@ class Attempt:
         return {**values, "driver": driver, "instants": list(self.instants)}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Attempt:
+    def from_json(cls, kept: Mapping[str, Any]) -> AttemptRecord:
         """Read ``to_json`` back."""
         driver = Handle.from_json(kept["driver"]) if kept["driver"] else None
         return cls(**{**kept, "driver": driver, "instants": tuple(kept["instants"])})
@@ -161,7 +161,7 @@ class TaskRecord:
     abandoned: tuple[str, ...] = ()
     last_try: TryKey = TryKey(0, 0)
     succeeded: bool = False
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
     waiting: Waiting | None = None
     place: Place | None = None
     escalation: tuple[str, ...] | None = None
@@ -201,7 +201,7 @@ class TaskRecord:
             abandoned=tuple(kept["abandoned"]),
             last_try=TryKey(**kept["last_try"]),
             succeeded=kept["succeeded"],
-            attempts=tuple(map(Attempt.from_json, kept["attempts"])),
+            attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
             place=Place.from_json(place) if (place := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
@@ -213,7 +213,7 @@ class TaskRecord:
         return self.succeeded and now.max_tries != self.last_try.max_tries
 
     @property
-    def unsettled(self) -> tuple[Attempt, ...]:
+    def unsettled(self) -> tuple[AttemptRecord, ...]:
         """The attempts that may still reach the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
 
@@ -240,7 +240,7 @@ class TaskRecord:
         """Whether a table is known to have existed."""
         return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
 
-    def _at_work_on(self, table: str) -> list[Attempt]:
+    def _at_work_on(self, table: str) -> list[AttemptRecord]:
         return [one for one in self.attempts if one.identity in self.identities and one.table == table]
 
     def again(self) -> TaskRecord:
@@ -259,13 +259,13 @@ class TaskRecord:
         abandoned = (*self.abandoned, self.identity)
         return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
 
-    def with_attempt(self, attempt: Attempt) -> TaskRecord:
+    def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
         """Return it with an attempt added, or the one of the same try and start replaced."""
         known = {_key(one): one for one in self.attempts} | {_key(attempt): attempt}
         return replace(self, attempts=tuple(known.values()))
 
 
-def _key(attempt: Attempt) -> tuple[int, int]:
+def _key(attempt: AttemptRecord) -> tuple[int, int]:
     return attempt.try_number, attempt.started_ms
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.record import Attempt, Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
 from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.residue import uncommitted_files
@@ -138,7 +138,7 @@ class Dangling:
         return f"remove them with Hudi's HoodieRepairTool, for instant {self.instant}"
 
 
-def dangling(attempts: Iterable[Attempt], snapshot: Snapshot) -> tuple[Dangling, ...]:
+def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dangling, ...]:
     """Find what fenced drivers wrote after the fence, as far as it can be seen now.
 
     :raises TableUnreadableError: if the storage cannot be read.
@@ -154,7 +154,7 @@ def dangling(attempts: Iterable[Attempt], snapshot: Snapshot) -> tuple[Dangling,
     return tuple(found)
 
 
-def judge(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
+def judge(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
     """Decide what an earlier attempt asks for before the next may start.
 
     :param attempt: an unsettled one.
@@ -164,7 +164,7 @@ def judge(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settled | Wa
     return _observed(attempt, look) if attempt.end else _unobserved(attempt, look, waiting)
 
 
-def _observed(attempt: Attempt, look: Look) -> Settled | Wait:
+def _observed(attempt: AttemptRecord, look: Look) -> Settled | Wait:
     own = tuple(time for time in attempt.instants if time in look.pending)
     if attempt.log_read:
         return Settled(own)
@@ -181,7 +181,7 @@ def _observed(attempt: Attempt, look: Look) -> Settled | Wait:
     )
 
 
-def _unobserved(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
+def _unobserved(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
     told = [time for time in attempt.instants if time in look.pending]
     known = told or [time for time in (waiting.instants if waiting else ()) if time in look.pending]
     where = f"try {attempt.try_number} ran as {attempt.driver}, and nobody saw it end"
@@ -195,7 +195,7 @@ def _unobserved(attempt: Attempt, look: Look, waiting: Waiting | None) -> Settle
     return _silent(attempt, where, look, waiting)
 
 
-def _silent(attempt: Attempt, where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
+def _silent(attempt: AttemptRecord, where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
     """Of an attempt that told no instant of this table: whatever beats may be its own."""
     if waiting is None or not waiting.instants:
         beating = look.live(look.pending)

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.record import Attempt, TaskRecord
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import dangling
@@ -40,7 +40,7 @@ class ToldAttempt:
         self.log = DriverLog()
         self.follower = Follower(self.log, self._started, self._requested, self._read_line)
         self._ask_again_at: float | None = None
-        self._attempt = Attempt(
+        self._attempt = AttemptRecord(
             try_number=run.now.number,
             max_tries=run.now.max_tries,
             identity=run.record.identity,

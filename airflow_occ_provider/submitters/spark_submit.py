@@ -56,7 +56,7 @@ class SparkSubmit:
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver at a gate, record it, and open the gate."""
-        process = self._process = subprocess.Popen(
+        process: Any = subprocess.Popen(
             [*_gate(), *self._command()],
             env=None if self._environment is None else dict(self._environment),
             stdin=subprocess.PIPE,
@@ -66,19 +66,22 @@ class SparkSubmit:
             errors="replace",
             start_new_session=True,
         )
+        self._process = process
         try:
             handle = DriverProcess.of(process.pid).handle(key)
             started(handle)
         except BaseException:
+            process.stdin.close()
             end_session(process, key)
+            process.stdout.close()
             raise
         threading.Thread(target=self._read, daemon=True, name="driver-log").start()
         threading.Thread(target=self._end_orphans, daemon=True, name="driver-orphans").start()
         if self._killed.is_set():
             end_session(process, key)
         with contextlib.suppress(OSError):  # it ended before: its log says why
-            self._process.stdin.write("\n")
-            self._process.stdin.close()
+            process.stdin.write("\n")
+            process.stdin.close()
         return handle
 
     def find(self, key: str) -> Handle | None:
@@ -126,8 +129,9 @@ class SparkSubmit:
 
     def _read(self) -> None:
         process = self._process
-        for line in process.stdout:
-            self._lines.put(line)
+        with process.stdout as log:
+            for line in log:
+                self._lines.put(line)
         process.wait()
         self._lines.put(None)
 

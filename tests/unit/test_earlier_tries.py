@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
-from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -40,7 +40,7 @@ class Tries:
         self.run.begin("d", since)
         self.identity = self.run.record.identity
         self.path = str(folder.parent)
-        self.run.keep(Attempt(1, 14, self.identity, self.path, 0, **attempt))
+        self.run.keep(AttemptRecord(1, 14, self.identity, self.path, 0, **attempt))
         self.folder, self.tries = folder, self._tries(self.clean)
 
     def _tries(self, clean):

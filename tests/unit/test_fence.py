@@ -8,7 +8,7 @@ import fastavro
 import pytest
 
 from airflow_occ_provider.attempts.audit import audit
-from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.survivor import dangling
 from tests.unit.test_table import T0, T1, add
 
@@ -52,7 +52,7 @@ def test_only_a_rollback_that_was_over_before_the_commit_took_nothing(folder, ta
 
 
 def attempt(end=""):
-    return Attempt(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
+    return AttemptRecord(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
 
 
 def mark(folder, time, *, written=True):

@@ -10,7 +10,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
-    Attempt,
+    AttemptRecord,
     TaskRecord,
     TryKey,
     Waiting,
@@ -22,7 +22,7 @@ from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
 DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()
-ATTEMPT = Attempt(
+ATTEMPT = AttemptRecord(
     1,
     14,
     "i",

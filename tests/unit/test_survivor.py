@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.record import Attempt, Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
 from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
@@ -12,7 +12,7 @@ from airflow_occ_provider.submitters.driver_process import DriverProcess, Proces
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000
 OWN, OTHER = "20261121092507982", "20261121092507999"
-LOST = Attempt(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42).handle())
+LOST = AttemptRecord(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42).handle())
 ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 
 

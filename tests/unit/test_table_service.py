@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.service_claim import ServiceClaim, service_mode
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -404,7 +404,7 @@ def deferred(operator, run, snapshot, own=None):
 
 def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(served):
     """Its driver's end was not seen: neither retries nor a second executor help before that."""
-    unseen = Attempt(1, 3, "identity", TABLE, 1)
+    unseen = AttemptRecord(1, 3, "identity", TABLE, 1)
     operator, run, snapshot = served("1.2.0/clustering", attempts=(unseen,))
     pending = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0]
     own = {pending.time: False}

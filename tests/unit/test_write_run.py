@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.record import Attempt
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -88,7 +88,7 @@ def dies(context, table, driver=HERE, **more):
     run = open_journal(context)
     run.begin("d", "")
     identity = run.record.identity
-    run.keep(Attempt(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
+    run.keep(AttemptRecord(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
 
 
 def test_a_third_death_of_worker_and_driver_is_refused(start, folder):

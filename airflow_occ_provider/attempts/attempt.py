@@ -1,0 +1,98 @@
+"""One run of a Spark job: started, watched, settled; each step is in the journal before it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.guards.guard import Guard
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.settle import Settlement, settle
+from airflow_occ_provider.attempts.submitter import Submitter
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
+from airflow_occ_provider.attempts.traits import refuse_unsafe
+from airflow_occ_provider.errors import FenceError
+from airflow_occ_provider.storage.table import HudiTable
+
+
+class Attempt:
+    """A driver of a task run, from its start to what the table says came of it.
+
+    :param journal: of the task run.
+    :param table: the table that the driver writes.
+    :param signature: what its commits are signed with.
+    :param submitter: runs it.
+    :param log: the task's log.
+    :param explain: returns the settlement of a failed attempt with what a person should read, given
+        the settlement and the seconds for which the driver ran.
+    :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        table: HudiTable,
+        signature: Signature,
+        submitter: Submitter,
+        *,
+        log: Any,
+        explain: Callable[[Settlement, float], Settlement] = lambda settlement, _: settlement,
+        needs_live_log: bool = False,
+    ) -> None:
+        refuse_unsafe(submitter.traits, needs_live_log=needs_live_log)
+        self._table = table
+        self._signature = signature
+        self._traits = submitter.traits
+        self._explain = explain
+        self.driver = Driver(submitter)
+        self.told = ToldAttempt(journal, table.path, log)
+
+    def run(
+        self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
+    ) -> Settlement:
+        """Run the driver once and return what the table says of it.
+
+        :param guards: what may stop the driver.
+        :param echo: takes each line of the driver's log.
+        :raises FenceError: if something of the driver does not end.
+        """
+        try:
+            self.driver.run(self._signature.identity, self.told.follower, guards, echo)
+        except BaseException:  # a task time-out, an interrupt: nothing is left behind
+            self.driver.end()
+            if self.driver.ended:
+                self.settle()
+            raise
+        self.driver.end()
+        if not self.driver.ended:
+            raise FenceError(
+                "something that the driver started does not end",
+                remedy="look what it waits for, and end it",
+            )
+        return self.settle(self._explain)
+
+    def settle(
+        self, explain: Callable[[Settlement, float], Settlement] = lambda settlement, _: settlement
+    ) -> Settlement:
+        """Ask the table what became of the driver, which has ended, and journal it.
+
+        An end that is not final is not journaled as one: the next try waits for the heartbeats.
+        """
+        is_final, code = self._traits.end_is_final, self.driver.exit_code
+        log_read = self.driver.log_read and self._traits.logs != "none"
+        if is_final:
+            self.told.ended(code or 0, log_read=log_read)
+        found = settle(
+            self._table,
+            self._signature,
+            self.told.log,
+            code or 0,
+            stop=self.driver.stop,
+            retire=is_final,
+        )
+        if found.error():
+            found = explain(found, self.told.seconds)
+        self.told.settled(found)
+        return found
