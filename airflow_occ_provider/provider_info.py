@@ -35,7 +35,9 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_occ_provider.operators.hudi_clustering",
                     "airflow_occ_provider.operators.hudi_compaction",
                     "airflow_occ_provider.operators.hudi_write",
+                    "airflow_occ_provider.operators.keep_lease",
                     "airflow_occ_provider.operators.lease",
+                    "airflow_occ_provider.operators.release_lease",
                 ],
             }
         ],

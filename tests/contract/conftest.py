@@ -16,12 +16,12 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.contract.lines import METASTORE, STORES, Backend, MetastoreProcess, Process
 
@@ -102,14 +102,14 @@ def storage(request):
 def backend(request):
     opened = []
     if request.param == "memory":
-        nodes = MemoryNodes()
+        nodes = MemoryStore()
         yield Backend(lambda: Process(nodes))
     elif request.param == "zookeeper":
         access, root = (
             Access(request.getfixturevalue("embedded_zookeeper").hosts),
             f"/test/{uuid.uuid4()}",
         )
-        yield Backend(lambda: _kept(opened, Process(ZookeeperNodes(access, root))))
+        yield Backend(lambda: _kept(opened, Process(ZookeeperStore(access, root))))
     else:
         metastore, database = request.getfixturevalue("embedded_metastore"), f"test_{uuid.uuid4().hex}"
 

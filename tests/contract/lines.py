@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.metastore.locks import Locks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 
 A, B = "s3://lake/a", "s3://lake/b"
 SHARED = (Scope.of(A, None, Mode.SHARED),)
@@ -40,8 +41,8 @@ class Clock:
 class Lossy:
     """Raises at an operation, after it was carried out or instead; runs something before or after it."""
 
-    def __init__(self, nodes: Nodes | Locks, called: Mapping[str, str] | None = None) -> None:
-        self.nodes = nodes
+    def __init__(self, store: Store | Locks, called: Mapping[str, str] | None = None) -> None:
+        self.store = store
         self._called = called or {}
         self.calls: list[str] = []
         self._lost: dict[str, bool] = {}
@@ -58,12 +59,15 @@ class Lossy:
         self._after[self._called.get(operation, operation)] = do
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self.calls.append(operation)
-            self._before.pop(operation, lambda: None)()
-            carried_out = self._lost.pop(operation, None)
-            answer = None if carried_out is False else getattr(self.nodes, operation)(*arguments)
-            self._after.pop(operation, lambda: None)()
+        def call(*arguments: Any, latest: bool = False) -> Any:
+            named = "read latest" if latest else operation
+            options = {"latest": True} if latest else {}
+            self.calls.append(named)
+            self._before.pop(named, lambda: None)()
+            carried_out = self._lost.pop(named, None)
+            do = partial(getattr(self.store, operation), *arguments, **options)
+            answer = None if carried_out is False else do()
+            self._after.pop(named, lambda: None)()
             if carried_out is not None:
                 raise LockUnreachableError("the answer was lost")
             return answer
@@ -74,21 +78,21 @@ class Lossy:
 class Process(Queue):
     """A line, and all that a test holds of it."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self.way, self.clock = Lossy(nodes), Clock()
+    def __init__(self, store: Store) -> None:
+        self.way, self.clock = Lossy(store), Clock()
         super().__init__(self.way, self.clock)
 
     def forget(self) -> None:
         """Know nothing of the own requests any more, as another process does."""
         self.clock.s += 3.0
-        self._own.clear()
+        self._own._nodes.clear()
 
 
 class MetastoreProcess(MetastoreLeases):
     """The same over a metastore, whose locks go by its own clock."""
 
     def __init__(self, locks: Locks, timeout_s: int) -> None:
-        called = {"create": "lock", "write": "lock", "watch": "check"}
+        called = {"create": "lock", "replace": "lock", "on_delete": "check"}
         self.way, self.clock = Lossy(locks, called), Clock()
         super().__init__(self.way, timeout_s * 1000, poll_s=POLL_S, clock=self.clock)
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from tests.contract.lines import (
     SHARED,
     B,
@@ -102,19 +102,19 @@ def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
 
 
 def _a_renewal_fails(other, rival):
-    other.way.lose("write", carried_out=False)
+    other.way.lose("replace", carried_out=False)
     with pytest.raises(LockUnreachableError):
         other.renew(rival)
 
 
 def _a_look_fails(other, rival):
-    other.way.lose("names", carried_out=False)
+    other.way.lose("stamps", carried_out=False)
     with pytest.raises(LockUnreachableError):
         holds(other, rival)
 
 
 def _a_look_waits(other, rival):
-    other.way.before("names", lambda: setattr(other.clock, "s", other.clock.s + 70.0))
+    other.way.before("stamps", lambda: setattr(other.clock, "s", other.clock.s + 70.0))
     assert not holds(other, rival)
 
 
@@ -179,7 +179,7 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
         line.clock.s += 10.0
         assert look_until_held(other, rival, 5.0)
 
-    line.way.after("names", stop)
+    line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
         line.status(ticket)
 
@@ -188,7 +188,7 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
 def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     line.renew(ticket, 60_000)
-    line.way.lose("write", carried_out=True)
+    line.way.lose("replace", carried_out=True)
     with pytest.raises(LockUnreachableError):
         line.renew(ticket)
     assert not holds(other, rival)
@@ -197,7 +197,7 @@ def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
         line.clock.s += 10.0
         assert look_until_held(other, rival, 5.0)
 
-    line.way.after("names", stop)
+    line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
         line.status(ticket)
 
@@ -219,7 +219,7 @@ def test_wake_is_called_on_a_deletion_and_not_on_renewals(line, other):
 def test_after_a_watch_that_was_not_answered_the_same_callback_wakes(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     woken = threading.Event()
-    other.way.lose("watch", carried_out=False)
+    other.way.lose("on_delete", carried_out=False)
     with pytest.raises(LockUnreachableError):
         other.status(rival, woken.set)
     assert not other.status(rival, woken.set).held
@@ -229,20 +229,17 @@ def test_after_a_watch_that_was_not_answered_the_same_callback_wakes(line, other
 
 def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    other.way.before("watch", lambda: line.release(ticket))
+    other.way.before("on_delete", lambda: line.release(ticket))
     woken = threading.Event()
     assert other.status(rival, woken.set).held or woken.wait(5)
     assert holds(other, rival)
 
 
-class Lagging(MemoryNodes):
+class Lagging(MemoryStore):
     """Read from a server that has seen nothing yet; what is asked after a sync is as it is."""
 
-    def read(self, names):
-        return {}
-
-    def latest(self, names):
-        return super().read(names)
+    def read(self, names, *, latest=False):
+        return super().read(names) if latest else {}
 
 
 def test_a_server_that_lags_behind_takes_no_lease_away():
@@ -266,17 +263,17 @@ def test_a_server_that_lags_behind_lets_nobody_in():
     assert rival.evict(first)
 
 
-OF_NODES = {
-    "request": ["names", "create"],
-    "request again": ["names", "read", "latest", "write"],
-    "request anew": ["latest", "delete", "create"],
+OF_STORE = {
+    "request": ["stamps", "create"],
+    "request again": ["stamps", "read", "read latest", "replace"],
+    "request anew": ["read latest", "delete", "create"],
     "request under": ["create"],
-    "status": ["names", "read", "watch", "latest", "write"],
-    "renew": ["latest", "write"],
-    "ensure_held": ["latest", "write", "names"],
-    "adopt": ["latest", "write"],
-    "release": ["latest", "delete"],
-    "line": ["names", "read"],
+    "status": ["stamps", "read", "on_delete", "read latest", "replace"],
+    "renew": ["read latest", "replace"],
+    "ensure_held": ["read latest", "replace", "stamps"],
+    "adopt": ["read latest", "replace"],
+    "release": ["read latest", "delete"],
+    "line": ["stamps", "read"],
 }
 OF_LOCKS = {
     "request": ["rows", "lock"],
@@ -295,7 +292,7 @@ LOST = [
         *(store, name, operation, carried_out),
         id=f"{store}-{name}-{operation}-{'after' if carried_out else 'before'}",
     )
-    for store, methods in (("memory", OF_NODES), ("zookeeper", OF_NODES), ("metastore", OF_LOCKS))
+    for store, methods in (("memory", OF_STORE), ("zookeeper", OF_STORE), ("metastore", OF_LOCKS))
     for name, operations in methods.items()
     for operation, carried_out in itertools.product(operations, [True, False])
 ]
@@ -309,7 +306,7 @@ def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, 
         other.request(ask("r1", label="setup"))
     elif name == "request anew":
         other.request(ask("r1", "t", name="before"))
-    elif name == "status" and operation in {"read", "watch"}:
+    elif name == "status" and operation in {"read", "on_delete"}:
         other.request(ask("elder"))
     if not name.startswith("request") or name == "request again":
         ticket = other.request(asked)

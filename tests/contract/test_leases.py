@@ -102,7 +102,7 @@ def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(backen
         tasks.append(line.request(ask("r1", "t")))
         line.release(lease)
 
-    rival.way.after("names", go)
+    rival.way.after("stamps", go)
     assert waits_for(rival, ticket) == [tasks[0].id]
 
 
@@ -207,7 +207,7 @@ def test_an_older_try_neither_takes_over_nor_gives_up_what_a_younger_one_asked_f
 def test_an_older_try_that_wakes_while_it_takes_over_is_refused(line, other, backend):
     asked, taken = ask("r1", "t", attempt=1), []
     backend.process().request(asked)
-    line.way.before("write", lambda: taken.append(other.request(replace(asked, incarnation=2))))
+    line.way.before("replace", lambda: taken.append(other.request(replace(asked, incarnation=2))))
     with pytest.raises(LeaseRefusedError):
         line.request(asked)
     other.ensure_held(taken[0])
@@ -262,7 +262,7 @@ def test_a_zombie_knows_within_one_renewal(line, other):
 def test_only_one_of_two_processes_adopts(line, other, backend):
     old = line.request(ask("r1"))
     third = backend.process()
-    other.way.before("write", lambda: third.adopt(old))
+    other.way.before("replace", lambda: third.adopt(old))
     with pytest.raises(LeaseLostError):
         other.adopt(old)
 
@@ -335,7 +335,7 @@ def test_a_closed_line_leaves_its_requests(backend, other):
 
 @where_waiters_remove_the_dead
 def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
-    nodes, run = other.way.nodes, ("trips", "scheduled__2026-11-21")
+    nodes, run = other.way.store, ("trips", "scheduled__2026-11-21")
     nodes.create(NAMES[1], FIRST[1])
     rival, task = (
         line.request(Request(name, Owner((*run, *below), site="green"), TRIPS, 3000))
@@ -352,7 +352,7 @@ def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
 @where_waiters_remove_the_dead
 @pytest.mark.parametrize("name", ["stray", NAMES[1]])
 def test_an_unknown_node_blocks_and_stays(line, other, name):
-    other.way.nodes.create(name, b"of another release")
+    other.way.store.create(name, b"of another release")
     trips = line.request(Request("trips", Owner(("d", "r")), TRIPS, 3000))
     elsewhere = line.request(ask("r2", scopes=part("p", table=B)))
     assert not look_until_held(line, trips, 30.0)

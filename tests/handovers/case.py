@@ -16,9 +16,9 @@ from unittest import mock
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.triggers.earliest import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
@@ -58,7 +58,7 @@ class Case:
     :param number: of the case; its table is named by it.
     :param seed: decides where somebody is killed, and every delay.
     :param loop: runs the triggers.
-    :param nodes: the store.
+    :param store: of the requests.
     :param others: the line of those who are not handed over: the elder and the rival.
     :param counts: what was seen.
     """
@@ -66,7 +66,7 @@ class Case:
     number: int
     seed: int
     loop: VirtualLoop
-    nodes: Nodes
+    store: Store
     others: Queue
     counts: Counter[str]
 
@@ -229,7 +229,7 @@ class Case:
 
     def _stall_in_a_look(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
         """Have a process stop in the middle of a look, until its lease is the rival's."""
-        names = holder._names
+        names = holder._reader.names
 
         def slow() -> frozenset[str]:
             found = names()
@@ -238,7 +238,7 @@ class Case:
                 self._look(term_s * GOOD)
             return found
 
-        with mock.patch.object(holder, "_names", slow), suppress(LeaseLostError):
+        with mock.patch.object(holder._reader, "names", slow), suppress(LeaseLostError):
             self._check(not holder.status(ticket).held, "held in a look that outlasted the lease")
         self.counts["stalled in a look"] += 1
         return self.loop.time() - self.renewed
@@ -282,7 +282,7 @@ class Case:
 
     def _see(self) -> None:
         """Note when the request was renewed last: time stands still between two looks."""
-        node = self.nodes.read([self.name]).get(self.name)
+        node = self.store.read([self.name]).get(self.name)
         if node and (self.name, node.version) != self.seen:
             self.seen, self.renewed = (self.name, node.version), self.loop.time()
 

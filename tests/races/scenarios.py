@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.races.writer import Task, Told
 from tests.races.writes import PARTITIONS, Table
 
@@ -72,7 +72,7 @@ class Course:
         return self._threads.submit(self._run, task)
 
     def _run(self, task: Task) -> Told:
-        line = Queue(ZookeeperNodes(Access(self._hosts), "/races/leases"))
+        line = Queue(ZookeeperStore(Access(self._hosts), "/races/leases"))
         try:
             return task.run(line, self._spark._jvm, self._threads)
         finally:

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 TABLE = "s3://lake/trips"
 
@@ -31,7 +31,7 @@ class Lines:
             line.close()
 
     def open(self, access, root="/leases"):
-        self._open.append(line := Queue(ZookeeperNodes(access, root)))
+        self._open.append(line := Queue(ZookeeperStore(access, root)))
         return line
 
     def at(self, hosts, root="/leases", timeout_s=10.0):

@@ -14,7 +14,7 @@ from airflow_occ_provider.embedded.certificates import Certificates, make_certif
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.leases.zookeeper.wire import LOG
 from tests.real.lines import Lines, asks, bare_client, wait_until_held
 
@@ -119,14 +119,14 @@ def test_a_root_that_may_only_be_read_is_told_too(zookeeper, lines):
         keeper.create("/readable/requests", makepath=True)
         keeper.create("/readable/requests/elder", acl=OPEN_ACL_UNSAFE)
         keeper.set_acls("/readable/requests", READ_ACL_UNSAFE)
-    nodes = ZookeeperNodes(Access(zookeeper.hosts), "/readable")
+    nodes = ZookeeperStore(Access(zookeeper.hosts), "/readable")
     try:
         for beside in (None, "elder"):
             with pytest.raises(ConfigurationError, match="use /readable/requests/mine"):
                 nodes.create("mine", b"", beside)
         with pytest.raises(ConfigurationError, match="use /readable/requests/elder"):
             nodes.delete("elder", 0)
-        assert nodes.names() == {"elder"}
+        assert set(nodes.stamps()) == {"elder"}
     finally:
         nodes.close()
 
@@ -140,7 +140,7 @@ def test_a_password_is_nowhere_to_be_read(zookeeper):
 @pytest.mark.parametrize("hosts", ["", "zk:port", "zk:99999999"])
 def test_hosts_that_are_none_are_told_so(hosts):
     with pytest.raises(ConfigurationError, match=r"is not a list of ZooKeeper hosts.*host:port"):
-        ZookeeperNodes(Access(hosts, 2.0), "/leases")
+        ZookeeperStore(Access(hosts, 2.0), "/leases")
 
 
 def test_a_line_by_tls(zookeeper, lines, certificates):
@@ -160,8 +160,8 @@ def test_a_server_of_another_authority_is_refused(zookeeper, certificates, tmp_p
     tls = Tls(str(others.ca), str(certificates.client))
     access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
     with pytest.raises(ConfigurationError, match=r"CERTIFICATE_VERIFY_FAILED.*tls_ca is the CA"):
-        ZookeeperNodes(access, "/leases")
-    ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+        ZookeeperStore(access, "/leases")
+    ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_server_of_another_name_is_refused(certificates, tmp_path):
@@ -170,21 +170,21 @@ def test_a_server_of_another_name_is_refused(certificates, tmp_path):
     with EmbeddedZookeeper(tmp_path, certificates=nameless) as zookeeper:
         access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
         with pytest.raises(ConfigurationError, match="IP address mismatch"):
-            ZookeeperNodes(access, "/leases")
-        ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+            ZookeeperStore(access, "/leases")
+        ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_client_without_a_certificate_is_refused(zookeeper, certificates):
     with pytest.raises(ConfigurationError, match="that the server trusts tls_certificate"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
 
 
 def test_a_port_that_speaks_otherwise_is_told(zookeeper, certificates):
     tls = Tls(str(certificates.ca), str(certificates.client))
     with pytest.raises((LockUnreachableError, ConfigurationError), match="TLS"):
-        ZookeeperNodes(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
+        ZookeeperStore(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
     with pytest.raises(LockUnreachableError, match="that these ports are without TLS"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0), "/leases")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lines import Lines, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
@@ -123,7 +123,7 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
 
 
 def test_closing_ends_in_time_too(zookeeper, root):
-    nodes = ZookeeperNodes(Access(zookeeper.hosts, TIMEOUT_S), root)
+    nodes = ZookeeperStore(Access(zookeeper.hosts, TIMEOUT_S), root)
     with frozen(zookeeper):
         started = time.monotonic()
         nodes.close()
@@ -172,7 +172,7 @@ def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
 
 def expire(line):
     """End a line's session as ZooKeeper does, behind its back."""
-    client = line._nodes._nodes._client
+    client = line._store._store._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)

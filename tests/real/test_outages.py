@@ -11,7 +11,7 @@ from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.contract.lines import ask
 from tests.outages.away import LAG_S, stopped
 from tests.outages.lagging import LaggingEnsemble
@@ -32,7 +32,7 @@ def test_what_a_follower_has_not_heard_of_yet_is_not_lost(tmp_path):
     with LaggingEnsemble(tmp_path) as servers, ExitStack() as stack:
 
         def line(server):
-            opened = Queue(ZookeeperNodes(Access(server.hosts, 8), "/leases"))
+            opened = Queue(ZookeeperStore(Access(server.hosts, 8), "/leases"))
             stack.callback(opened.close)
             return opened
 

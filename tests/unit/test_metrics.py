@@ -28,10 +28,10 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.jobs.identity import Signature
 from airflow_occ_provider.jobs.log_lines import unwrap
 from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admitted, lease, task_run
+from airflow_occ_provider.operators import admitted, lease, release_lease, task_run
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
@@ -244,11 +244,11 @@ class Store(dict):
 @pytest.fixture
 def line(monkeypatch):
     """A line in memory in the place of the connection's."""
-    nodes = MemoryNodes()
+    nodes = MemoryStore()
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
     )
-    for module in (admitted, lease):
+    for module in (admitted, lease, release_lease):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
     return Queue(nodes)
 

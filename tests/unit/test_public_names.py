@@ -40,9 +40,9 @@ PUBLIC = {
     "operators.hudi_clustering": {"HudiClusteringOperator", "below"},
     "operators.hudi_compaction": {"HudiCompactionOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
-    "operators.lease": {
-        *("HudiLeaseOperator", "HudiKeepLeaseOperator", "HudiReleaseLeaseOperator"),
-    },
+    "operators.keep_lease": {"HudiKeepLeaseOperator"},
+    "operators.lease": {"HudiLeaseOperator"},
+    "operators.release_lease": {"HudiReleaseLeaseOperator", "release_lease"},
     "sensors.heartbeat": {"HudiHeartbeatSensor", "awaited"},
     "sensors.lease": {"HudiLeaseSensor"},
     "triggers.free_scope": {"HudiFreeScopeTrigger"},
