@@ -11,7 +11,8 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import Part
-from tests.contract.lines import METASTORE, POLL_S, A, ask, holds, waits_for
+from airflow_occ_provider.testing.queues import A, ask, holds, waits_for
+from tests.contract.lines import METASTORE, POLL_S
 
 pytestmark = pytest.mark.parametrize("backend", [METASTORE], indirect=True)
 
@@ -101,7 +102,7 @@ def test_what_a_process_left_on_an_epoch_is_kept_alive_by_nobody(line, other):
     assert beats(line) == {}
 
 
-def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
+def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, open_queue):
     for _ in range(5):
         old, together, taken = line.request(ask("r1")), threading.Barrier(2), []
 
@@ -113,7 +114,7 @@ def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
             except LeaseLostError:
                 taken.append(None)
 
-        both = [threading.Thread(target=adopt, args=(one,)) for one in (other, backend.process())]
+        both = [threading.Thread(target=adopt, args=(one,)) for one in (other, open_queue())]
         for one in both:
             one.start()
         for one in both:
@@ -125,8 +126,8 @@ def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
         assert process.release(ticket)
 
 
-def test_who_adopts_so_late_that_the_name_is_free_again_has_nothing(line, other, backend):
-    old, third, last = line.request(ask("r1")), backend.process(), []
+def test_who_adopts_so_late_that_the_name_is_free_again_has_nothing(line, other, open_queue):
+    old, third, last = line.request(ask("r1")), open_queue(), []
     line.way.before("lock", lambda: last.append(third.adopt(other.adopt(old))))
     with pytest.raises(LeaseLostError, match="another process adopted it"):
         line.adopt(old)
@@ -154,9 +155,11 @@ def test_a_metastore_that_died_while_it_enqueued_an_epoch_keeps_nobody_waiting(l
     other.ensure_held(again)
 
 
-def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_last(backend, line, other):
+def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_last(
+    open_queue, line, other
+):
     lease, rival = line.request(ask("r1", label="setup")), other.request(ask("r2"))
-    late, asked, was_granted = backend.process(), ask("r1", "t"), []
+    late, asked, was_granted = open_queue(), ask("r1", "t"), []
 
     def go():
         line.release(lease)

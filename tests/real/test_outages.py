@@ -12,7 +12,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from tests.contract.lines import ask
+from airflow_occ_provider.testing.queues import ask
 from tests.outages.away import LAG_S, stopped
 from tests.outages.lagging import LaggingEnsemble
 from tests.outages.rig import TTL_MS, Crowd

@@ -26,6 +26,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases"}, set()),
+    "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "jobs.write_job": (set(), {"pyspark"}),
     "jobs.clean_job": (set(), {"pyspark"}),
     "jobs.service_job": (set(), {"pyspark"}),

@@ -50,6 +50,13 @@ PUBLIC = {
     "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
+    "leases.store": {
+        *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
+    },
+    "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
+    "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},
+    "testing.queue_contract": {"QueueContract", "ExpiryContract"},
+    "testing.store_contract": {"StoreContract"},
     "embedded.airflow": {"EmbeddedAirflow"},
     "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home", "resolve_jar"},
     "embedded.java": {"find_java_home"},
