@@ -38,7 +38,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "jobs.traces": ({"jobs.log_lines"}, set()),
     "jobs.log_lines": (set(), set()),
     "jobs": ({"errors", "hudi", "storage", "jobs"}, set()),
-    "hooks": ({"errors", "hudi", "storage", "leases", "jobs", "hooks"}, {"airflow"}),
+    "hooks": (
+        {"errors", "connection_form", "hudi", "storage", "leases", "jobs", "hooks"},
+        {"airflow"},
+    ),
     "operators": (
         {"errors", "hudi", "storage", "leases", "jobs", "hooks", "operators", "triggers", "retry"},
         {"airflow", "jinja2", "psutil"},
