@@ -131,10 +131,10 @@ class QueueContract:
     def test_of_a_request_queued_twice_the_earlier_is_adopted(
         self, queue: LossyQueue, other: LossyQueue, open_queue: OpenQueue
     ) -> None:
-        asked, elder = ask("r1"), []
-        queue.way.before("create", lambda: elder.append(other.request(asked)))
-        assert queue.request(asked).token == elder[0].token
-        assert open_queue().request(asked).token == elder[0].token
+        asked, first = ask("r1"), []
+        queue.way.before("create", lambda: first.append(other.request(asked)))
+        assert queue.request(asked).token == first[0].token
+        assert open_queue().request(asked).token == first[0].token
         assert len(queue.requests()) == 1
 
     def test_a_ticket_passes_from_process_to_process(

@@ -29,7 +29,7 @@ class MetastoreLeases:
     """A ``LeaseService`` over the locks of a Hive metastore. Threads may share it.
 
     The metastore defines the order, and drops locks without heartbeats. The rules decide what is held:
-    the metastore knows neither a task that its run's lease covers nor a request that passes from
+    the metastore can express neither a task that its run's lease covers nor a request that passes from
     process to process, and in Hive 2 a shared lock overtakes a waiting exclusive one
     (``TxnHandler.LockInfoComparator``). Its own grants only reveal foreign locks. Hudi's own locks are
     in another database.
