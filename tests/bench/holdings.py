@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 TIMEOUT_S = 60.0
 _TTL_MS = 600_000
@@ -58,7 +58,7 @@ class Ours:
         self._owner = Owner(("bench", uuid.uuid4().hex))
 
     def _open(self, hosts: str) -> LeaseService:
-        return Queue(ZookeeperNodes(Access(hosts, TIMEOUT_S), "/bench-ours"))
+        return Queue(ZookeeperStore(Access(hosts, TIMEOUT_S), "/bench-ours"))
 
     def acquire(self) -> int:
         scopes = (Scope.of("s3://lake/trips", None),)

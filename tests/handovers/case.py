@@ -16,9 +16,9 @@ from unittest import mock
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.triggers.earliest import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
@@ -58,15 +58,15 @@ class Case:
     :param number: of the case; it names the table.
     :param seed: decides which process is killed where, and every delay.
     :param loop: runs the triggers.
-    :param nodes: the store.
-    :param others: the queue as the earlier request and the rival use it, which are not handed over.
+    :param store: of the requests.
+    :param others: the line of those who are not handed over: the elder and the rival.
     :param counts: what was seen.
     """
 
     number: int
     seed: int
     loop: VirtualLoop
-    nodes: Nodes
+    store: Store
     others: Queue
     counts: Counter[str]
 
@@ -227,9 +227,9 @@ class Case:
         await self._pass(until_s - alive_s, good_s=term_s * GOOD)
         return self.loop.time() - self.renewed
 
-    def _stall_while_reading(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
-        """Pause a process in the middle of a status call, until the rival has its lease."""
-        names = holder._names
+    def _stall_in_a_look(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
+        """Have a process stop in the middle of a look, until its lease is the rival's."""
+        names = holder._reader.names
 
         def slow() -> frozenset[str]:
             found = names()
@@ -238,9 +238,9 @@ class Case:
                 self._poll_rival(term_s * GOOD)
             return found
 
-        with mock.patch.object(holder, "_names", slow), suppress(LeaseLostError):
-            self._check(not holder.status(ticket).held, "held in a status call that outlasted the lease")
-        self.counts["stalled in a status call"] += 1
+        with mock.patch.object(holder._reader, "names", slow), suppress(LeaseLostError):
+            self._check(not holder.status(ticket).held, "held in a look that outlasted the lease")
+        self.counts["stalled in a look"] += 1
         return self.loop.time() - self.renewed
 
     def _freed(self, term_s: float, waited_s: float) -> None:
@@ -280,9 +280,9 @@ class Case:
         self._note_renewal()
         return worker, ticket
 
-    def _note_renewal(self) -> None:
-        """Note when the request was renewed last: time stands still between two polls."""
-        node = self.nodes.read([self.name]).get(self.name)
+    def _see(self) -> None:
+        """Note when the request was renewed last: time stands still between two looks."""
+        node = self.store.read([self.name]).get(self.name)
         if node and (self.name, node.version) != self.seen:
             self.seen, self.renewed = (self.name, node.version), self.loop.time()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.own_nodes import OwnNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from tests.model import mutants
@@ -19,14 +20,18 @@ class NeverWakes(Queue):
         return super().status(ticket, wake and (lambda: None))
 
 
-class KeepsTheClaimsTerm(Queue):
-    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
-
-    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
+class _KeepsTheClaimsTerm(OwnNodes):
+    def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
         own = self._load(ticket, any_epoch=True)
         if content.epoch > own.content.epoch:
             content = replace(content, term_ms=own.content.term_ms)
         return super()._put(ticket, content, version)
+
+
+class KeepsTheClaimsTerm(mutants._Owns):
+    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
+
+    own_nodes = _KeepsTheClaimsTerm
 
 
 class IgnoresTerms(Queue):
@@ -40,7 +45,7 @@ class TakesAnyTicket(Queue):
     """A process takes back a lease that another one has adopted."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        return self._adopt(ticket, self._load(ticket, any_epoch=True).content.request)
+        return self._own.adopt(ticket, self._own._load(ticket, any_epoch=True).content.request)
 
 
 MUTANTS: tuple[type[Queue], ...] = (

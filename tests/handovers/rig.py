@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Iterable
 from unittest import mock
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop
 
@@ -31,7 +31,7 @@ def hand_over(
     """
     counts: Counter[str] = Counter()
     broken = []
-    nodes = ZookeeperNodes(Access(hosts), _ROOT)
+    nodes = ZookeeperStore(Access(hosts), _ROOT)
     try:
         for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Queue, Clock()), 1):
             broken += [error] if error else []
@@ -48,7 +48,7 @@ def first_broken(queue: type[Queue], numbers: Iterable[int], seed: int) -> Broke
     :param numbers: of the cases.
     :param seed: decides what happens in each.
     """
-    nodes, clock = MemoryNodes(), Clock()
+    nodes, clock = MemoryStore(), Clock()
     in_memory = mock.patch.object(
         HudiZookeeperLockHook, "leases", side_effect=lambda: queue(nodes, clock.monotonic)
     )
@@ -61,7 +61,7 @@ def first_broken(queue: type[Queue], numbers: Iterable[int], seed: int) -> Broke
 
 
 def _run(
-    nodes: Nodes,
+    store: Store,
     hosts: str,
     numbers: Iterable[int],
     seed: int,
@@ -72,10 +72,10 @@ def _run(
     loop = VirtualLoop(clock)
     try:
         with clock.everywhere(), mock.patch.dict(os.environ, connection(hosts, _ROOT)):
-            others = queue(nodes, clock.monotonic)
+            others = line(store, clock.monotonic)
             for number in numbers:
                 try:
-                    loop.run_until_complete(Case(number, seed, loop, nodes, others, counts).run())
+                    loop.run_until_complete(Case(number, seed, loop, store, others, counts).run())
                 except BrokenError as error:
                     yield error
                 else:

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
@@ -60,16 +60,16 @@ def main() -> int:
 
 
 @contextmanager
-def _stores(backend: str) -> Iterator[list[Nodes] | None]:
+def _stores(backend: str) -> Iterator[list[Store] | None]:
     if backend == "memory":
         yield None
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(EmbeddedZookeeper(folder))
-        stores: list[Nodes] = []
+        stores: list[Store] = []
         for _ in range(_CLIENTS):
-            stores.append(ZookeeperNodes(Access(server.hosts), "/model"))
+            stores.append(ZookeeperStore(Access(server.hosts), "/model"))
             stack.callback(stores[-1].close)
         yield stores
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Node
 from airflow_occ_provider.leases.rules import Request
+from airflow_occ_provider.leases.store import Node
 
 # An observer waits 2 % longer than the term, on a clock that may be 4 % slow.
 SLACK = 1.02 / 0.96

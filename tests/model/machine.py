@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from airflow_occ_provider.leases import queue as queue_module
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 from tests.model.wire import Fault
 from tests.model.world import Claim, Client, World
 
@@ -45,8 +45,8 @@ class QueueMachine(RuleBasedStateMachine):
     """``counts``, ``stores`` and ``queue`` are set by ``run``."""
 
     counts: Counter[str]
-    stores: Sequence[Nodes] | None = None
-    queue: type[Queue] = Queue
+    stores: Sequence[Store] | None = None
+    line: type[Queue] = Queue
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class QueueMachine(RuleBasedStateMachine):
         finally:
             self._names.stop()
             for store in (self.stores or ())[:1]:
-                for name, node in store.read(store.names()).items():
+                for name, node in store.read(store.stamps()).items():
                     store.delete(name, node.version)
 
     def _request(self, client: int, run: int, below: int, scopes: int, slow: bool) -> None:
@@ -372,7 +372,7 @@ def run(
     steps: int,
     seeded: int,
     *,
-    stores: Sequence[Nodes] | None = None,
+    stores: Sequence[Store] | None = None,
     line: type[Queue] = Queue,
     shrink: bool = False,
     progress: Callable[[Counter[str]], None] = lambda _: None,

@@ -10,11 +10,12 @@ from typing import Any
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.own_nodes import OwnNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Blocker, Mode, QueuedRequest, Request
+from airflow_occ_provider.leases.store import NodeGoneError, NodeVersionError, Store
 
 
 class MixesModes(Queue):
@@ -33,7 +34,9 @@ class SeesHoldersOnly(Queue):
         return found if any(self._holds(one.queued) for one in found) else ()
 
     def _holds(self, one: QueuedRequest) -> bool:
-        requests = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
+        elders = self._reader.read(
+            request_node.names_of_tables(one.request.tables, self._store.stamps())
+        )
         return not any(
             earlier.order < one.order and theirs.conflicts_with(ours)
             for earlier in requests
@@ -59,30 +62,32 @@ class PassesByOwner(Queue):
         return tuple(one for one in found if not request.owner.is_within(one.queued.request.owner))
 
 
-class TrustsTheLastAnswer(Queue):
-    """After a renewal for a shorter term whose answer was lost, it still relies on the longer one."""
+class _Owns(Queue):
+    own_nodes: type[OwnNodes]
 
-    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
-        own = self._own.get(ticket.name)
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        self._own = self.own_nodes(self._store, clock, self._own._mark, self._forget)
+
+
+class _TrustsTheLastAnswer(OwnNodes):
+    def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
+        own = self._nodes.get(ticket.name)
         try:
             return super()._put(ticket, content, version)
         except LockUnreachableError:
             if own:
-                self._own[ticket.name] = own
+                self._nodes[ticket.name] = own
             raise
 
 
-class TrustsForever(Queue):
-    """It answers held however long ago it was renewed."""
-
-    def _is_trusted(self, own: Any) -> bool:
+class _TrustsForever(OwnNodes):
+    def is_trusted(self, own: Any) -> bool:
         return True
 
 
-class KeepsEpoch(Queue):
-    """An adoption leaves the epoch as it was."""
-
-    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+class _KeepsEpoch(OwnNodes):
+    def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
         while True:
             own = self._load(ticket, any_epoch=asked is not None)
             try:
@@ -92,36 +97,54 @@ class KeepsEpoch(Queue):
             return replace(ticket, epoch=own.content.epoch)
 
 
+class TrustsTheLastAnswer(_Owns):
+    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
+
+    own_nodes = _TrustsTheLastAnswer
+
+
+class TrustsForever(_Owns):
+    """It says held however long ago it showed that it lives."""
+
+    own_nodes = _TrustsForever
+
+
+class KeepsEpoch(_Owns):
+    """An adoption leaves the epoch as it was."""
+
+    own_nodes = _KeepsEpoch
+
+
 class _Uninterrupted(Observer):
     """It counts all time, outages included, as time in which an owner could have renewed."""
 
     def on_delay(self, seconds: float) -> None:
         pass
 
-    def _see(self, name: str, node: Node) -> Any:
-        before, seen = self._observations.get(name), super()._see(name, node)
-        if before and seen.stood_s:
-            seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
-            self._observations[name] = seen
-        return seen
+    def _continued(self, before: Any) -> Any:
+        seen = super()._continued(before)
+        return replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
 
 
 class _Unversioned(_Uninterrupted):
     """It deletes without comparing versions; no interruption, so that this matters."""
 
-    def _remove(self, name: str, node: Node) -> bool:
-        if not self._see(name, node).is_expired():
+    def _remove(self, name: str) -> bool:
+        observation = self._observations.get(name)
+        if observation is None or not observation.is_expired():
             return False
         with suppress(KeyError, NodeGoneError, NodeVersionError):
-            self._nodes.delete(name, self._nodes.read([name])[name].version)
+            self._store.delete(name, self._store.read([name])[name].version)
         return True
 
 
 class _Hasty(Observer):
-    def _remove(self, name: str, node: Node) -> bool:
-        sighting = self._see(name, node)
-        self._observations[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
-        return super()._remove(name, node)
+    def _remove(self, name: str) -> bool:
+        if name not in self._observations:
+            return False
+        seen = self._observations[name]
+        self._observations[name] = replace(seen, stood_s=seen.stood_s + seen.term_s / 2)
+        return super()._remove(name)
 
 
 class _Blind(Observer):
@@ -132,9 +155,9 @@ class _Blind(Observer):
 class _Observed(Queue):
     observer: type[Observer]
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        super().__init__(nodes, clock)
-        self._observer = self.observer(nodes, clock)
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        self._observer = self._reader._observer = self.observer(store, clock)
 
 
 class DeletesUnversioned(_Observed):
@@ -159,7 +182,7 @@ class ReleasesAnyEpoch(Queue):
     """A process releases a lease that another one has adopted."""
 
     def release(self, ticket: Ticket) -> bool:
-        node = self._nodes.read([ticket.name]).get(ticket.name)
+        node = self._store.read([ticket.name]).get(ticket.name)
         if node is None:
             return False
         epoch = Content.decode(node.data, ticket.name).epoch
@@ -169,9 +192,10 @@ class ReleasesAnyEpoch(Queue):
 class LosesUnsynced(Queue):
     """A request is considered lost on the answer of a server that may lag."""
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        super().__init__(nodes, clock)
-        self._nodes.latest = self._nodes.read  # type: ignore[method-assign]
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        read = self._store.read
+        self._store.read = lambda names, latest=False: read(names)  # type: ignore[method-assign]
 
 
 class KeepsSightings(_Observed):

@@ -10,10 +10,10 @@ from typing import Any
 
 from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Request
+from airflow_occ_provider.leases.store import Store
 from tests.model.checker import SLACK, Checker, Entry, ViolationError
 from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire
@@ -60,7 +60,7 @@ class World:
     """
 
     def __init__(
-        self, counts: Counter[str], stores: Sequence[Nodes] | None = None, queue: type[Queue] = Queue
+        self, counts: Counter[str], stores: Sequence[Store] | None = None, line: type[Queue] = Queue
     ) -> None:
         self.now = 0.0
         self.server_ms = 1_700_000_000_000
@@ -68,11 +68,11 @@ class World:
         self.checker = Checker(lambda: self.now, counts)
         self.claims: list[Claim] = []
         self.zombies: list[tuple[Client, Queue, Ticket]] = []
-        self.older: list[Request] = []  # of tries after which a later one made its request
-        memory = MemoryNodes(lambda: self.server_ms)
-        self._line = queue
+        self.older: list[Request] = []  # of tries after which a younger one asked
+        memory = MemoryStore(lambda: self.server_ms)
+        self._line = line
         self.followers = [] if stores else [Follower(memory) for _ in range(4)]
-        self._stores: Sequence[Nodes] = stores or self.followers
+        self._stores: Sequence[Store] = stores or self.followers
         self._born = 0
         self.is_away = False
         self.clients = [self._new(number) for number in range(len(self._stores))]

@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
 TTL_MS = 3000
@@ -94,10 +94,10 @@ class Crowd:
         value = {"conn_type": "hudi_zookeeper_lock", "host": self.hosts, "extra": json.dumps(extra)}
         return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name in CONNECTIONS}
 
-    def _queue(self, stack: ExitStack, hosts: str) -> Queue:
-        queue = Queue(ZookeeperNodes(Access(hosts, self.timeout_s), ROOT))
-        stack.callback(queue.close)
-        return queue
+    def _line(self, stack: ExitStack, hosts: str) -> Queue:
+        line = Queue(ZookeeperStore(Access(hosts, self.timeout_s), ROOT))
+        stack.callback(line.close)
+        return line
 
     def _hold(self, stack: ExitStack, table: str) -> Ticket:
         queue = self._queue(stack, self.hosts)
@@ -125,7 +125,7 @@ class Crowd:
         deadline_s = time.monotonic() + _PATIENCE_S
         while behind := [name for name, versions in seen.items() if len(versions) < 3]:
             with suppress(LockUnreachableError):
-                found = await asyncio.to_thread(self._outside._nodes.latest, behind)
+                found = await asyncio.to_thread(self._outside._store.read, behind, latest=True)
                 if gone := set(behind) - found.keys():
                     raise BrokenError(f"{len(gone)} of {len(names)} requests lost their place")
                 for name, node in found.items():

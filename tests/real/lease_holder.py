@@ -21,7 +21,7 @@ from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 SESSION_S = 1.0
 TTL_MS = 1500
@@ -40,8 +40,8 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
     return {"is_acquired": lambda: lock.is_acquired}
 
 
-def hold_queue(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
-    return hold(Queue(ZookeeperNodes(Access(hosts, timeout_s=2.0), path)))
+def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
+    return hold(Queue(ZookeeperStore(Access(hosts, timeout_s=2.0), path)))
 
 
 def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 TABLE = "s3://lake/trips"
 
@@ -31,8 +31,8 @@ class Queues:
             queue.close()
 
     def open(self, access, root="/leases"):
-        self._open.append(queue := Queue(ZookeeperNodes(access, root)))
-        return queue
+        self._open.append(line := Queue(ZookeeperStore(access, root)))
+        return line
 
     def at(self, hosts, root="/leases", timeout_s=10.0):
         return self.open(Access(hosts, timeout_s), root)

@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
 
 pytestmark = pytest.mark.real
@@ -109,7 +109,7 @@ def test_kazoos_lock_says_held_after_a_rival_was_granted(embedded_zookeeper):
 @pytest.mark.timeout(90)
 def test_the_queue_never_says_held_after_a_rival_was_granted(embedded_zookeeper):
     path = f"/control/{uuid.uuid4()}"
-    queue = Queue(ZookeeperNodes(Access(embedded_zookeeper.hosts), path))
+    line = Queue(ZookeeperStore(Access(embedded_zookeeper.hosts), path))
     try:
         with holder("queue", embedded_zookeeper.hosts, path) as one:
             ticket = queue.request(asked("rival"))

@@ -14,7 +14,7 @@ from airflow_occ_provider.embedded.certificates import Certificates, make_certif
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.leases.zookeeper.wire import LOG
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
@@ -119,14 +119,14 @@ def test_a_root_that_is_read_only_is_reported_too(zookeeper, queues):
         keeper.create("/readable/requests", makepath=True)
         keeper.create("/readable/requests/earlier", acl=OPEN_ACL_UNSAFE)
         keeper.set_acls("/readable/requests", READ_ACL_UNSAFE)
-    nodes = ZookeeperNodes(Access(zookeeper.hosts), "/readable")
+    nodes = ZookeeperStore(Access(zookeeper.hosts), "/readable")
     try:
         for beside in (None, "earlier"):
             with pytest.raises(ConfigurationError, match="use /readable/requests/mine"):
                 nodes.create("mine", b"", beside)
-        with pytest.raises(ConfigurationError, match="use /readable/requests/earlier"):
-            nodes.delete("earlier", 0)
-        assert nodes.names() == {"earlier"}
+        with pytest.raises(ConfigurationError, match="use /readable/requests/elder"):
+            nodes.delete("elder", 0)
+        assert set(nodes.stamps()) == {"elder"}
     finally:
         nodes.close()
 
@@ -140,7 +140,7 @@ def test_a_password_is_never_shown(zookeeper):
 @pytest.mark.parametrize("hosts", ["", "zk:port", "zk:99999999"])
 def test_malformed_hosts_are_reported(hosts):
     with pytest.raises(ConfigurationError, match=r"is not a list of ZooKeeper hosts.*host:port"):
-        ZookeeperNodes(Access(hosts, 2.0), "/leases")
+        ZookeeperStore(Access(hosts, 2.0), "/leases")
 
 
 def test_a_queue_over_tls(zookeeper, queues, certificates):
@@ -160,8 +160,8 @@ def test_a_server_of_another_authority_is_refused(zookeeper, certificates, tmp_p
     tls = Tls(str(others.ca), str(certificates.client))
     access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
     with pytest.raises(ConfigurationError, match=r"CERTIFICATE_VERIFY_FAILED.*tls_ca is the CA"):
-        ZookeeperNodes(access, "/leases")
-    ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+        ZookeeperStore(access, "/leases")
+    ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_server_of_another_name_is_refused(certificates, tmp_path):
@@ -170,21 +170,21 @@ def test_a_server_of_another_name_is_refused(certificates, tmp_path):
     with EmbeddedZookeeper(tmp_path, certificates=nameless) as zookeeper:
         access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
         with pytest.raises(ConfigurationError, match="IP address mismatch"):
-            ZookeeperNodes(access, "/leases")
-        ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+            ZookeeperStore(access, "/leases")
+        ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_client_without_a_certificate_is_refused(zookeeper, certificates):
     with pytest.raises(ConfigurationError, match="that the server trusts tls_certificate"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
 
 
 def test_a_port_with_the_wrong_protocol_is_reported(zookeeper, certificates):
     tls = Tls(str(certificates.ca), str(certificates.client))
     with pytest.raises((LockUnreachableError, ConfigurationError), match="TLS"):
-        ZookeeperNodes(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
+        ZookeeperStore(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
     with pytest.raises(LockUnreachableError, match="that these ports are without TLS"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0), "/leases")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
-from tests.contract.lines import ask
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from airflow_occ_provider.testing.queues import ask
 from tests.outages.away import LAG_S, stopped
 from tests.outages.lagging import LaggingEnsemble
 from tests.outages.rig import TTL_MS, Crowd
@@ -31,8 +31,8 @@ def test_no_waiter_that_retries_loses_its_place_in_an_outage(tmp_path):
 def test_a_request_that_a_lagging_follower_has_not_seen_yet_is_not_lost(tmp_path):
     with LaggingEnsemble(tmp_path) as servers, ExitStack() as stack:
 
-        def queue(server):
-            opened = Queue(ZookeeperNodes(Access(server.hosts, 8), "/leases"))
+        def line(server):
+            opened = Queue(ZookeeperStore(Access(server.hosts, 8), "/leases"))
             stack.callback(opened.close)
             return opened
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import JOB
 
@@ -19,8 +19,8 @@ TTL_MS = 10_000
 TTL_S = TTL_MS / 1000
 
 
-def open_queue(hudi_stack):
-    return Queue(ZookeeperNodes(Access(hudi_stack.zookeeper.hosts), ROOT))
+def open_line(hudi_stack):
+    return Queue(ZookeeperStore(Access(hudi_stack.zookeeper.hosts), ROOT))
 
 
 def hold(queue, table, partitions=None, mode=Mode.EXCLUSIVE):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.hooks.hudi_lock import Terms
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import admitted
 from airflow_occ_provider.storage.table import HudiTable
@@ -37,8 +37,8 @@ def table(folder):
 
 @pytest.fixture
 def queue(monkeypatch):
-    """The queue's nodes, which each connection uses."""
-    nodes = MemoryNodes()
+    """The queue's nodes, as every connection tells of them."""
+    nodes = MemoryStore()
     terms = Terms(60_000, 600_000)
     hook = SimpleNamespace(
         lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}

@@ -9,7 +9,7 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 
@@ -19,7 +19,7 @@ BASE_MS = 1_795_288_900_000
 
 @pytest.fixture
 def nodes():
-    return MemoryNodes(now_ms=lambda: BASE_MS)
+    return MemoryStore(now_ms=lambda: BASE_MS)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_request_of_an_unknown_release_is_shown_and_may_be_released(nodes, lin
     found = json.loads(run("list", TABLE, "-o", "json"))
     assert [(one["id"], one["holds"]) for one in found if one["id"] != "a"] == [(name, True)]
     assert f"released {name} of unknown request" in run("release", TABLE, "--id", name, "--yes")
-    assert nodes.names() == {one.name for one in line.requests(TABLE)}
+    assert set(nodes.stamps()) == {one.name for one in line.requests(TABLE)}
 
 
 def test_a_release_lets_the_next_one_in(line, run):

@@ -24,8 +24,9 @@ from airflow_occ_provider.errors import (
     WriterAliveError,
 )
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.in_driver import clean as clean_job
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import hudi_clean as module
@@ -253,7 +254,7 @@ def test_with_a_lock_of_one_process_a_clean_holds_the_table_exclusively(
     provider = "".join(f"{key}={value}" for key, value in IN_PROCESS.items())
     lock = {**LOCK, "extra": {"hudi_lock_options": provider}}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(lock))
-    nodes = MemoryNodes()
+    nodes = MemoryStore()
     monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda _: Queue(nodes))
     line, one = Queue(nodes), task()
     whole = Scope.of(str(folder.parent), None)

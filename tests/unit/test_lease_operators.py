@@ -11,10 +11,10 @@ from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import lease as module
+from airflow_occ_provider.operators import keep_lease, release_lease
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 
@@ -48,7 +48,7 @@ def test_the_work_and_the_keeper_decide_on_the_run_not_the_release():
 
 @pytest.fixture
 def keeper(monkeypatch):
-    monkeypatch.setattr(module, "_RELEASE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(keep_lease, "_RELEASE_TIMEOUT_S", 0.0)
     with DAG("d", schedule=None) as dag, HudiLeaseOperator(task_id="lease", tables=["/t"]).held():
         BaseOperator(task_id="work")
     keeper = dag.get_task("lease_keep")
@@ -109,10 +109,11 @@ def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypat
 
 
 def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
-    line = Queue(MemoryNodes())
+    line = Queue(MemoryStore())
     request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
     keeper.ticket = line.request(request).to_json()
-    monkeypatch.setattr(module, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
-    with pytest.raises(AirflowFailException, match="had ended, but not released the lease: it is now"):
+    hook = SimpleNamespace(leases=lambda: line)
+    monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: hook)
+    with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
         keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
     assert line.requests() == ()

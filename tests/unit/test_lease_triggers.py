@@ -11,7 +11,7 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks import shared_queue as shared
 from airflow_occ_provider.hooks import threads
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -27,7 +27,7 @@ class Hook:
     """A lock connection whose queue is in memory, and which can be unreachable."""
 
     def __init__(self):
-        self.nodes = MemoryNodes()
+        self.nodes = MemoryStore()
         self.opened = self.closed = 0
         self.away = False
 

@@ -28,7 +28,8 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.jobs.record import Attempt
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
@@ -470,7 +471,7 @@ def test_only_merge_on_read_tables_are_compacted(served):
 
 def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
     prefers = {STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}
-    line = Queue(MemoryNodes())
+    line = Queue(MemoryStore())
 
     def stand(owner, service=None):
         shared = Scope.of(TABLE, None, Mode.SHARED)

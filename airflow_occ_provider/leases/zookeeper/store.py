@@ -1,10 +1,10 @@
-"""The queue's nodes as persistent znodes; the order token is the creation zxid."""
+"""The queue's store in ZooKeeper: persistent znodes; the token is the creation zxid."""
 
 from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,14 +18,20 @@ from kazoo.exceptions import (
 )
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeTakenError, NodeVersionError
+from airflow_occ_provider.leases.store import (
+    Node,
+    NodeGoneError,
+    NodeTakenError,
+    NodeVersionError,
+    Version,
+)
 from airflow_occ_provider.leases.zookeeper.client import Access, Session
 
 _FOLDER = "requests"
 
 
-class ZookeeperNodes:
-    """The ``Nodes`` below a path of ZooKeeper.
+class ZookeeperStore:
+    """The ``Store`` below a path of ZooKeeper.
 
     :param access: addresses and credentials.
     :param root: the parent of the leases, apart from Hudi's own locks.
@@ -48,41 +54,30 @@ class ZookeeperNodes:
         except NodeExistsError:
             raise NodeTakenError(name) from None
 
-    def names(self) -> frozenset[str]:
-        """Return the names of all nodes, including every change answered before the call."""
+    def stamps(self) -> Mapping[str, Version | None]:
+        """Return the names of all nodes, including every change answered before the call.
+
+        ZooKeeper lists children without their versions; each would be one more request.
+        """
         try:
             ask = partial(self._synced, self._client.get_children_async, self._folder)
-            return frozenset(self._session.call(ask, self._folder))
+            return dict.fromkeys(self._session.call(ask, self._folder))
         except NoNodeError:
-            return frozenset()
+            return {}
 
-    def read(self, names: Iterable[str]) -> dict[str, Node]:
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
         """Return the nodes that exist."""
-        wanted = list(names)
-        started = [self._client.get_async(self._path(name)) for name in wanted]
+        get = partial(self._synced, self._client.get_async) if latest else self._client.get_async
+        paths = {name: self._path(name) for name in names}
+        started = [(name, get(path)) for name, path in paths.items()]
         found = {}
-        for name, first in zip(wanted, started, strict=True):
-            try:
-                path = self._path(name)
-                data, stat = self._session.call(_once(first, self._client.get_async, path), path)
-            except NoNodeError:
-                continue
-            found[name] = _node(data, stat)
-        return found
-
-    def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return the nodes that exist, including every change answered before the call."""
-        found = {}
-        for name in names:
-            path = self._path(name)
+        for name, first in started:
             with suppress(NoNodeError):
-                data, stat = self._session.call(
-                    partial(self._synced, self._client.get_async, path), path
-                )
+                data, stat = self._session.call(_once(first, get, paths[name]), paths[name])
                 found[name] = _node(data, stat)
         return found
 
-    def write(self, name: str, data: bytes, version: int) -> int:
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
         path = self._path(name)
         try:
@@ -93,7 +88,7 @@ class ZookeeperNodes:
             raise NodeVersionError(name) from None
         return int(stat.version)
 
-    def delete(self, name: str, version: int) -> None:
+    def delete(self, name: str, version: Version) -> None:
         """Delete a node."""
         path, starts = self._path(name), 0
 
@@ -116,7 +111,7 @@ class ZookeeperNodes:
                 remedy="delete it with its children in ZooKeeper's own command line",
             ) from None
 
-    def watch(self, name: str, wake: Callable[[], None]) -> bool:
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
         """Call ``wake`` once when a node is deleted; return whether it exists now."""
         # A watch on its (missing) children: the deletion fires it, a renewal does not.
         path = self._path(name)
