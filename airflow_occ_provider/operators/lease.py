@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, RetryPolicy
 
+from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -21,7 +22,7 @@ from airflow_occ_provider.operators.release_lease import (
     HudiReleaseLeaseOperator,
 )
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.operators.task_run import now_ms
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

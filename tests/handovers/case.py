@@ -59,7 +59,7 @@ class Case:
     :param seed: decides which process is killed where, and every delay.
     :param loop: runs the triggers.
     :param store: of the requests.
-    :param others: the line of those who are not handed over: the elder and the rival.
+    :param others: the queue as the earlier request and the rival use it, which are not handed over.
     :param counts: what was seen.
     """
 
@@ -227,8 +227,8 @@ class Case:
         await self._pass(until_s - alive_s, good_s=term_s * GOOD)
         return self.loop.time() - self.renewed
 
-    def _stall_in_a_look(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
-        """Have a process stop in the middle of a look, until its lease is the rival's."""
+    def _stall_while_reading(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
+        """Pause a process in the middle of a status call, until the rival has its lease."""
         names = holder._reader.names
 
         def slow() -> frozenset[str]:
@@ -239,8 +239,8 @@ class Case:
             return found
 
         with mock.patch.object(holder._reader, "names", slow), suppress(LeaseLostError):
-            self._check(not holder.status(ticket).held, "held in a look that outlasted the lease")
-        self.counts["stalled in a look"] += 1
+            self._check(not holder.status(ticket).held, "held in a status call that outlasted the lease")
+        self.counts["stalled in a status call"] += 1
         return self.loop.time() - self.renewed
 
     def _freed(self, term_s: float, waited_s: float) -> None:
@@ -280,8 +280,8 @@ class Case:
         self._note_renewal()
         return worker, ticket
 
-    def _see(self) -> None:
-        """Note when the request was renewed last: time stands still between two looks."""
+    def _note_renewal(self) -> None:
+        """Note when the request was renewed last: time stands still between two polls."""
         node = self.store.read([self.name]).get(self.name)
         if node and (self.name, node.version) != self.seen:
             self.seen, self.renewed = (self.name, node.version), self.loop.time()

@@ -72,7 +72,7 @@ def _run(
     loop = VirtualLoop(clock)
     try:
         with clock.everywhere(), mock.patch.dict(os.environ, connection(hosts, _ROOT)):
-            others = line(store, clock.monotonic)
+            others = queue(store, clock.monotonic)
             for number in numbers:
                 try:
                     loop.run_until_complete(Case(number, seed, loop, store, others, counts).run())

@@ -9,7 +9,7 @@ from airflow_occ_provider.leases.store import Node, Version
 
 
 class Follower:
-    """A store as one server shows it; while it is behind, plain reads are of the past.
+    """A store as one server shows it; while it lags, plain reads return an old state.
 
     As in ZooKeeper, a change goes to the leader and is answered once this server has it too, a sync
     waits for the others' state, and a watch fires when the deletion reaches this server.

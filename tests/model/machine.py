@@ -46,7 +46,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     counts: Counter[str]
     stores: Sequence[Store] | None = None
-    line: type[Queue] = Queue
+    queue: type[Queue] = Queue
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ class SeesHoldersOnly(Queue):
         return found if any(self._holds(one.queued) for one in found) else ()
 
     def _holds(self, one: QueuedRequest) -> bool:
-        elders = self._reader.read(
+        requests = self._reader.read(
             request_node.names_of_tables(one.request.tables, self._store.stamps())
         )
         return not any(

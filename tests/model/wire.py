@@ -34,14 +34,14 @@ class KilledError(Exception):
 
 
 class Wire:
-    """A store over another one. ``deed`` is what the client is about, for the checker.
+    """A store over another one. ``action`` is the client's current call, for the checker.
 
     Every second client sees no versions in a listing, as on ZooKeeper.
     """
 
     def __init__(self, store: Store, checker: Checker, client: tuple[int, int]) -> None:
         self.client = client
-        self.deed: tuple[str, object] = ("", None)
+        self.action: tuple[str, object] = ("", None)
         self._store = store
         self._checker = checker
         self._fault: Fault | None = None
@@ -62,7 +62,7 @@ class Wire:
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         def do() -> Node:
             node = self._store.create(name, data, requires)
-            self._checker.created(self.client, name, data, requires, node, self.deed)
+            self._checker.created(self.client, name, data, requires, node, self.action)
             return node
 
         return self._deliver(do)
@@ -81,7 +81,7 @@ class Wire:
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         def do() -> Version:
             written = self._store.replace(name, data, version)
-            self._checker.wrote(self.client, name, data, self.deed)
+            self._checker.wrote(self.client, name, data, self.action)
             return written
 
         return self._deliver(do)
@@ -89,7 +89,7 @@ class Wire:
     def delete(self, name: str, version: Version) -> None:
         def do() -> None:
             self._store.delete(name, version)
-            self._checker.deleted(name, self.deed)
+            self._checker.deleted(name, self.action)
 
         return self._deliver(do)
 

@@ -60,7 +60,7 @@ class World:
     """
 
     def __init__(
-        self, counts: Counter[str], stores: Sequence[Store] | None = None, line: type[Queue] = Queue
+        self, counts: Counter[str], stores: Sequence[Store] | None = None, queue: type[Queue] = Queue
     ) -> None:
         self.now = 0.0
         self.server_ms = 1_700_000_000_000
@@ -68,9 +68,9 @@ class World:
         self.checker = Checker(lambda: self.now, counts)
         self.claims: list[Claim] = []
         self.zombies: list[tuple[Client, Queue, Ticket]] = []
-        self.older: list[Request] = []  # of tries after which a younger one asked
+        self.older: list[Request] = []  # of tries after which a later one made its request
         memory = MemoryStore(lambda: self.server_ms)
-        self._line = line
+        self._line = queue
         self.followers = [] if stores else [Follower(memory) for _ in range(4)]
         self._stores: Sequence[Store] = stores or self.followers
         self._born = 0

@@ -94,10 +94,10 @@ class Crowd:
         value = {"conn_type": "hudi_zookeeper_lock", "host": self.hosts, "extra": json.dumps(extra)}
         return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name in CONNECTIONS}
 
-    def _line(self, stack: ExitStack, hosts: str) -> Queue:
-        line = Queue(ZookeeperStore(Access(hosts, self.timeout_s), ROOT))
-        stack.callback(line.close)
-        return line
+    def _queue(self, stack: ExitStack, hosts: str) -> Queue:
+        queue = Queue(ZookeeperStore(Access(hosts, self.timeout_s), ROOT))
+        stack.callback(queue.close)
+        return queue
 
     def _hold(self, stack: ExitStack, table: str) -> Ticket:
         queue = self._queue(stack, self.hosts)

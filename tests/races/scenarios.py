@@ -16,7 +16,7 @@ from typing import Any
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from tests.races.writer import Task, Told
+from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table
 
 _WRITERS = 3
@@ -71,8 +71,8 @@ class Course:
         """Start one task."""
         return self._threads.submit(self._run, task)
 
-    def _run(self, task: Task) -> Told:
-        line = Queue(ZookeeperStore(Access(self._hosts), "/races/leases"))
+    def _run(self, task: Task) -> TaskResult:
+        queue = Queue(ZookeeperStore(Access(self._hosts), "/races/leases"))
         try:
             return task.run(queue, self._spark._jvm, self._threads)
         finally:

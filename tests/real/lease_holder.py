@@ -40,7 +40,7 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
     return {"is_acquired": lambda: lock.is_acquired}
 
 
-def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
+def hold_queue(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
     return hold(Queue(ZookeeperStore(Access(hosts, timeout_s=2.0), path)))
 
 

@@ -31,8 +31,8 @@ class Queues:
             queue.close()
 
     def open(self, access, root="/leases"):
-        self._open.append(line := Queue(ZookeeperStore(access, root)))
-        return line
+        self._open.append(queue := Queue(ZookeeperStore(access, root)))
+        return queue
 
     def at(self, hosts, root="/leases", timeout_s=10.0):
         return self.open(Access(hosts, timeout_s), root)

@@ -109,7 +109,7 @@ def test_kazoos_lock_says_held_after_a_rival_was_granted(embedded_zookeeper):
 @pytest.mark.timeout(90)
 def test_the_queue_never_says_held_after_a_rival_was_granted(embedded_zookeeper):
     path = f"/control/{uuid.uuid4()}"
-    line = Queue(ZookeeperStore(Access(embedded_zookeeper.hosts), path))
+    queue = Queue(ZookeeperStore(Access(embedded_zookeeper.hosts), path))
     try:
         with holder("queue", embedded_zookeeper.hosts, path) as one:
             ticket = queue.request(asked("rival"))

@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from tests.real.lines import Lines, asks, bare_client, wait_until_held
+from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
 
@@ -170,9 +170,9 @@ def test_an_outage_while_several_clients_work_leaves_no_lasting_requests(zookeep
     assert [one.name for one in queue.requests()] == [ticket.name]
 
 
-def expire(line):
-    """End a line's session as ZooKeeper does, behind its back."""
-    client = line._store._store._client
+def expire(queue):
+    """Expire a queue's session, as ZooKeeper does, without its client's doing."""
+    client = queue._store._store._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)

@@ -31,7 +31,7 @@ def test_no_waiter_that_retries_loses_its_place_in_an_outage(tmp_path):
 def test_a_request_that_a_lagging_follower_has_not_seen_yet_is_not_lost(tmp_path):
     with LaggingEnsemble(tmp_path) as servers, ExitStack() as stack:
 
-        def line(server):
+        def queue(server):
             opened = Queue(ZookeeperStore(Access(server.hosts, 8), "/leases"))
             stack.callback(opened.close)
             return opened

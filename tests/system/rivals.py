@@ -19,7 +19,7 @@ TTL_MS = 10_000
 TTL_S = TTL_MS / 1000
 
 
-def open_line(hudi_stack):
+def open_queue(hudi_stack):
     return Queue(ZookeeperStore(Access(hudi_stack.zookeeper.hosts), ROOT))
 
 

@@ -37,7 +37,7 @@ def table(folder):
 
 @pytest.fixture
 def queue(monkeypatch):
-    """The queue's nodes, as every connection tells of them."""
+    """The queue's nodes, which each connection uses."""
     nodes = MemoryStore()
     terms = Terms(60_000, 600_000)
     hook = SimpleNamespace(

@@ -21,7 +21,6 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
-from airflow_occ_provider.jobs.record import Place, TaskRecord
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue

@@ -24,8 +24,7 @@ from airflow_occ_provider.errors import (
     WriterAliveError,
 )
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
+from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope

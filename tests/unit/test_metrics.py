@@ -30,13 +30,10 @@ from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.log_lines import unwrap
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admitted, lease, release_lease, task_run
+from airflow_occ_provider.operators import admitted, lease, release_lease
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
@@ -247,7 +244,7 @@ class Store(dict):
 
 @pytest.fixture
 def line(monkeypatch):
-    """A line in memory in the place of the connection's."""
+    """A queue in memory in place of the connection's."""
     nodes = MemoryStore()
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)

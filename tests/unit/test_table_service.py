@@ -28,7 +28,6 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.jobs.record import Attempt
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
