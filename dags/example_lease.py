@@ -10,7 +10,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 
 JOB = str(Path(__file__).parent / "jobs" / "write_city.py")
-TABLES = {"cities": "{{ params.cities }}", "copy": "{{ params.copy }}"}
+TABLES = {"cities": "{{ params.cities }}", "mirror": "{{ params.mirror }}"}
 
 with DAG(
     "example_lease",
@@ -19,7 +19,7 @@ with DAG(
     tags=["hudi", "example"],
     params={
         "cities": Param("/tmp/airflow_occ/cities", type="string"),
-        "copy": Param("/tmp/airflow_occ/cities_copy", type="string"),
+        "mirror": Param("/tmp/airflow_occ/cities_mirror", type="string"),
     },
 ) as dag:
     lease = HudiLeaseOperator(task_id="lease", tables=list(TABLES.values()))

@@ -39,6 +39,11 @@ def test_no_example_runs_by_itself(dags):
     assert {dag.timetable.can_be_scheduled for dag in dags.values()} == {False}
 
 
+def test_no_param_has_the_name_of_a_method_of_dictionaries(dags):
+    # {{ params.copy }} is that method, not the parameter.
+    assert [name for dag in dags.values() for name in dag.params if hasattr(dict, name)] == []
+
+
 def test_each_job_is_there(dags):
     tasks = [task for dag in dags.values() for task in dag.tasks]
     jobs = {
