@@ -14,7 +14,7 @@ version = release
 
 extensions = ["myst_parser", "autoapi.extension"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autoapi_dirs = ["../airflow_occ_provider"]
