@@ -37,7 +37,8 @@ test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract wi
 
 # The demo whose lock is a metastore runs beside the Spark provider 6.
 IN_METASTORE := tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[metastore]
-test-rest: $(INSTALLED)  ## All other tests: a part beside the Spark provider 6, real services, real Airflow
+test-rest: $(INSTALLED)  ## The site, and all other tests: a part beside the Spark provider 6, real services, real Airflow
+	$(MAKE) docs
 	$(MAKE) test-spark6 SLICE=1
 	$(PYTEST) -m rest $(SIDE_BY_SIDE) --deselect '$(IN_METASTORE)'
 
@@ -87,7 +88,7 @@ faults: $(INSTALLED)  ## One task run, one commit, whatever is killed or frozen 
 	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
 
 STEPS ?= 200000
-model: $(INSTALLED)  ## The line under kills, pauses and lost answers (STEPS=200000 SEED=7)
+model: $(INSTALLED)  ## The queue under kills, pauses and lost answers (STEPS=200000 SEED=7)
 	$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 20)) --seed $(SEED)
 
@@ -96,7 +97,7 @@ handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting 
 	$(BIN)/python -m tests.handovers --runs $(HANDOVERS) --seed $(SEED)
 
 CROWD ?= 600
-crowd: $(INSTALLED)  ## Leases on a metastore, everybody at once, answers lost (CROWD=600 SEED=7)
+crowd: $(INSTALLED)  ## Leases on a metastore, all processes at once, answers lost (CROWD=600 SEED=7)
 	$(BIN)/python -m tests.crowd --mutants --seed $(SEED)
 	$(BIN)/python -m tests.crowd --seconds $(CROWD) --seed $(SEED)
 	$(BIN)/python -m tests.crowd --postgres --seconds $(CROWD) --seed $(SEED)
@@ -140,7 +141,7 @@ bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails wher
 bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.imports
 
-bench-leases: $(INSTALLED)  ## What standing in line costs beside kazoo's Lock (CHECK=1 as above)
+bench-leases: $(INSTALLED)  ## What queueing costs beside kazoo's Lock (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.leases
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
