@@ -24,6 +24,7 @@ autoapi_add_toctree_entry = False
 autoapi_python_class_content = "class"
 autoapi_options = ["show-inheritance"]
 autodoc_typehints = "none"
+suppress_warnings = ["autoapi.python_import_resolution"]  # of constants without a docstring
 python_maximum_signature_line_length = 80
 add_module_names = False
 

@@ -22,7 +22,7 @@ class Claim:
     """What the user said of a write.
 
     :param table: the table's canonical base path.
-    :param partitions: what it will touch; ``None`` where nobody knows.
+    :param partitions: what it will touch; ``None`` where that is not known.
     :param key_safe: whether new keys must not come twice.
     :param reads_table: whether the job reads the table that it writes.
     """
@@ -81,7 +81,7 @@ class Claim:
         return ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
-        """Return what surely is written; ``None`` where nobody said it.
+        """Return what surely is written; ``None`` where it was not declared.
 
         :param options: the job's effective Hudi options.
         """

@@ -1,4 +1,4 @@
-"""A lazy clean of a table, whoever runs it: what it should remove, and what it came to."""
+"""A lazy clean of a table: what it should remove, and what it came to."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class EarlierTries:
 
         :param table: base path of the table.
         :param digest: of this try's work.
-        :raises CommitStateUnknownError: if nobody can tell, or whether a commit is this try's work.
+        :raises CommitStateUnknownError: if it cannot be told, or whether a commit is this try's work.
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -184,7 +184,7 @@ class EarlierTries:
 
     def _roll_back(self, attempt: AttemptRecord, fence: Fence) -> None:
         self._log.info(
-            "Nobody saw the driver of try %s end (%s), and %s has stopped beating: Hudi's lazy clean "
+            "The end of the driver of try %s (%s) was not seen, and %s has stopped beating: Hudi's lazy clean "
             "is asked to roll it back, so that the driver cannot commit it any more.",
             attempt.try_number,
             attempt.driver,

@@ -108,14 +108,14 @@ class CommitLockAudit:
     def refuse_unlocked(self, commit: Commit) -> None:
         """Refuse a commit that was made without the lock.
 
-        :raises MisconfigurationError: if nobody has taken it since the audit began.
+        :raises MisconfigurationError: if it was not taken since the audit began.
         """
         after = self._taken()
         if after is None or after > (self._before or 0):
             return
         raise MisconfigurationError(
-            f"commit {commit.instant.time} was made without Hudi's lock: nobody has taken it while the "
-            "job ran",
+            f"commit {commit.instant.time} was made without Hudi's lock, which was not taken "
+            "while the job ran",
             outcome=Outcome.MISCONFIGURATION,
             remedy="remove lock settings from the job's own write options, so that it locks where its "
             "neighbours do",
@@ -123,7 +123,7 @@ class CommitLockAudit:
         )
 
     def _taken(self) -> int | None:
-        """Return how often the lock has been taken or left; ``None`` where nobody can tell."""
+        """Return how often the lock has been taken or left; ``None`` where that cannot be seen."""
         key = self._options.get(_LOCK_KEY) or self._table.config().name
         if not key or not self._is_in_view:
             return None

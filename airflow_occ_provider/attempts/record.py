@@ -209,7 +209,7 @@ class TaskRecord:
         )
 
     def wants_again(self, now: TryKey) -> bool:
-        """Whether the user cleared the task after it had succeeded: he wants it to write again."""
+        """Whether the user cleared the task after it had succeeded, so that it writes again."""
         return self.succeeded and now.max_tries != self.last_try.max_tries
 
     @property

@@ -123,7 +123,7 @@ def settle(
     :param exit_code: the driver's, negative for a signal.
     :param stop: why we have ended it, if we have; a commit that landed before is one nevertheless.
     :param retire: whether to remove the heartbeats of own instants that the driver left
-        unfinished, so that nobody has to wait for them. Only for a driver that has ended.
+        unfinished, so that no writer has to wait for them. Only for a driver that has ended.
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)

@@ -1,6 +1,6 @@
 """What stands between a task run and its next attempt: the drivers of its earlier ones.
 
-Expired is not dead: a driver whose end nobody saw may wake up and commit. So its instant is
+Expired is not dead: a driver whose end was not seen may wake up and commit. So its instant is
 fenced: once its heartbeat has expired, Hudi's own lazy clean rolls it back, and the driver's
 commit then finds its inflight file gone.
 """
@@ -21,7 +21,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 class Settled:
     """Nothing of the attempt can reach the table any more.
 
-    :param ghosts: its unfinished instants, whose heartbeats nobody needs to wait for.
+    :param ghosts: its unfinished instants, whose heartbeats need not be waited for.
     """
 
     ghosts: tuple[str, ...] = ()
@@ -29,14 +29,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The attempt may still write, or nobody can tell yet.
+    """The attempt may still write, or it is not known yet.
 
     :param reason: for people.
     :param table: base path of the table where it may still write.
     :param instants: requested times of the instants that are waited for; empty for a plain pause.
     :param until_ms: epoch milliseconds at which a plain pause ends.
     :param ended_ms: epoch milliseconds since which its driver is known to be dead, so that a
-        younger tick is somebody else's; 0 where its end was not observed.
+        younger tick is another writer's; 0 where its end was not observed.
     """
 
     reason: str
@@ -173,7 +173,7 @@ def _observed(attempt: AttemptRecord, look: Look) -> Settled | Wait:
     if not untold:
         return Settled(own)
     return Wait(
-        f"nobody read the log of try {attempt.try_number} to its end, so {', '.join(untold)} may be "
+        f"the log of try {attempt.try_number} was not read to its end, so {', '.join(untold)} may be "
         "what it left; its heartbeat will tell",
         attempt.table,
         untold,
@@ -184,7 +184,7 @@ def _observed(attempt: AttemptRecord, look: Look) -> Settled | Wait:
 def _unobserved(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
     told = [time for time in attempt.instants if time in look.pending]
     known = told or [time for time in (waiting.instants if waiting else ()) if time in look.pending]
-    where = f"try {attempt.try_number} ran as {attempt.driver}, and nobody saw it end"
+    where = f"try {attempt.try_number} ran as {attempt.driver}, and its end was not seen"
     live = look.live(known)
     if live:
         return Wait(f"{where}: its instant {', '.join(live)} is still beating", attempt.table, live)

@@ -120,8 +120,8 @@ def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
     """
     for instant in instants:
         logger.info(
-            "%s left instant %s unfinished; its heartbeat was removed, so that nobody waits for it and "
-            "the next lazy clean rolls it back.",
+            "%s left instant %s unfinished; its heartbeat was removed, so that no writer waits for it "
+            "and the next lazy clean rolls it back.",
             who,
             instant,
         )

@@ -1,7 +1,7 @@
 """A gate before a driver: it starts when its parent says so, and cannot outlive its parent.
 
 Run as ``gate.py PARENT_PID COMMAND [ARGUMENT ...]``: becomes the command once a byte arrives at its
-standard input. So whoever starts a driver can write down who it is before it does anything. Where
+standard input. So the process that starts a driver can record it before it does anything. Where
 the input ends first, the parent is gone and nothing is started. It imports the standard library only.
 """
 
