@@ -184,8 +184,8 @@ class EarlierTries:
 
     def _roll_back(self, attempt: AttemptRecord, fence: Fence) -> None:
         self._log.info(
-            "The end of the driver of try %s (%s) was not seen, and %s has stopped beating: Hudi's lazy clean "
-            "is asked to roll it back, so that the driver cannot commit it any more.",
+            "The end of the driver of try %s (%s) was not seen, and %s has stopped beating: Hudi's lazy "
+            "clean is asked to roll it back, so that the driver cannot commit it any more.",
             attempt.try_number,
             attempt.driver,
             ", ".join(fence.instants),

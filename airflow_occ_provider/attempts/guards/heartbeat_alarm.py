@@ -1,8 +1,8 @@
 """Pure: what the heartbeat of a running driver's own write means.
 
 A late heartbeat is no verdict: a late tick recovers (Hudi 0.15.0 to 1.2.0, ``HoodieHeartbeatClient``).
-A driver is ended for two reasons alone: another process rolls the write back while it still ticks, or the
-timer that ticks has died and Hudi's tolerance is over, so that Hudi refuses the commit for certain.
+A driver is ended for two reasons alone: another process rolls the write back while it still ticks, or
+the timer that ticks has died and Hudi's tolerance is over, so that Hudi refuses the commit for certain.
 """
 
 from __future__ import annotations
