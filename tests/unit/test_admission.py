@@ -9,6 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
+from airflow_occ_provider.attempts import admission as module
+from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.record import Place, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -25,9 +27,8 @@ from airflow_occ_provider.leases.memory import MemoryNodes
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission as module
-from airflow_occ_provider.operators import admitted as admitted_module
-from airflow_occ_provider.operators import deployment
+from airflow_occ_provider.operators import admission as owners
+from airflow_occ_provider.operators import deployment, protected_run
 from airflow_occ_provider.operators.admission import Admission, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
@@ -130,8 +131,8 @@ def test_a_site_that_is_not_read_is_not_made_anew(variables):
 def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
     variables.kept[deployment.SITE_KEY] = "green"
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert module.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert module.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert owners.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert owners.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
@@ -220,7 +221,7 @@ def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
     kwargs = trigger.serialize()[1]
     assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
     assert kwargs["ticket"] == ticket.to_json()
-    assert "Stands in line for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
+    assert "Queued for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
     assert "Blocked by 1 earlier request: d / r0 / t (exclusive, dt=1, since 2" in caplog.text
 
 
@@ -282,15 +283,18 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
     with pytest.raises(ConfigurationError, match=r"^scope: .* is empty.*Remedy: name the scope"):
-        task(scope=scope)._partitions  # noqa: B018 - the property refuses
+        task(scope=scope).claim(None)
 
 
-def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store):
+def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store, line, monkeypatch):
+    hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line)
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
-    admitted = task(admission="off")._admitted({}, run_of(store), {LOCK_PROVIDER: provider})
+    run = task(admission="off")._protected_run(context(store))
+    admitted = run.admitted({LOCK_PROVIDER: provider})
     with pytest.raises(ConfigurationError, match=r"^admission: off, and a lock that excludes"), admitted:
         raise AssertionError("not reached")
-    with task(admission="off")._admitted({}, run_of(store), {}) as outside:
+    with run.admitted({}) as outside:
         assert (outside.scope, outside.order_token, outside.keeper) == (None, "", None)
 
 
@@ -309,8 +313,9 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     one = task(lock_conn_id="lock", scope=["p"], **arguments)
     terms = Terms(round(ttl_s * 1000), 60_000)
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
-    monkeypatch.setattr(admitted_module, "lock_hook", lambda _: hook)
-    return one, one._admitted(context(store), run_of(store), {})
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    run = one._protected_run(context(store))
+    return run, run.admitted({})
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
@@ -347,10 +352,10 @@ class Driver:
 
 
 def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeypatch):
-    monkeypatch.setattr(admitted_module, "_PAUSE_S", 0)
-    one, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
+    monkeypatch.setattr(try_lease, "_PAUSE_S", 0)
+    run, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
     held = holding.__enter__()
-    one._driver = Driver(held.keeper, 4)
+    run.spark._driver = driver = Driver(held.keeper, 4)
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
-    assert one._driver.kept == [True] * 3
+    assert driver.kept == [True] * 3
     assert line.requests() == ()
