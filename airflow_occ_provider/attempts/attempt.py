@@ -9,11 +9,11 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.guard import Guard
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.attempts.traits import refuse_unsafe
-from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -26,7 +26,10 @@ class Attempt:
     :param submitter: runs it.
     :param log: the task's log.
     :param explain: returns the settlement of a failed attempt with what a person should read, given
-        the settlement and the seconds for which the driver ran.
+        the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
+    :param on_settled: called with the outcome, and the seconds for which the driver ran.
+    :param needs_live_log: whether a guard has to read the log while the driver runs.
+    :param path: base path of the table as the task names it, if that is another spelling.
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
     """
 
@@ -38,16 +41,19 @@ class Attempt:
         submitter: Submitter,
         *,
         log: Any,
-        explain: Callable[[Settlement, float], Settlement] = lambda settlement, _: settlement,
+        explain: Callable[[Settlement, float, bool], Settlement] = lambda settlement, *_: settlement,
+        on_settled: Callable[[Outcome, float], None] = lambda *_: None,
         needs_live_log: bool = False,
+        path: str = "",
     ) -> None:
         refuse_unsafe(submitter.traits, needs_live_log=needs_live_log)
         self._table = table
         self._signature = signature
         self._traits = submitter.traits
         self._explain = explain
+        self._on_settled = on_settled
         self.driver = Driver(submitter)
-        self.told = ToldAttempt(journal, table.path, log)
+        self.told = ToldAttempt(journal, path or table.path, log)
 
     def run(
         self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
@@ -66,19 +72,15 @@ class Attempt:
                 self.settle()
             raise
         self.driver.end()
-        if not self.driver.ended:
-            raise FenceError(
-                "something that the driver started does not end",
-                remedy="look what it waits for, and end it",
-            )
-        return self.settle(self._explain)
+        self.driver.refuse_living()
+        return self.settle(is_judged=True)
 
-    def settle(
-        self, explain: Callable[[Settlement, float], Settlement] = lambda settlement, _: settlement
-    ) -> Settlement:
+    def settle(self, *, is_judged: bool = False) -> Settlement:
         """Ask the table what became of the driver, which has ended, and journal it.
 
         An end that is not final is not journaled as one: the next try waits for the heartbeats.
+
+        :param is_judged: whether the try goes on to judge it; else it is being ended itself.
         """
         is_final, code = self._traits.end_is_final, self.driver.exit_code
         log_read = self.driver.log_read and self._traits.logs != "none"
@@ -93,6 +95,7 @@ class Attempt:
             retire=is_final,
         )
         if found.error():
-            found = explain(found, self.told.seconds)
+            found = self._explain(found, self.told.seconds, is_judged)
         self.told.settled(found)
+        self._on_settled(found.outcome, self.told.seconds)
         return found

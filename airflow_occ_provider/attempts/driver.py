@@ -8,6 +8,7 @@ from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.guards.guard import Guard
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter
+from airflow_occ_provider.errors import FenceError
 
 TICK_S = 0.5
 """The seconds after which the guards are asked again, however quiet the driver's log is."""
@@ -73,6 +74,17 @@ class Driver:
     def ended(self) -> bool:
         """Whether it was started, and nothing of it is alive."""
         return self._handle is not None and isinstance(self._submitter.poll(self._handle), Ended)
+
+    def refuse_living(self) -> None:
+        """Refuse to go on while something of it is alive.
+
+        :raises FenceError: then.
+        """
+        if not self.ended:
+            raise FenceError(
+                "something that the driver started does not end",
+                remedy="look in the worker's processes what it waits for, and end it",
+            )
 
     def end(self) -> bool:
         """End it and all that it started; whether something was running."""

@@ -19,6 +19,7 @@ from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
     FenceError,
+    WorkerLostError,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
@@ -195,3 +196,20 @@ class EarlierTries:
     def _retire(self, attempt: AttemptRecord, table: HudiTable, ghosts: Sequence[str]) -> None:
         retired = retire_heartbeats(table, ghosts)
         tell_retired(self._log, f"Try {attempt.try_number}", retired)
+
+
+def refuse_deaths(run: Journal, budget: int) -> None:
+    """Refuse one more driver if the worker has died with too many: no policy saw those tries.
+
+    :param run: the task run.
+    :param budget: how many such tries are allowed.
+    :raises WorkerLostError: if there were more.
+    """
+    died = run.record.unexplained(run.now)
+    if len(died) > budget:
+        raise WorkerLostError(
+            f"the worker died together with its driver in tries {', '.join(map(str, died))}: the "
+            f"job is not run again ({budget} such retries are allowed)",
+            remedy="look what ended the worker (out of memory, an eviction, a lost node), give it "
+            "more memory than the driver takes, and clear the task",
+        )

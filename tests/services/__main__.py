@@ -8,10 +8,10 @@ import traceback
 
 from py4j.protocol import Py4JJavaError
 
+from airflow_occ_provider.attempts.clustering_limits import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Rule, Service, ServiceOp
-from airflow_occ_provider.operators.hudi_clustering import below
 from tests.services.rig import Rig, Table
 from tests.writers import commit_lock_held
 

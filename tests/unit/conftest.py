@@ -9,7 +9,7 @@ import pytest
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.operators import admitted
+from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.storage.table import HudiTable
 from tests.table_properties import table_properties
 
@@ -43,5 +43,5 @@ def queue(monkeypatch):
     hook = SimpleNamespace(
         lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}
     )
-    monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     return nodes

@@ -9,6 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
+from airflow_occ_provider.attempts import admission as module
+from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.record import Place, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -25,9 +27,8 @@ from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission as module
-from airflow_occ_provider.operators import admitted as admitted_module
-from airflow_occ_provider.operators import deployment
+from airflow_occ_provider.operators import admission as owners
+from airflow_occ_provider.operators import deployment, protected_run
 from airflow_occ_provider.operators.admission import Admission, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
@@ -130,13 +131,13 @@ def test_a_site_that_is_not_read_is_not_made_anew(variables):
 def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
     variables.kept[deployment.SITE_KEY] = "green"
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert module.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert module.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert owners.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert owners.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
 
-def test_an_abandoned_try_takes_nothing_from_a_later_one(store, nodes, line):
+def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes, line):
     admission(store, line).ask([SCOPE])
     old = admission(store, Queue(nodes), 1)
     ours, _ = admission(store, line, 2).ask([SCOPE])
@@ -204,14 +205,14 @@ def test_a_triggerer_that_is_full_has_the_task_look_again_later():
     assert raised.value.reschedule_date > utcnow()
 
 
-def test_a_request_for_another_scope_gets_a_new_place_and_leaves_the_old_one(store, line):
+def test_who_asks_for_something_else_gets_a_new_place_and_gives_the_old_one_up(store, line):
     first, _ = admission(store, line).ask([SCOPE])
     second, _ = admission(store, line).ask([Scope.of(SCOPE.table, None)])
     assert [one.token for one in line.requests()] == [second.token]
     assert second.token > first.token
 
 
-def test_the_wait_is_claimed_for_the_next_process_and_logged(store, line, caplog):
+def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
     rival(line)
     ours = admission(store, line)
     with caplog.at_level(logging.INFO):
@@ -220,7 +221,7 @@ def test_the_wait_is_claimed_for_the_next_process_and_logged(store, line, caplog
     kwargs = trigger.serialize()[1]
     assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
     assert kwargs["ticket"] == ticket.to_json()
-    assert "Stands in line for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
+    assert "Queued for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
     assert "Blocked by 1 earlier request: d / r0 / t (exclusive, dt=1, since 2" in caplog.text
 
 
@@ -259,7 +260,7 @@ def task(**arguments):
     return HudiWriteOperator(**given)
 
 
-def test_a_loser_that_is_queued_is_retried_without_jitter():
+def test_a_loser_that_stands_in_line_is_not_spread_over_time():
     policy = HudiConflictRetryPolicy(base_delay=timedelta(hours=1), max_delay=timedelta(hours=1))
     error = WriteConflictError("lost", outcome="commit_conflict")
 
@@ -271,7 +272,7 @@ def test_a_loser_that_is_queued_is_retried_without_jitter():
     assert delay(admission="off") > timedelta(0)
 
 
-def test_writers_that_only_the_queue_keeps_apart_are_queued():
+def test_writers_that_only_the_line_keeps_apart_stand_in_it():
     for promise in ("key_safe", "reads_table"):
         with pytest.raises(ConfigurationError, match=r"^admission: off, and key_safe or reads_table"):
             task(admission="off", **{promise: True})
@@ -282,15 +283,18 @@ def test_writers_that_only_the_queue_keeps_apart_are_queued():
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
     with pytest.raises(ConfigurationError, match=r"^scope: .* is empty.*Remedy: name the scope"):
-        task(scope=scope)._partitions  # noqa: B018 - the property refuses
+        task(scope=scope).claim(None)
 
 
-def test_a_lock_of_one_process_admits_no_writer_outside_the_queue(store):
+def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store, line, monkeypatch):
+    hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line)
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
-    admitted = task(admission="off")._admitted({}, run_of(store), {LOCK_PROVIDER: provider})
+    run = task(admission="off")._protected_run(context(store))
+    admitted = run.admitted({LOCK_PROVIDER: provider})
     with pytest.raises(ConfigurationError, match=r"^admission: off, and a lock that excludes"), admitted:
         raise AssertionError("not reached")
-    with task(admission="off")._admitted({}, run_of(store), {}) as outside:
+    with run.admitted({}) as outside:
         assert (outside.scope, outside.order_token, outside.keeper) == (None, "", None)
 
 
@@ -309,8 +313,9 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     one = task(lock_conn_id="lock", scope=["p"], **arguments)
     terms = Terms(round(ttl_s * 1000), 60_000)
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
-    monkeypatch.setattr(admitted_module, "lock_hook", lambda _: hook)
-    return one, one._admitted(context(store), run_of(store), {})
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    run = one._protected_run(context(store))
+    return run, run.admitted({})
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
@@ -347,10 +352,10 @@ class Driver:
 
 
 def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeypatch):
-    monkeypatch.setattr(admitted_module, "_PAUSE_S", 0)
-    one, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
+    monkeypatch.setattr(try_lease, "_PAUSE_S", 0)
+    run, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
     held = holding.__enter__()
-    one._driver = Driver(held.keeper, 4)
+    run.spark._driver = driver = Driver(held.keeper, 4)
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
-    assert one._driver.kept == [True] * 3
+    assert driver.kept == [True] * 3
     assert line.requests() == ()

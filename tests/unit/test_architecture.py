@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from airflow.sdk import BaseOperator
+
+from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
 ROOT = Path(__file__).parents[2] / "airflow_occ_provider"
 PACKAGE = "airflow_occ_provider"
@@ -117,6 +123,39 @@ def test_the_pure_core_pulls_in_nothing_heavy(module):
     assert done.stdout.strip() == "[]"
 
 
+# Both are being split elsewhere; the exceptions go when that is merged.
+BEING_SPLIT = {"leases.queue", "operators.lease"}
+
+
 def test_no_file_is_too_long():
     long = {name: len(path.read_text().splitlines()) for name, path in modules()}
-    assert {name: lines for name, lines in long.items() if lines > 350} == {}
+    assert {name for name, lines in long.items() if lines > 300} <= BEING_SPLIT
+
+
+def operators():
+    for name, _ in modules():
+        if name.startswith("operators."):
+            module = importlib.import_module(f"{PACKAGE}.{name}")
+            for value in vars(module).values():
+                is_operator = inspect.isclass(value) and issubclass(value, BaseOperator)
+                if is_operator and value.__module__ == module.__name__:
+                    yield value
+
+
+@pytest.mark.parametrize("operator", operators())
+def test_an_operator_is_at_most_two_classes_above_airflows(operator):
+    ours = [one for one in operator.__mro__ if one.__module__.startswith(f"{PACKAGE}.")]
+    assert ours in ([operator], [operator, HudiSparkOperator])
+
+
+@pytest.mark.parametrize("operator", operators())
+def test_every_parameter_of_an_operator_is_in_its_signature_and_documented(operator):
+    parameters = inspect.signature(operator.__init__).parameters.values()
+    named = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    documented = re.findall(r"^ *:param (\w+):", operator.__doc__, re.MULTILINE)
+    assert sorted(documented) == sorted(named)
+
+
+def test_operators_are_thin():
+    lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "operators").glob("*.py"))
+    assert lines <= 2200

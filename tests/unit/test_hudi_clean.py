@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts import clean_run as module
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
@@ -28,7 +30,6 @@ from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.task_run import open_journal
 from tests.golden.table_archive import unpack
@@ -67,7 +68,12 @@ class Clean(HudiCleanOperator):
     def on_run(self):
         """What happens while a driver runs."""
 
-    def _submit(self, context, submission, follower):
+    def _protected_run(self, context):
+        run = super()._protected_run(context)
+        run.spark.submit = partial(self.submit, run)
+        return run
+
+    def submit(self, run, submission, follower):
         assert submission.arguments[1:] == (clean_job.__file__, self.table)
         assert (
             "hoodie.client.heartbeat.interval_in_ms=60000" in Path(submission.arguments[0]).read_text()
@@ -78,7 +84,7 @@ class Clean(HudiCleanOperator):
             for line in self.logs.pop(0):
                 follower.log.feed(line)
             return 1
-        for instant in self._look().pending.values():
+        for instant in self._clean_run(run).observe().pending.values():
             if not instant.fate.beating:
                 clean(self.folder, instant.instant)
                 (self.folder / ".heartbeat" / instant.instant).unlink(missing_ok=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
@@ -41,25 +41,29 @@ def whole(folder):
 
 
 class Write(HudiWriteOperator):
-    """In place of Spark: attempts that fail as the test wants, or do nothing."""
+    """In the place of Spark: attempts that fail as told, or do nothing."""
 
     options = INTERVAL
     ran = 0
     cleaned: tuple[str, ...] = ()
 
-    def _prepare(self, context, run, order_token=""):
-        self.hudi_defaults = dict(self.options)
-        return SimpleNamespace(options=self.options)
+    def _protected_run(self, context):
+        run = super()._protected_run(context)
+        run.prepare = self.prepare
+        run.known_options = lambda: dict(self.options)
+        run.run_clean = self.run_clean
+        return run
 
-    def _known_options(self, context, run):
-        return dict(self.options)
+    def prepare(self, order_token=""):
+        self.hudi_defaults = dict(self.options)
+        return Preparation(None, None, self.options, "")
 
     def _attempt(self, context, run, admitted):
         self.ran += 1
 
-    def _run_ours(self, context, preparation, application, arguments):
+    def run_clean(self, preparation, table):
         """In the place of the lazy clean: what its rollback does to the files."""
-        self.cleaned += arguments
+        self.cleaned += (table,)
         for path in Path(self.table, ".hoodie", "timeline").glob(f"{T1}*"):
             path.unlink()
         roll_back(Path(self.table, ".hoodie"), T1, f"{ROLLBACK}_{LATE}.rollback")
@@ -84,7 +88,7 @@ def start(folder, queue, store):
 
 
 def dies(context, table, driver=HERE, **more):
-    """Leave the record of a worker that was killed together with its driver."""
+    """Leave what a worker leaves that dies together with its driver."""
     run = open_journal(context)
     run.begin("d", "")
     identity = run.record.identity
@@ -114,7 +118,7 @@ def test_the_budget_for_deaths_is_the_policys(start, folder):
 
 
 @pytest.mark.parametrize("lock", [{}, IN_PROCESS], ids=["a real lock", "a lock of one process"])
-def test_with_a_lock_of_one_process_a_fence_holds_the_table_exclusively(start, folder, queue, lock):
+def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, folder, queue, lock):
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
     dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))
@@ -136,8 +140,9 @@ def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, fold
     begin(folder, T2)
     write, context = start(1)
     lost = Settlement(Outcome.EARLY_CONFLICT)
+    attempt = write._write_attempt(write._protected_run(context))
     with pytest.raises(WriteConflictError):
-        write._judge(write._task_run(context), lost, Admitted(), HeartbeatRule(60_000, 2))
+        attempt.judge(lost, Admitted(), HeartbeatRule(60_000, 2))
     write, context = start(2)
     with pytest.raises(TaskDeferred) as deferred:
         write.execute(context)
@@ -166,7 +171,7 @@ def test_a_table_that_the_triggerer_could_not_watch_is_tried_again(start):
 def test_the_wait_for_a_rival_has_an_end(start, folder):
     begin(folder, T2)
     write, context = start(2, admission_timeout=timedelta(0))
-    write._task_run(context).escalate((), (T2,))
+    open_journal(context).escalate((), (T2,))
     with pytest.raises(AdmissionTimeoutError, match=rf"still waiting for {T2}.*Remedy: look with"):
         write.execute(context)
     assert write.ran == 0

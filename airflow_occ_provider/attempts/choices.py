@@ -1,4 +1,4 @@
-"""The operator's typed choices, refused when the DAG is parsed if they cannot be."""
+"""The typed choices of an operator, refused when the DAG is parsed if they are not valid."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _UNFIT = {
 
 
 class AdmissionMode(StrEnum):
-    """Whether a writer stands in line for its table."""
+    """Whether a writer is queued for its table."""
 
     QUEUE = "queue"
     OFF = "off"
 
 
 def admission_choice(given: object) -> AdmissionMode:
-    """Return whether a writer stands in line.
+    """Return whether a writer is queued.
 
     :param given: ``True``, ``False``, a choice or its name.
     :raises ConfigurationError: for anything else.
@@ -80,7 +80,7 @@ def service_op_choice(given: object) -> ServiceOp:
 
 
 def dead_plan_choice(given: object) -> DeadPlan:
-    """Return what becomes of a plan that nobody runs.
+    """Return what becomes of a plan that no process runs.
 
     :raises ConfigurationError: for anything but a choice or its name.
     """
@@ -166,7 +166,7 @@ def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> No
 
 
 def refuse_unfit(given: Mapping[str, object]) -> None:
-    """Refuse what ``SparkSubmitOperator`` has from the Spark provider 6.1 on and nobody can keep safe.
+    """Refuse arguments of ``SparkSubmitOperator`` that cannot be made safe (Spark provider 6.1 on).
 
     :param given: all arguments by name.
     :raises ConfigurationError: with the first of them, and the remedy.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.journal import Journal
@@ -16,20 +13,15 @@ from airflow_occ_provider.attempts.rivals import pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.storage.table import HudiTable
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """What is known of a task's next try before the retry policy is asked.
+    """What is known of a task's next try before Airflow asks the retry policy.
 
-    :param policy: the task's.
-    :param context: of the try that fails.
-    :param run: its task run.
+    :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
+    :param run: the task run.
     :param claim: what the next try will ask for.
     :param is_queued: whether it asks at all.
     :param options: the job's effective Hudi options.
@@ -37,8 +29,7 @@ class NextTry:
     :param path: its base path, as the task names it.
     """
 
-    policy: RetryPolicy | None
-    context: Context
+    grants: Callable[[WriteConflictError], bool | None]
     run: Journal
     claim: Claim
     is_queued: bool
@@ -46,15 +37,11 @@ class NextTry:
     table: HudiTable
     path: str
 
-    def told(self, settlement: Settlement, rival: Rival) -> str:
-        """Return what follows a conflict; empty where it is not known."""
-        error, now = settlement.error(), self.run.now
-        policy = self.policy if isinstance(self.policy, HudiConflictRetryPolicy) else None
-        if policy is None or not isinstance(error, WriteConflictError):
-            return ""
-        try:
-            granted = policy.grants(error, now.number, now.max_tries, self.context)
-        except (AirflowRuntimeError, OSError, EOFError):  # the policy is asked again by Airflow
+    def described(self, settlement: Settlement, rival: Rival) -> str:
+        """Return what follows a conflict; empty if it is unknown."""
+        error = settlement.error()
+        granted = self.grants(error) if isinstance(error, WriteConflictError) else None
+        if granted is None:
             return ""
         if not granted:
             return "none"

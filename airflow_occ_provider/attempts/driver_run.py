@@ -1,0 +1,53 @@
+"""The driver of an attempt, as the attempt sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.attempts.submitter import Submitter
+
+
+class DriverRun(Protocol):
+    """Runs one driver after the other, and can end the one that runs."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether something of the driver may be alive."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the driver was started, and nothing of it is alive."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the ended driver, negative for a signal."""
+
+    @property
+    def log_read(self) -> bool:
+        """Whether the driver's log was read to its end."""
+
+    echo: Callable[[str], object]
+    """Takes each line of a driver's log."""
+
+    def submitter(self, submission: Submission) -> Submitter:
+        """Return what runs a submission.
+
+        :raises DriverKilledError: if the task was asked to stop before.
+        """
+
+    def follow(self, driver: Driver) -> None:
+        """Take over a driver that is about to start: it is ended with the task."""
+
+    def submit(self, submission: Submission, follower: Follower) -> int:
+        """Run a driver to its end, and return its exit code.
+
+        :raises DriverKilledError: if the task was asked to stop before.
+        :raises FenceError: if something of the driver does not end.
+        """
+
+    def end(self) -> None:
+        """End the driver."""
