@@ -75,7 +75,8 @@ class HudiClusteringOperator(TableServiceOperator):
         others = {
             key: value for key, value in preparation.options.items() if not key.startswith(_PARTITIONS)
         }
-        return replace(preparation, options={**others, _PATTERN: below(partitions)})
+        options = {**others, _PATTERN: below(partitions)}
+        return replace(preparation, options=options, without=(_PARTITIONS,))
 
     def _is_outside(self, plan: Plan, admitted: Admitted) -> bool:
         held = self._held(admitted)

@@ -245,7 +245,7 @@ class HudiWriteOperator(ProtectedOperator):
         self._forget_driver()
         admitted.refuse_if_lost()
         try:
-            with prepared(self._job, preparation.options, preparation.site) as submission, alarm:
+            with prepared(self._job, preparation.options) as submission, alarm:
                 self._submit(context, submission, follower)
         except BaseException:  # a task time-out, an interrupt: no word, but nothing left behind
             if self._driver_ended:

@@ -260,7 +260,7 @@ class ProtectedOperator(AdmittedOperator):
         job = replace(self._job, application=application, arguments=tuple(arguments))
         refuse_unproven(job, preparation.site)
         log = DriverLog()
-        with prepared(job, preparation.options, preparation.site) as submission:
+        with prepared(job, preparation.options) as submission:
             exit_code = self._submit(context, submission, Follower(log))
         return exit_code, log.read(exit_code, committed=False)
 

@@ -59,7 +59,6 @@ class SparkAttemptOperator(SparkSubmitOperator):
             application=self.application,
             arguments=tuple(self.application_args or ()),
             conf=self.conf or {},
-            driver_class_path=self.driver_class_path,
             deploy_mode=self._spark_hook._connection["deploy_mode"],
         )
 
@@ -112,7 +111,6 @@ class SparkAttemptOperator(SparkSubmitOperator):
             "name": self._application_name(context),
             "application": submission.application,
             "application_args": list(submission.arguments),
-            "driver_class_path": submission.driver_class_path,
             "env_vars": {**self._env_vars, **submission.environment},
         }
         show_fields(self)

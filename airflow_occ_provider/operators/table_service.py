@@ -278,7 +278,7 @@ class TableServiceOperator(ProtectedOperator):
         self._forget_driver()
         exit_code = None
         try:
-            with prepared(job, preparation.options, preparation.site) as submission:
+            with prepared(job, preparation.options, without=preparation.without) as submission:
                 exit_code = self._submit(context, submission, told.follower)
         finally:
             if self._driver_ended:

@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
-SUBMISSION = Submission("runner.py", ("a.py",), "/conf", {})
+SUBMISSION = Submission("runner.py", ("payload.json",), {})
 OURS = "two_writers.write_b.manual__1"
 
 

@@ -342,7 +342,10 @@ def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
     selected = "hoodie.clustering.plan.strategy.partition.selected"
     sites = Preparation(None, None, {selected: "b"}, "")
     held = Admitted(Scope.of(TABLE, ["a"]))
-    assert selected not in clustering()._restricted(sites, held).options
+    restricted = clustering()._restricted(sites, held)
+    assert selected not in restricted.options
+    assert selected.startswith(restricted.without)
+    assert sites.without == ()
     assert clustering()._restricted(sites, Admitted()) is sites
 
 
