@@ -3,9 +3,9 @@
 Submitted in place of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
 path and its arguments, and the rules that no configuration of the site may break. The driver is
 asked what Hudi reads of its own, given the options, and asked again, before the job's first line
-runs; where something contradicts or is not as it was given, nothing runs at all. This file is
-copied to machines that know nothing of the provider: it imports the standard library and PySpark
-only.
+runs; where something contradicts or is not as it was given, nothing runs at all. What the attempt
+is judged by goes to the driver's log, one JSON line for each fact. This file is copied to machines
+that know nothing of the provider: it imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ import os
 import re
 import signal
 import sys
+import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
+PREFIX = "airflow_occ_provider: "
 # What the attempt is followed by; these stay at INFO whatever level the job sets.
 FOLLOWED_LOGGERS = (
     "org.apache.hudi.common.table.timeline",
     "org.apache.hudi.client.transaction",
     "org.apache.hudi.client.utils.TransactionUtils",
+    "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
+LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'
+MOST_FRAMES = 12
+MOST_CAUSES = 20
+MOST_OF_A_MESSAGE = 20_000
 
 
 def main(payload):
@@ -38,12 +45,26 @@ def main(payload):
     jvm = SparkContext._jvm
     problem = protect(jvm, given)
     if problem:
-        say(f"not protected: {problem}; the job was not started")
+        report("not_protected", reason=f"{problem}; the job was not started")
         return EXIT_UNPROTECTED
-    say(f"protected: Hudi reads all {len(given['options'])} options that it was given")
-    follow(jvm)
-    become(given["application"], given["arguments"])
+    report("protected", options=len(given["options"]), followed=follow(jvm))
+    run(given["application"], given["arguments"])
     return 0
+
+
+def run(application, arguments):
+    """Become the job, and report how it ended."""
+    try:
+        become(application, arguments)
+    except SystemExit as left:
+        code = 0 if left.code is None else left.code
+        report("end", exit_code=code & 0xFF if isinstance(code, int) else 1)
+        raise
+    except BaseException as error:
+        report("fatal", causes=causes_of(error))
+        report("end", exit_code=1)
+        raise
+    report("end", exit_code=0)
 
 
 def die_with_driver():
@@ -53,9 +74,48 @@ def die_with_driver():
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def say(text):
-    """Write a line of our own into the driver's log."""
-    print(f"airflow_occ_provider: {text}", file=sys.stderr, flush=True)
+def report(fact, **details):
+    """Write a fact into the driver's log, as a line of its own."""
+    print(PREFIX + json.dumps({"fact": fact, **details}), file=sys.stderr, flush=True)
+
+
+def causes_of(error):
+    """Describe an exception with what caused it, in Python and in the JVM, outermost first."""
+    causes = []
+    while error is not None and len(causes) < MOST_CAUSES:
+        of_jvm = type(error).__module__.startswith("pyspark.errors.")
+        text = getattr(error, "errmsg", None) or str(error)  # that of Py4J holds a stack trace, too
+        causes.append(described(python_name(type(error)), text, of_jvm, []))
+        try:
+            causes += causes_in_jvm(
+                getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+            )
+        except Exception as lost:  # the JVM is gone
+            causes.append(described(python_name(type(lost)), str(lost), False, []))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return causes
+
+
+def causes_in_jvm(throwable):
+    """Describe a Java exception with its causes."""
+    causes = []
+    while throwable is not None and len(causes) < MOST_CAUSES:
+        frames = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
+        name, message = throwable.getClass().getName(), throwable.getMessage()
+        causes.append(described(name, message or "", True, frames))
+        throwable = throwable.getCause()
+    return causes
+
+
+def described(name, message, of_jvm, frames):
+    """Return a cause as it is reported."""
+    return {"type": name, "message": message[:MOST_OF_A_MESSAGE], "jvm": of_jvm, "frames": frames}
+
+
+def python_name(kind):
+    """Return a class's name as a traceback has it."""
+    plain = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def protect(jvm, given):
@@ -108,26 +168,45 @@ def place_of_defaults(jvm):
 
 
 def follow(jvm):
-    """Keep the loggers that tell of instants and conflicts at INFO."""
+    """Have Hudi's loggers of instants and conflicts report; return whether they do."""
     try:
         log4j = jvm.org.apache.logging.log4j
         # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
         for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
+            appender = reporting_appender(jvm)
             for name in FOLLOWED_LOGGERS:
-                logger_of(log4j, context, name).setLevel(log4j.Level.INFO)
+                for logger in loggers_of(log4j, context.getConfiguration(), name):
+                    logger.setLevel(log4j.Level.INFO)
+                    if logger.getName() == name or not logger.isAdditive():
+                        logger.addAppender(appender, log4j.Level.INFO, None)
             context.updateLoggers()
     except Exception as error:  # another logging library: the table still tells the outcome
-        say(f"instants cannot be followed in this driver's log: {error}")
+        report("not_followed", reason=str(error))
+        return False
+    return True
 
 
-def logger_of(log4j, context, name):
-    """Return the configuration of a logger itself, not of one above it."""
-    configuration = context.getConfiguration()
-    found = configuration.getLoggerConfig(name)
-    if found.getName() != name:
-        found = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
-        configuration.addLogger(name, found)
-    return found
+def reporting_appender(jvm):
+    """Return a started appender that writes each message as a fact, whatever the user's layout is."""
+    core = jvm.org.apache.logging.log4j.core
+    layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
+    layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
+    console = core.appender.ConsoleAppender
+    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
+    builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
+    builder.setName("airflow_occ_provider")
+    appender = builder.build()
+    appender.start()
+    return appender
+
+
+def loggers_of(log4j, configuration, name):
+    """Return the configurations of a logger itself, which may be new, and of those below it."""
+    if configuration.getLoggerConfig(name).getName() != name:
+        new = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
+        configuration.addLogger(name, new)
+    every = configuration.getLoggers()
+    return [every[key] for key in every if f"{key}.".startswith(f"{name}.")]
 
 
 def become(application, arguments):
@@ -137,12 +216,10 @@ def become(application, arguments):
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     with open(path, "rb") as source:
         code = compile(source.read(), path, "exec")
-    space = sys.modules["__main__"].__dict__
-    fresh = dict.fromkeys(("__doc__", "__package__", "__spec__", "__loader__", "__cached__"))
-    fresh.update(__name__="__main__", __builtins__=builtins, __file__=path)
-    space.clear()
-    space.update(fresh)
-    exec(code, space)
+    job = types.ModuleType("__main__")
+    vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
+    sys.modules["__main__"] = job
+    exec(code, vars(job))
 
 
 if __name__ == "__main__":
