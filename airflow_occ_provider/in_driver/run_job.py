@@ -11,6 +11,7 @@ that know nothing of the provider: it imports the standard library and PySpark o
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import json
 import os
@@ -75,8 +76,10 @@ def die_with_driver():
 
 
 def report(fact, **details):
-    """Write a fact into the driver's log, as a line of its own."""
-    print(PREFIX + json.dumps({"fact": fact, **details}), file=sys.stderr, flush=True)
+    """Write a fact into the driver's log, as a line of its own, whatever became of sys.stderr."""
+    line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
+    with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
+        log.write(line.encode())
 
 
 def causes_of(error):
@@ -84,14 +87,13 @@ def causes_of(error):
     causes = []
     while error is not None and len(causes) < MOST_CAUSES:
         of_jvm = type(error).__module__.startswith("pyspark.errors.")
-        text = getattr(error, "errmsg", None) or str(error)  # that of Py4J holds a stack trace, too
-        causes.append(described(python_name(type(error)), text, of_jvm, []))
+        causes.append(described(python_name(type(error)), text_of(error), of_jvm, []))
         try:
             causes += causes_in_jvm(
                 getattr(error, "java_exception", None) or getattr(error, "_origin", None)
             )
         except Exception as lost:  # the JVM is gone
-            causes.append(described(python_name(type(lost)), str(lost), False, []))
+            causes.append(described(python_name(type(lost)), text_of(lost), False, []))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return causes
 
@@ -105,6 +107,14 @@ def causes_in_jvm(throwable):
         causes.append(described(name, message or "", True, frames))
         throwable = throwable.getCause()
     return causes
+
+
+def text_of(error):
+    """Return an exception's message; that of Py4J's holds a stack trace, too."""
+    try:
+        return str(getattr(error, "errmsg", None) or error)
+    except Exception:
+        return ""
 
 
 def described(name, message, of_jvm, frames):

@@ -31,6 +31,8 @@ def run(folder, code):
         ("import sys; sys.exit(-1)", 255),
         ("import sys; sys.exit('no')", 1),
         ("raise SystemExit(4)", 4),
+        ("import sys; sys.stderr.close(); sys.exit(5)", 5),
+        ("import sys; sys.stderr = None", 0),
     ],
 )
 def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, code, exit_code):
@@ -55,6 +57,13 @@ def test_what_the_job_hid_is_not_reported(tmp_path):
     hidden = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise OSError('disk') from None"
     _, (fatal, _) = run(tmp_path, hidden)
     assert [one["type"] for one in fatal["causes"]] == ["OSError"]
+
+
+def test_an_exception_without_a_message_is_reported(tmp_path):
+    mute = "class Mute(Exception):\n    def __str__(self): raise OSError\nraise Mute"
+    _, (fatal, end) = run(tmp_path, mute)
+    assert [(one["type"], one["message"]) for one in fatal["causes"]] == [("Mute", "")]
+    assert end["exit_code"] == 1
 
 
 def test_the_job_is_the_main_module(tmp_path):

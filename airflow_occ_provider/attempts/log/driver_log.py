@@ -167,7 +167,7 @@ class DriverLog:
         return Outcome.UNKNOWN, ()
 
     def _death(self, exit_code: int | None) -> Trace | None:
-        trace = self._fatal if self._reports else self._traces.last
+        trace = self._fatal or (None if self._reports else self._traces.last)
         if exit_code == 0 or trace is None or not trace.causes:
             return None
         if self._protected:  # what our runner did not let through, the job has caught
