@@ -23,7 +23,7 @@ from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.settle import Settlement, settle
-from airflow_occ_provider.attempts.site import read_site
+from airflow_occ_provider.attempts.site import Site, Source, read_site
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
     effective_options,
@@ -44,6 +44,7 @@ JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
 NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}  # a quarter of what a driver costs
 _PATIENCE_S = 600
+_UNSEEN = Site(Source("spark-defaults.conf", ()))
 
 
 @dataclass
@@ -64,6 +65,7 @@ class Writer:
     watched: bool = False
     file_system: Any = None
     timeout_s: float = 60.0
+    sees_site: bool = True
 
     def __post_init__(self) -> None:
         self.lines: list[str] = []
@@ -111,7 +113,7 @@ class Writer:
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
         job = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
-        site = read_site("spark-submit", environment)
+        site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         signature = Signature(self.identity, "dag", "run", "task", latest_instant=since)
@@ -129,14 +131,12 @@ class Writer:
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
         alarm = HeartbeatAlarm(table, log, HeartbeatRule.of(options), logger=self.logger)
-        with prepared(job, options, site) as submission, alarm if self.watched else nullcontext():
+        with prepared(job, options) as submission, alarm if self.watched else nullcontext():
             command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
             for key, value in self.conf.items():
                 command += ["--conf", f"{key}={value}"]
-            command += ["--driver-class-path", submission.driver_class_path, submission.application]
-            submitter = SparkSubmit(
-                lambda: [*command, *submission.arguments], {**environment, **submission.environment}
-            )
+            command += [submission.application, *submission.arguments]
+            submitter = SparkSubmit(lambda: command, {**environment, **submission.environment})
 
             def started(_: Handle) -> None:
                 self.process = submitter._process

@@ -122,7 +122,7 @@ def known_options(
 ) -> dict[str, str]:
     """Return the Hudi options of a job as far as they are known before it runs.
 
-    :param hudi: the lines of its ``hudi-defaults.conf``.
+    :param hudi: every Hudi option that its driver is given.
     :param spark: Spark's settings, of which those with ``spark.hoodie.`` reach SQL writers.
     :param table: its configuration; a table with a record index is taken to use it.
     """

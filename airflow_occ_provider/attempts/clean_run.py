@@ -158,6 +158,6 @@ def run_clean(
     job = replace(job, application=clean_job.__file__, arguments=(table,))
     refuse_unproven(job, preparation.site)
     log = DriverLog()
-    with prepared(job, preparation.options, preparation.site) as submission:
+    with prepared(job, preparation.options) as submission:
         exit_code = driver.submit(submission, Follower(log))
     return exit_code, log.read(exit_code, committed=False)

@@ -56,7 +56,8 @@ def restricted(preparation: Preparation, partitions: Sequence[str]) -> Preparati
     others = {
         key: value for key, value in preparation.options.items() if not key.startswith(PARTITION_OPTIONS)
     }
-    return replace(preparation, options={**others, _PATTERN: below(partitions)})
+    options = {**others, _PATTERN: below(partitions)}
+    return replace(preparation, options=options, without=(PARTITION_OPTIONS,))
 
 
 def below(partitions: Sequence[str]) -> str:

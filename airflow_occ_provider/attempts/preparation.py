@@ -32,8 +32,9 @@ class Preparation:
 
     :param signature: what the attempt signs its commits with.
     :param site: the settings that ``spark-submit`` finds on this machine.
-    :param options: the lines of the job's ``hudi-defaults.conf``.
+    :param options: every Hudi option that the driver is given.
     :param early_detection: how early conflict detection is set, and why.
+    :param without: what options of the site's begin with that do not go with the attempt.
     :param shown: the options that are not the site's own, without their secrets, for the UI.
     """
 
@@ -41,6 +42,7 @@ class Preparation:
     site: Site
     options: Mapping[str, str]
     early_detection: str
+    without: tuple[str, ...] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -101,7 +103,7 @@ def prepare(
     seen = redact({key: value for key, value in options.items() if key in ours})
     # Airflow hides each value whose key holds "token", and with it the order of the lease.
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
-    return Preparation(signature, site, options, reason, seen)
+    return Preparation(signature, site, options, reason, shown=seen)
 
 
 def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:

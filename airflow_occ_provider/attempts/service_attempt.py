@@ -107,7 +107,7 @@ class ServiceAttempt:
         recorded = ToldAttempt(plans.run, plans.path, plans.log)
         exit_code = None
         try:
-            with prepared(job, preparation.options, preparation.site) as submission:
+            with prepared(job, preparation.options, without=preparation.without) as submission:
                 exit_code = self.driver.submit(submission, recorded.follower)
         finally:
             if self.driver.ended:

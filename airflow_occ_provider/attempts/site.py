@@ -65,6 +65,8 @@ def read_site(
 ) -> Site:
     """Read what the site configures, by the rules of Spark 3.5 and Hudi 1.2.0.
 
+    The driver asks Hudi itself; this is to refuse, and to plan, before one is started.
+
     :param spark_binary: the command that will submit.
     :param environment: the environment in which it will run.
     :param properties_file: Spark properties file given to it, if any.
@@ -122,7 +124,7 @@ def _hudi_sources(folders: Iterable[str], hudi_dir: str) -> Iterable[Source]:
         if "://" in local:
             raise ConfigurationError(
                 "HUDI_CONF_DIR",
-                f"{hudi_dir} is not a local folder, so its lines cannot be taken over",
+                f"{hudi_dir} is not a local folder, so its lines cannot be read before the job starts",
                 remedy="name a local folder, or pass the options by hudi_options",
             )
         if (Path(local) / DEFAULTS_NAME).is_file():

@@ -1,4 +1,4 @@
-"""Prepare one attempt at a Spark write: its configuration, files and environment.
+"""Prepare one attempt at a Spark write: what its driver is given, and its environment.
 
 Nothing here knows how the job is submitted. A submitter runs ``Submission`` in its own way, feeds
 the driver's log to ``attempts.outcome.DriverLog``, and asks ``attempts.settle`` what the table says.
@@ -6,8 +6,8 @@ the driver's log to ``attempts.outcome.DriverLog``, and asks ``attempts.settle``
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,34 +15,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.site import DEFAULTS_NAME, Site, Source
+from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.properties import format_defaults
-from airflow_occ_provider.hudi.writer.options import Contradiction, contradictions, early_detection_given
+from airflow_occ_provider.hudi.writer.options import (
+    RULES,
+    Contradiction,
+    contradictions,
+    early_detection_given,
+)
 from airflow_occ_provider.in_driver import run_job
 
 IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
 """Environment variable of a driver and all that it starts: by it a later try finds survivors."""
 
-_CLASS_PATH = "spark.driver.extraClassPath"
 _DEPLOY_MODE = "spark.submit.deployMode"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkJob:
-    """The user's job, as he gave it.
+    """The user's job, as it was given.
 
     :param application: path of a PySpark file on this machine.
     :param arguments: its arguments.
     :param conf: Spark properties.
-    :param driver_class_path: entries for the driver's classpath, joined as the platform does.
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
     """
 
     application: str
     arguments: Sequence[str] = ()
     conf: Mapping[str, object] = field(default_factory=dict)
-    driver_class_path: str | None = None
     deploy_mode: str | None = None
 
 
@@ -51,14 +52,12 @@ class Submission:
     """What to submit in place of the user's job; everything else stays as the user gave it.
 
     :param application: the shipped runner.
-    :param arguments: its arguments: our file, the user's application, his arguments.
-    :param driver_class_path: our folder before all others.
+    :param arguments: its argument: the path of the file that holds all that the driver is given.
     :param environment: variables to set on the process that starts the driver.
     """
 
     application: str
     arguments: tuple[str, ...]
-    driver_class_path: str
     environment: Mapping[str, str]
 
 
@@ -136,30 +135,22 @@ def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
 
 
 @contextmanager
-def prepared(job: SparkJob, options: Mapping[str, str], site: Site) -> Iterator[Submission]:
-    """Write the attempt's files, readable by their owner only, and remove them after.
+def prepared(
+    job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+) -> Iterator[Submission]:
+    """Write what the driver is given to a file that its owner alone can read, and remove it after.
 
-    :param options: the whole content of the attempt's ``hudi-defaults.conf``.
-    :raises ConfigurationError: if an option cannot be written to a file.
+    :param options: every Hudi option of the attempt.
+    :param without: what options of the site's begin with that do not go with the attempt.
     """
-    try:
-        content = format_defaults(options)
-    except ValueError as error:
-        raise ConfigurationError("hudi_options", str(error), remedy="remove the line break") from error
     identity = options.get(IDENTITY_KEY, "")
-    folder = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{identity}_"))
+    handle, path = tempfile.mkstemp(prefix=_file_prefix(identity), suffix=".json")
     try:
-        defaults = folder / DEFAULTS_NAME
-        defaults.touch(mode=0o600)
-        defaults.write_text(content, encoding="utf-8")
-        yield Submission(
-            application=run_job.__file__,
-            arguments=(str(defaults), job.application, *map(str, job.arguments)),
-            driver_class_path=_class_path(folder, job, site),
-            environment={"HUDI_CONF_DIR": str(folder), IDENTITY_VARIABLE: identity},
-        )
+        with os.fdopen(handle, "w", encoding="utf-8") as payload:
+            json.dump(_payload(job, options, without), payload)
+        yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        Path(path).unlink(missing_ok=True)
 
 
 def remove_leftovers(identity: str) -> None:
@@ -167,14 +158,23 @@ def remove_leftovers(identity: str) -> None:
 
     :param identity: of the task run.
     """
-    for folder in Path(tempfile.gettempdir()).glob(f"airflow_occ_{identity}_*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for left in Path(tempfile.gettempdir()).glob(f"{_file_prefix(identity)}*"):
+        left.unlink(missing_ok=True)
 
 
-def _class_path(folder: Path, job: SparkJob, site: Site) -> str:
-    """Put our folder first; Spark lets the flag, then conf, then the properties file win."""
-    given = job.driver_class_path or job.conf.get(_CLASS_PATH) or site.spark_property(_CLASS_PATH)
-    return os.pathsep.join(str(entry) for entry in (folder, given) if entry)
+def _file_prefix(identity: str) -> str:
+    return f"airflow_occ_{identity}_"
+
+
+def _payload(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
+    """Return what ``run_job.py`` reads; without white space around an option, as in Hudi's own file."""
+    return {
+        "application": job.application,
+        "arguments": [str(one) for one in job.arguments],
+        "options": {key.strip(): value.strip() for key, value in options.items()},
+        "without": list(without),
+        "rules": [rule._asdict() for rule in RULES],
+    }
 
 
 def _local_path(application: str) -> str | None:

@@ -88,7 +88,7 @@ class WriteAttempt:
         audit = CommitLockAudit(self.lock, preparation.options, self.table)
         one_table = OneTable(self.path)
         admitted.refuse_if_lost()
-        with prepared(job, preparation.options, preparation.site) as submission:
+        with prepared(job, preparation.options) as submission:
             settlement = self._run(submission, preparation, admitted, one_table, next_try)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)

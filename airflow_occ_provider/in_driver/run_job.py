@@ -1,45 +1,71 @@
-"""Runs a user's PySpark job in a driver that has proven to read our Hudi configuration.
+"""Runs a user's PySpark job in a driver that has proven to protect it.
 
-Submitted in place of the job: ``run_job.py HUDI_DEFAULTS APPLICATION [ARGUMENT ...]``. Another
-``hudi-defaults.conf`` may hide ours from Hudi without a word, so the driver is asked what it has
-read before the job's first line runs; where that is not our file, nothing runs at all. This file
-is copied to machines that know nothing of the provider: it imports the standard library and
-PySpark only.
+Submitted in place of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
+path and its arguments, and the rules that no configuration of the site may break. The driver is
+asked what Hudi reads of its own, given the options, and asked again, before the job's first line
+runs; where something contradicts or is not as it was given, nothing runs at all. What the attempt
+is judged by goes to the driver's log, one JSON line for each fact. This file is copied to machines
+that know nothing of the provider: it imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
+import json
 import os
 import re
 import signal
 import sys
+import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
+PREFIX = "airflow_occ_provider: "
 # What the attempt is followed by; these stay at INFO whatever level the job sets.
 FOLLOWED_LOGGERS = (
     "org.apache.hudi.common.table.timeline",
     "org.apache.hudi.client.transaction",
     "org.apache.hudi.client.utils.TransactionUtils",
+    "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
+LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'
+MOST_FRAMES = 12
+MOST_CAUSES = 20
+MOST_OF_A_MESSAGE = 20_000
 
 
-def main(defaults, application, *arguments):
-    """Prove the protection, then become the job."""
+def main(payload):
+    """Protect the driver, prove it, then become the job."""
     from pyspark import SparkContext
 
     die_with_driver()
+    with open(payload, encoding="utf-8") as file:
+        given = json.load(file)
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
-    problem = find_problem(jvm, defaults)
+    problem = protect(jvm, given)
     if problem:
-        say(f"not protected: {problem}; the job was not started")
+        report("not_protected", reason=f"{problem}; the job was not started")
         return EXIT_UNPROTECTED
-    say(f"protected: the driver reads {defaults}")
-    follow(jvm)
-    become(application, arguments)
+    report("protected", options=len(given["options"]), followed=follow(jvm))
+    run(given["application"], given["arguments"])
     return 0
+
+
+def run(application, arguments):
+    """Become the job, and report how it ended."""
+    try:
+        become(application, arguments)
+    except SystemExit as left:
+        code = 0 if left.code is None else left.code
+        report("end", exit_code=code & 0xFF if isinstance(code, int) else 1)
+        raise
+    except BaseException as error:
+        report("fatal", causes=causes_of(error))
+        report("end", exit_code=1)
+        raise
+    report("end", exit_code=0)
 
 
 def die_with_driver():
@@ -49,40 +75,148 @@ def die_with_driver():
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def say(text):
-    """Write a line of our own into the driver's log."""
-    print(f"airflow_occ_provider: {text}", file=sys.stderr, flush=True)
+def report(fact, **details):
+    """Write a fact into the driver's log, as a line of its own, whatever became of sys.stderr."""
+    line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
+    with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
+        log.write(line.encode())
 
 
-def find_problem(jvm, defaults):
-    """Return why Hudi in this driver does not read every line of our file, or None."""
+def causes_of(error):
+    """Describe an exception with what caused it, in Python and in the JVM, outermost first."""
+    causes = []
+    while error is not None and len(causes) < MOST_CAUSES:
+        of_jvm = type(error).__module__.startswith("pyspark.errors.")
+        causes.append(described(python_name(type(error)), text_of(error), of_jvm, []))
+        try:
+            causes += causes_in_jvm(
+                getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+            )
+        except Exception as lost:  # the JVM is gone
+            causes.append(described(python_name(type(lost)), text_of(lost), False, []))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return causes
+
+
+def causes_in_jvm(throwable):
+    """Describe a Java exception with its causes."""
+    causes = []
+    while throwable is not None and len(causes) < MOST_CAUSES:
+        frames = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
+        name, message = throwable.getClass().getName(), throwable.getMessage()
+        causes.append(described(name, message or "", True, frames))
+        throwable = throwable.getCause()
+    return causes
+
+
+def text_of(error):
+    """Return an exception's message; that of Py4J's holds a stack trace, too."""
     try:
-        read = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
+        return str(getattr(error, "errmsg", None) or error)
+    except Exception:
+        return ""
+
+
+def described(name, message, of_jvm, frames):
+    """Return a cause as it is reported."""
+    return {"type": name, "message": message[:MOST_OF_A_MESSAGE], "jvm": of_jvm, "frames": frames}
+
+
+def python_name(kind):
+    """Return a class's name as a traceback has it."""
+    plain = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def protect(jvm, given):
+    """Give Hudi the options; return why it does not read them, or what takes them away, or None."""
+    from pyspark import SparkConf
+
+    hudi = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+    try:
+        own = hudi.getGlobalProps()
     except TypeError:
         return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
-    for key, value in expected(defaults).items():
-        if read.getProperty(key) != value:
-            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            place = loader.getResource("hudi-defaults.conf")
-            return f"Hudi reads another configuration ({place}): {key} is not what was set"
+    of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
+    found = contradiction(of_site.items(), given["rules"], place_of_defaults(jvm))
+    found = found or contradiction(SparkConf().getAll(), given["rules"], "Spark's own configuration")
+    if found:
+        return found
+    kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
+    wanted = {**kept, **given["options"]}
+    try:
+        hudi.clearGlobalProps()
+        for key, value in wanted.items():
+            hudi.addToGlobalProps(key, value)
+    except Exception as error:
+        return f"this release of Hudi does not take options ({error})"
+    read = hudi.getGlobalProps()
+    wrong = [key for key, value in wanted.items() if read.getProperty(key) != value]
+    wrong += [key for key in of_site if key not in wanted and read.getProperty(key) is not None]
+    return f"Hudi does not read what was set: {', '.join(wrong)}" if wrong else None
+
+
+def contradiction(options, rules, place):
+    """Return which option breaks a rule, and what to do about it, or None.
+
+    Keys and values are taken as ``hudi/writer/options.py`` takes them, where the rules are made.
+    """
+    for key, given in options:
+        name, value = key.strip().removeprefix("spark."), " ".join(given.split())
+        for rule in rules:
+            if re.fullmatch(rule["keys"], name) and not re.fullmatch(rule["allowed"], value):
+                return f"{place} has {key}={value}: {rule['remedy']}"
     return None
 
 
-def expected(defaults):
-    """Read our file as Hudi does: white space folded, split at the first '=', later lines win."""
-    with open(defaults, encoding="utf-8") as lines:
-        pairs = (re.sub(r"\s+", " ", line).split("=", 1) for line in lines if "=" in line)
-        return {key.strip(): value.strip() for key, value in pairs}
+def place_of_defaults(jvm):
+    """Return where Hudi found options of the site, as far as it can be seen."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = loader.getResource("hudi-defaults.conf")
+    folder = jvm.java.lang.System.getenv("HUDI_CONF_DIR")
+    return found.toString() if found else f"hudi-defaults.conf of {folder or '/etc/hudi/conf'}"
 
 
 def follow(jvm):
-    """Keep the loggers that tell of instants and conflicts at INFO."""
+    """Have Hudi's loggers of instants and conflicts report; return whether they do."""
     try:
         log4j = jvm.org.apache.logging.log4j
-        for name in FOLLOWED_LOGGERS:
-            log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
+        # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
+        for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
+            appender = reporting_appender(jvm)
+            for name in FOLLOWED_LOGGERS:
+                for logger in loggers_of(log4j, context.getConfiguration(), name):
+                    logger.setLevel(log4j.Level.INFO)
+                    if logger.getName() == name or not logger.isAdditive():
+                        logger.addAppender(appender, log4j.Level.INFO, None)
+            context.updateLoggers()
     except Exception as error:  # another logging library: the table still tells the outcome
-        say(f"instants cannot be followed in this driver's log: {error}")
+        report("not_followed", reason=str(error))
+        return False
+    return True
+
+
+def reporting_appender(jvm):
+    """Return a started appender that writes each message as a fact, whatever the user's layout is."""
+    core = jvm.org.apache.logging.log4j.core
+    layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
+    layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
+    console = core.appender.ConsoleAppender
+    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
+    builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
+    builder.setName("airflow_occ_provider")
+    appender = builder.build()
+    appender.start()
+    return appender
+
+
+def loggers_of(log4j, configuration, name):
+    """Return the configurations of a logger itself, which may be new, and of those below it."""
+    if configuration.getLoggerConfig(name).getName() != name:
+        new = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
+        configuration.addLogger(name, new)
+    every = configuration.getLoggers()
+    return [every[key] for key in every if f"{key}.".startswith(f"{name}.")]
 
 
 def become(application, arguments):
@@ -92,12 +226,10 @@ def become(application, arguments):
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     with open(path, "rb") as source:
         code = compile(source.read(), path, "exec")
-    space = sys.modules["__main__"].__dict__
-    fresh = dict.fromkeys(("__doc__", "__package__", "__spec__", "__loader__", "__cached__"))
-    fresh.update(__name__="__main__", __builtins__=builtins, __file__=path)
-    space.clear()
-    space.update(fresh)
-    exec(code, space)
+    job = types.ModuleType("__main__")
+    vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
+    sys.modules["__main__"] = job
+    exec(code, vars(job))
 
 
 if __name__ == "__main__":

@@ -92,7 +92,6 @@ class ProtectedRun:
             application=task.application,
             arguments=tuple(task.application_args or ()),
             conf=task.conf or {},
-            driver_class_path=task.driver_class_path,
             deploy_mode=self._hook._connection["deploy_mode"],
         )
 

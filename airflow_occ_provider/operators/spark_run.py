@@ -97,7 +97,6 @@ class SparkRun:
             "name": self._application_name(),
             "application": submission.application,
             "application_args": list(submission.arguments),
-            "driver_class_path": submission.driver_class_path,
             "env_vars": {**self._env_vars, **submission.environment},
         }
         show_fields(task)

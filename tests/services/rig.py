@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.site import DEFAULTS_NAME
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.format.properties import format_defaults
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
@@ -104,7 +103,8 @@ class Rig:
         return Latched(self.spark._jvm, self._threads, str(table), work)
 
     def _write_options(self, more: Mapping[str, str]) -> None:
-        (self._conf / DEFAULTS_NAME).write_text(format_defaults(self.options(more)))
+        lines = (f"{key}={value}\n" for key, value in self.options(more).items())
+        (self._conf / DEFAULTS_NAME).write_text("".join(lines))
 
 
 class Table:

@@ -143,7 +143,7 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
     tries = Tries(folder)
     environment = {**os.environ, IDENTITY_VARIABLE: tries.identity}
     driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
-    left = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{tries.identity}_"))
+    left = Path(tempfile.mkstemp(prefix=f"airflow_occ_{tries.identity}_")[1])
     tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
     tries.tries.end_drivers()
     assert driver.wait(timeout=10) != 0

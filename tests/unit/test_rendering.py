@@ -216,14 +216,18 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
 
 
 def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
-    task, sent = HudiWriteOperator(**WRITE), []
+    own = {"driver_class_path": "/mine", "env_vars": {"HUDI_CONF_DIR": "/site"}}
+    task, sent = HudiWriteOperator(**WRITE, **own, application_args=["mine"]), []
     monkeypatch.setattr(
         task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
     )
     task.hudi_defaults = {"a": "b"}
-    submission = Submission("run.py", ("a.py",), "/conf", {"HUDI_CONF_DIR": "/conf"})
+    submission = Submission("run.py", ("payload.json",), {"AIRFLOW_OCC_IDENTITY": "one"})
     with SparkRun(task, context_of(task), Flag()).in_place(submission):
-        assert task.application == "run.py"
+        assert (task.application, task.application_args) == ("run.py", ["payload.json"])
+        assert task.driver_class_path == "/mine"
+        assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
+    assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])
     (shown,) = sent
     assert shown.rendered_fields["hudi_defaults"] == {"a": "b"}
     assert shown.rendered_fields["submission"]["application"] == "run.py"

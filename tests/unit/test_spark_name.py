@@ -11,7 +11,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.submitters.flag import Flag
 
-SUBMISSION = Submission("runner.py", ("a.py",), "/conf", {})
+SUBMISSION = Submission("runner.py", ("payload.json",), {})
 OURS = "two_writers.write_b.manual__1"
 
 

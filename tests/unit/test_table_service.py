@@ -352,7 +352,10 @@ def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
     selected = "hoodie.clustering.plan.strategy.partition.selected"
     sites = Preparation(None, None, {selected: "b"}, "")
     held = Admitted(Scope.of(TABLE, ["a"]))
-    assert selected not in limits().restrict(sites, held).options
+    restricted = limits().restrict(sites, held)
+    assert selected not in restricted.options
+    assert selected.startswith(restricted.without)
+    assert sites.without == ()
     assert limits().restrict(sites, Admitted()) is sites
 
 

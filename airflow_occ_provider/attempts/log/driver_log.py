@@ -2,8 +2,9 @@
 
 A log decides how an attempt failed. Whether it committed is the table's to say
 (``attempts.settle``); from the log alone an attempt is ``committed`` only where Hudi's own line of
-the completed instant is there. An exception counts if the program died of it: one in a log
-record, in another's message, or printed by a program that lived on does not.
+the completed instant is there. An exception counts if the program died of it. Of an attempt of ours
+the runner reports that, and Hudi's records, as facts. In any other log one in a log record, in
+another's message, or printed by a program that lived on does not count.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from airflow_occ_provider.attempts.log.facts import Fact, fatal_trace, hudi_records, read_fact
 from airflow_occ_provider.attempts.log.lines import follows_record_start
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from airflow_occ_provider.attempts.log.signatures import classify, marked_instant, named_instant
@@ -41,24 +43,58 @@ class DriverLog:
         self._checked = False
         self._protected = False
         self._unprotected: str | None = None
+        self._reports = False
+        self._followed = False
+        self._fatal: Trace | None = None
+        self._end: int | None = None
 
     def feed(self, raw: str) -> None:
         """Take the next line of the log; a saved log is for ``SavedLog`` to read."""
         line = raw.rstrip("\r\n")
-        self._traces.feed(line)
-        self._instants.feed(line)
-        self._marked = marked_instant(line) or self._marked
+        fact = read_fact(line)
+        if fact:
+            self._take(fact)
+            return
+        if not self._reports:
+            self._traces.feed(line)
+            self._marked = marked_instant(line) or self._marked
+        if self._followed:
+            self._instants.feed_printed(line)
+        else:
+            self._feed_record(line)
         self._note(line)
 
-    def _note(self, line: str) -> None:
+    def _take(self, fact: Fact) -> None:
+        """Take what the runner of an attempt of ours reports."""
+        match fact["fact"]:
+            case "protected":
+                self._protected = self._reports = True
+                self._followed = fact.get("followed") is True
+            case "not_protected":
+                self._unprotected = f"not protected: {fact.get('reason')}"
+            case "fatal":
+                self._fatal = fatal_trace(fact)
+                marked = map(marked_instant, self._fatal.lines)
+                self._marked = next(filter(None, marked), self._marked)
+            case "end":
+                self._end = int(fact.get("exit_code", 1))
+            case "hudi":
+                for record in hudi_records(fact):
+                    self._feed_record(record)
+
+    def _feed_record(self, line: str) -> None:
+        """Take a line in which Hudi may tell of an instant, or of the check for conflicts."""
+        self._instants.feed(line)
         if "operation = " in line and "instantTime=" in line:
             self._conflict = line.strip()
         elif _CHECKED in line:
             self._checked = self._checked or follows_record_start(line, line.index(_CHECKED))
-        elif "appl" in line or "app ID" in line:
+
+    def _note(self, line: str) -> None:
+        if "appl" in line or "app ID" in line:
             told = _APPLICATION.search(line)
             self.application_id = told[1] if told else self.application_id
-        elif line.startswith("airflow_occ_provider: protected: "):
+        if line.startswith("airflow_occ_provider: protected: "):
             self._protected = True
         elif line.startswith("airflow_occ_provider: not protected: "):
             self._unprotected = line
@@ -71,9 +107,11 @@ class DriverLog:
     def read(self, exit_code: int | None = None, *, committed: bool | None = None) -> Reading:
         """Tell what the log says the attempt came to.
 
-        :param exit_code: the driver's, negative for a signal; ``None`` where it is not known.
+        :param exit_code: the driver's, negative for a signal; by default what its runner reported, if
+            it did.
         :param committed: ``False`` where the table has told that nothing was committed.
         """
+        exit_code = self._end if exit_code is None else exit_code
         outcome, lines = self._decide(exit_code, committed)
         operations = self._named_operations(lines)
         own, death = self.own_instants, self._death(exit_code)
@@ -129,7 +167,7 @@ class DriverLog:
         return Outcome.UNKNOWN, ()
 
     def _death(self, exit_code: int | None) -> Trace | None:
-        trace = self._traces.last
+        trace = self._fatal or (None if self._reports else self._traces.last)
         if exit_code == 0 or trace is None or not trace.causes:
             return None
         if self._protected:  # what our runner did not let through, the job has caught
@@ -149,7 +187,7 @@ class DriverLog:
 
     def _named_instant(self) -> str | None:
         """Return the own instant as exceptions name it, for a log without Hudi's records."""
-        trace = self._traces.last
+        trace = self._fatal or self._traces.last
         pair = _OPERATIONS.search(self._conflict or "")
         named = named_instant(trace.causes) if trace else None
         return named or self._marked or (pair[1] if pair else None) or self._instants.unbeaten

@@ -54,6 +54,14 @@ class OwnInstants:
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
+    def feed_printed(self, line: str) -> None:
+        """Take the next line of a log in which the runner reports Hudi's records: what it does not."""
+        requested = _REQUESTED.search(line) if "REQUESTED" in line else None
+        if requested:
+            self._mentioned_requests.add(requested[1])
+        if "eartbeat" in line:
+            self._note_heartbeat(line)
+
     @property
     def times(self) -> tuple[str, ...]:
         """Requested times of the writes that the driver has asked for, oldest first."""

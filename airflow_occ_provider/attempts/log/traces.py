@@ -16,13 +16,13 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
 )
 _JVM_MAIN = re.compile(r'Exception in thread "main" (?P<type>[\w.$]+)(?:: (?P<message>.*))?')
-_JVM_CAUSE = re.compile(r"(?:: |Caused by: )(?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?")
+JVM_CAUSE = re.compile(r"(?:: |Caused by: )(?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?")
 _LOST_TASK = re.compile(r"executor [^)]*\): (?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?$")
 _PYTHON_ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?")
 _PYTHON_ERROR_NAME = re.compile(r"(?:Error|Exception|Interrupt|Exit|Warning)$")
 _ERROR_LINE = re.compile(r"[\w.$]+(?:Exception|Error)(?::|$)")
 _FRAME = re.compile(r'File ".*", line \d+, in (?P<function>.+)')
-_FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
+FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
 _JVM_FRAME = re.compile(r"at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common)")
 _CONTINUES = re.compile(
     r'at |File "|Caused by: |Suppressed: |Driver stacktrace:|JVM stacktrace:|: |[\^~)]+$'
@@ -74,6 +74,22 @@ class Trace:
         if len(self.lines) < _MAX_LINES:
             self.lines.append(line.strip())
 
+    def add_jvm(self, name: str, message: str, line: str) -> None:
+        """Append a cause of the JVM, and the one of an executor's task that its message names."""
+        self.add(Cause(name, message, jvm=True), line)
+        self.add_lost_task(message, line)
+
+    def add_lost_task(self, message: str, line: str) -> None:
+        """Append the cause of an executor's task that a message names, if it does."""
+        lost = _LOST_TASK.search(message)
+        if lost:
+            self.add(Cause(lost["type"], lost["message"] or "", jvm=True), line)
+
+    def add_frame(self, text: str) -> None:
+        """Append a stack frame of the last cause."""
+        if FRAME_CALL.match(text) and len(self.causes[-1].frames) < _MAX_FRAMES:
+            self.causes[-1].frames.append(text)
+
 
 class TraceReader:
     """Collects the traces of a log, line by line; keeps what it needs of the last one only."""
@@ -122,11 +138,11 @@ class TraceReader:
         elif not trace.causes and error:  # what stands before is the statement
             self._add_jvm(trace, error, text)
         elif trace.causes:
-            cause = _JVM_CAUSE.match(text)
+            cause = JVM_CAUSE.match(text)
             if cause:
                 self._add_jvm(trace, cause, text)
             else:
-                self._add_frame(trace, text)
+                trace.add_frame(text)
         return True
 
     def _begin(self) -> None:
@@ -171,27 +187,18 @@ class TraceReader:
             self._linked = True
             return
         suppressed = line != text and line.startswith(("\t", " ")) and text.startswith("Caused by")
-        cause = _JVM_CAUSE.match(text) if self._from_jvm(trace) and not suppressed else None
+        cause = JVM_CAUSE.match(text) if self._from_jvm(trace) and not suppressed else None
         if cause:
             self._add_jvm(trace, cause, text)
         elif _JVM_FRAME.match(text):
             self._message_open = False
-            self._add_frame(trace, text)
+            trace.add_frame(text)
         elif not (self._message_open or _CONTINUES.match(text)):
             trace.output_follows = True
 
     def _add_jvm(self, trace: Trace, match: re.Match[str], text: str) -> None:
-        message = match["message"] or ""
-        trace.add(Cause(match["type"], message, jvm=True), text)
-        lost = _LOST_TASK.search(message)
-        if lost:
-            trace.add(Cause(lost["type"], lost["message"] or "", jvm=True), text)
+        trace.add_jvm(match["type"], match["message"] or "", text)
         self._message_open = True
-
-    @staticmethod
-    def _add_frame(trace: Trace, text: str) -> None:
-        if _FRAME_CALL.match(text) and len(trace.causes[-1].frames) < _MAX_FRAMES:
-            trace.causes[-1].frames.append(text)
 
     @staticmethod
     def _from_jvm(trace: Trace) -> bool:
