@@ -1,4 +1,4 @@
-"""What a table service asks for before it runs: decided by which of two would lose."""
+"""What a table service asks for before it runs: decided by which writer would lose."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ServiceClaim(Claim):
         """Return a place that only one service of a kind has at a time, where writers run beside it.
 
         Two that ran one plan would delete each other's files: Hudi rolls an inflight clustering back
-        without a look whether a driver runs it (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
+        without a look whether a process runs it (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
 
         :param asked: the scope.
         """

@@ -9,50 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
-from airflow_occ_provider.attempts.admission import AdmissionRequest
-from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.waits import AdmissionWait
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.operators.deployment import site
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-
-class Admission(AdmissionRequest):
-    """An ``AdmissionRequest`` whose wait is a trigger.
-
-    :param run: the task run.
-    :param service: the queue.
-    :param owner: of the request.
-    :param lock: hook of the queue's connection.
-    :param timeout: how long the request may be queued.
-    :param log: the task's log.
-    :raises ConfigurationError: if the connection is missing or wrong.
-    """
-
-    def __init__(
-        self,
-        run: Journal,
-        service: LeaseService,
-        owner: Owner,
-        *,
-        lock: HudiLockHook,
-        timeout: timedelta,
-        log: Any,
-    ) -> None:
-        super().__init__(run, service, owner, terms=lock.terms(), timeout=timeout, log=log)
-        self._lock_conn_id = lock.lock_conn_id
-
-    def wait(self, ticket: Ticket, status: Status) -> HudiAdmissionTrigger:
-        """Return the trigger that waits for the lease.
-
-        :raises AdmissionTimeoutError: if the wait has timed out; the request is withdrawn.
-        """
-        return admission_trigger(self.keep(ticket, status), self._lock_conn_id)
 
 
 def admission_trigger(wait: AdmissionWait, lock_conn_id: str) -> HudiAdmissionTrigger:

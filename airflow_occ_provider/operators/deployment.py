@@ -1,4 +1,4 @@
-"""Tells this Airflow deployment from others that share its lock service."""
+"""Distinguishes this Airflow deployment from others that share its lock service."""
 
 from __future__ import annotations
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, RetryPolicy
 
+from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Scope
-from airflow_occ_provider.operators.admission import Admission, run_owner, tell_admission
+from airflow_occ_provider.operators.admission import admission_trigger, run_owner, tell_admission
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import (
     RETRIES,
@@ -122,18 +123,18 @@ class HudiLeaseOperator(BaseOperator):
         run = open_journal(context)
         lock = lock_hook(self.lock_conn_id)
         with closing(lock.leases()) as service:
-            admission = Admission(
+            admission = AdmissionRequest(
                 run,
                 service,
                 run_owner(context),
-                lock=lock,
+                terms=lock.terms(),
                 timeout=self.admission_timeout,
                 log=self.log,
             )
             ticket, status = admission.ask(self._scopes)
             if not status.held:
                 self.defer(
-                    trigger=admission.wait(ticket, status),
+                    trigger=admission_trigger(admission.keep(ticket, status), self.lock_conn_id),
                     method_name=self.execute_after_admission.__name__,
                 )
             service.renew(ticket, admission.terms.claim_ttl_ms)

@@ -27,9 +27,9 @@ _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
 class _DefaultRetries(int):
-    """The ``retries`` of an operator for which the user set none, told from an equal number by its type.
+    """The ``retries`` of an operator whose user set none; its type differs from an equal number's.
 
-    ``partial()`` turns it into a plain number (Airflow 3.3.2), so a mapped task cannot tell.
+    ``partial()`` turns it into a plain number (Airflow 3.3.2), so a mapped task has none.
     """
 
     __slots__ = ()
@@ -130,7 +130,7 @@ class _Spent:
 
 
 def _is_queued(exception: BaseException, context: Context | None) -> bool:
-    """Whether the next try waits in line, so that losers need not be spread over time."""
+    """Whether the next try is queued, so that losers need not be spread over time."""
     task = cast("Any", context or {}).get("task")
     return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
 

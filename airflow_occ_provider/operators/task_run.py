@@ -38,7 +38,7 @@ def open_journal(context: Context) -> Journal:
         try:
             ti.xcom_push(key=INSTANTS_KEY, value=list(instants))
         except (AirflowRuntimeError, OSError, EOFError) as error:
-            _log.warning("The instants were not told to other tasks: %s", error)
+            _log.warning("The instants were not published to other tasks: %s", error)
 
     return Journal(store, TryKey(ti.try_number, ti.max_tries or 0), publish)
 

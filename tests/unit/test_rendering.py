@@ -144,13 +144,31 @@ def test_default_args_for_writers_do_not_reach_operators_without_a_job(dag, kind
         kind(**NO_JOB, key_safe=True)
 
 
-def test_an_operator_can_be_copied_and_pickled(dag):
-    task = HudiWriteOperator(**WRITE, hudi_options={JDBC: URL})
+KINDS = [HudiWriteOperator, HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operator_can_be_copied_and_pickled(dag, kind):
+    task = kind(**(WRITE if kind is HudiWriteOperator else NO_JOB), hudi_options={JDBC: URL})
     for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):  # noqa: S301
         assert other.hudi_options == {JDBC: URL}
         other.on_kill()
         assert not task._killed.is_set()
     assert dag.partial_subset("t").get_task("t").table == "/t"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_operator_takes_default_args_templates_xcoms_and_maps(dag, site, kind):
+    dag.default_args.update({"lock_conn_id": "theirs", "retries": 3, "name": "{{ x }}"})
+    job = {"application": "a.py"} if kind is HudiWriteOperator else {}
+    task = kind(task_id="one", table="{{ x }}", storage_conn_id=of_another_task(), **job)
+    assert (task.lock_conn_id, task.retries, task.has_default_retries) == ("theirs", 3, False)
+    assert task.upstream_task_ids == {"other"}
+    options = {"a": "{{ x }}", JDBC: URL}
+    unmapped = mapped(dag, kind, hudi_options=options, x="b", **job)
+    assert (unmapped.name, unmapped.lock_conn_id) == ("b", "lock")
+    assert unmapped.hudi_defaults["a"] == "b"
+    assert "do-not-show-me" not in json.dumps(_serialize_rendered_fields(unmapped))
 
 
 def test_rendering_makes_no_connection(dag, monkeypatch):
