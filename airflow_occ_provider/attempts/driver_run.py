@@ -18,18 +18,6 @@ class DriverRun(Protocol):
     def lives(self) -> bool:
         """Whether something of the driver may be alive."""
 
-    @property
-    def ended(self) -> bool:
-        """Whether the driver was started, and nothing of it is alive."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of the ended driver, negative for a signal."""
-
-    @property
-    def log_read(self) -> bool:
-        """Whether the driver's log was read to its end."""
-
     echo: Callable[[str], object]
     """Takes each line of a driver's log."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.driver_run import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.journal import Journal
@@ -105,15 +106,17 @@ class ServiceAttempt:
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
         recorded = ToldAttempt(plans.run, plans.path, plans.log)
-        exit_code = None
-        try:
-            with prepared(job, preparation.options, without=preparation.without) as submission:
-                exit_code = self.driver.submit(submission, recorded.follower)
-        finally:
-            if self.driver.ended:
-                code = exit_code if exit_code is not None else self.driver.exit_code or 0
-                recorded.ended(code, log_read=self.driver.log_read)
-        settlement = self.settle(recorded, exit_code, steps)
+        with prepared(job, preparation.options, without=preparation.without) as submission:
+            driver = Driver(self.driver.submitter(submission))
+            self.driver.follow(driver)
+            try:
+                driver.run(plans.run.record.identity, recorded.follower, echo=self.driver.echo)
+            finally:
+                driver.end()
+                if driver.ended:
+                    recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
+            driver.refuse_living()
+        settlement = self.settle(recorded, driver.exit_code or 0, steps)
         error = settlement.error()
         if isinstance(error, WriteConflictError):
             self._record_loss(settlement)

@@ -58,7 +58,7 @@ class SparkRun:
             self._add_lineage()
             hook = self._task._get_hook()
             command = hook._build_spark_submit_command(submission.application)
-            variables = {**os.environ, **self._env_vars}
+            variables = {**os.environ, **environment(self._task)}
         self.echo = lambda line: hook.log.info(line.strip())
         return SparkSubmit(lambda: command, variables, self._killed)
 
@@ -97,7 +97,7 @@ class SparkRun:
             "name": self._application_name(),
             "application": submission.application,
             "application_args": list(submission.arguments),
-            "env_vars": {**self._env_vars, **submission.environment},
+            "env_vars": {**environment(task), **submission.environment},
         }
         show_fields(task)
         given = {name: getattr(task, name) for name in (*task.submission, "conf")}
@@ -117,25 +117,6 @@ class SparkRun:
     def lives(self) -> bool:
         """Whether something of the driver may be alive on this host."""
         return self._driver is not None and self._driver.lives
-
-    @property
-    def ended(self) -> bool:
-        """Whether the driver was started, and nothing of it is alive on this host."""
-        return self._driver is not None and self._driver.ended
-
-    @property
-    def exit_code(self) -> int | None:
-        """The driver's exit code, negative for a signal."""
-        return self._driver.exit_code if self._driver else None
-
-    @property
-    def log_read(self) -> bool:
-        """Whether the driver's log was read to its end."""
-        return self._driver is not None and self._driver.log_read
-
-    @property
-    def _env_vars(self) -> dict[str, str]:
-        return environment(self._task)
 
     def _application_name(self) -> Any:
         if self._task.name or _NAME_OPTION in (self._task.conf or {}):

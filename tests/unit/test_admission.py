@@ -11,6 +11,7 @@ from airflow.sdk.timezone import utcnow
 
 from airflow_occ_provider.attempts import admission as module
 from airflow_occ_provider.attempts import try_lease
+from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.record import Place, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -29,7 +30,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import admission as owners
 from airflow_occ_provider.operators import deployment, protected_run
-from airflow_occ_provider.operators.admission import Admission, tell_admission
+from airflow_occ_provider.operators.admission import admission_trigger, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
@@ -74,7 +75,11 @@ def run_of(store, try_number=1, max_tries=5):
 
 def admission(store, line, try_number=1, timeout=HOUR):
     run = run_of(store, try_number)
-    return Admission(run, line, OWNER, lock=lock_hook("lock"), timeout=timeout, log=LOG)
+    return AdmissionRequest(run, line, OWNER, terms=lock_hook("lock").terms(), timeout=timeout, log=LOG)
+
+
+def wait(request, ticket, status):
+    return admission_trigger(request.keep(ticket, status), "lock")
 
 
 class Variables:
@@ -149,8 +154,13 @@ def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes
 def test_a_task_that_is_cleared_gives_up_what_it_asked_for_before(store, line):
     first, _ = admission(store, line).ask([SCOPE])
     run_of(store).succeed()
-    again = Admission(
-        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    again = AdmissionRequest(
+        run_of(store, 2, max_tries=6),
+        line,
+        OWNER,
+        terms=lock_hook("lock").terms(),
+        timeout=HOUR,
+        log=LOG,
     )
     second, status = again.ask([Scope.of(SCOPE.table, None)])
     assert status.held
@@ -161,8 +171,13 @@ def test_a_task_that_is_cleared_goes_behind_the_one_that_waits(store, line):
     admission(store, line).ask([SCOPE])
     theirs = rival(line)
     run_of(store).succeed()
-    again = Admission(
-        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    again = AdmissionRequest(
+        run_of(store, 2, max_tries=6),
+        line,
+        OWNER,
+        terms=lock_hook("lock").terms(),
+        timeout=HOUR,
+        log=LOG,
     )
     second, status = again.ask([SCOPE])
     assert not status.held
@@ -189,12 +204,12 @@ def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
 ):
     rival(line)
     ticket, status = admission(store, line).ask([SCOPE])
-    first = admission(store, line).wait(ticket, status)
+    first = wait(admission(store, line), ticket, status)
     line.evict(line.requests()[-1])
     late_ms = module.now_ms() + 5 * first.claim_ttl_ms
     monkeypatch.setattr(module, "now_ms", lambda: late_ms)
     again = admission(store, line)
-    waiting = again.wait(*again.ask([SCOPE]))
+    waiting = wait(again, *again.ask([SCOPE]))
     assert waiting.claim_ttl_ms == 4 * first.claim_ttl_ms  # no longer: the task may be gone
     assert "raise claim_ttl_s" in caplog.text
 
@@ -217,7 +232,7 @@ def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
     ours = admission(store, line)
     with caplog.at_level(logging.INFO):
         ticket, status = ours.ask([SCOPE])
-    trigger = ours.wait(ticket, status)
+    trigger = wait(ours, ticket, status)
     kwargs = trigger.serialize()[1]
     assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
     assert kwargs["ticket"] == ticket.to_json()
@@ -231,7 +246,7 @@ def test_a_wait_that_is_too_long_is_given_up_and_a_later_try_waits_anew(store, l
     with pytest.raises(
         AdmissionTimeoutError, match=r"not admitted within 0:00:00: Blocked by 1 earlier request: d / r0"
     ):
-        late.wait(*late.ask([SCOPE]))
+        wait(late, *late.ask([SCOPE]))
     assert len(line.requests()) == 1
     assert TaskRecord.from_json(store["hudi_write"]).place is None
 

@@ -74,10 +74,10 @@ class Clean(HudiCleanOperator):
         return run
 
     def submit(self, run, submission, follower):
-        assert submission.arguments[1:] == (clean_job.__file__, self.table)
-        assert (
-            "hoodie.client.heartbeat.interval_in_ms=60000" in Path(submission.arguments[0]).read_text()
-        )
+        (path,) = submission.arguments
+        payload = json.loads(Path(path).read_text())
+        assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
+        assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs += 1
         self.on_run()
         if self.logs:
