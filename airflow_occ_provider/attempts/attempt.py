@@ -64,6 +64,16 @@ class Attempt:
         :param echo: takes each line of the driver's log.
         :raises FenceError: if something of the driver does not end.
         """
+        self.watch(guards, echo)
+        return self.settle(is_judged=True)
+
+    def watch(
+        self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Start the driver and watch it to its end; one that is interrupted is ended and settled.
+
+        :raises FenceError: if something of the driver does not end.
+        """
         try:
             self.driver.run(self._signature.identity, self.told.follower, guards, echo)
         except BaseException:  # a task time-out, an interrupt: nothing is left behind
@@ -73,7 +83,6 @@ class Attempt:
             raise
         self.driver.end()
         self.driver.refuse_living()
-        return self.settle(is_judged=True)
 
     def settle(self, *, is_judged: bool = False) -> Settlement:
         """Ask the table what became of the driver, which has ended, and journal it.

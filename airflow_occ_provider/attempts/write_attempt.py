@@ -120,8 +120,9 @@ class WriteAttempt:
         )
         guards: list[Guard] = [LeaseGuard(admitted), alarm, *([one_table] if has_one_name else [])]
         self.driver.follow(attempt.driver)
-        with alarm:
-            return attempt.run(guards, self.driver.echo)
+        with alarm:  # not while the attempt is settled: that removes the heartbeat
+            attempt.watch(guards, self.driver.echo)
+        return attempt.settle(is_judged=True)
 
     def attempt(
         self,
