@@ -1,1 +1,1 @@
-"""One attempt at a Spark job, without Airflow: its journal, steps, guards and verdict."""
+"""One attempt at a Spark job, without Airflow: journal, steps, guards, outcome."""

@@ -1,4 +1,4 @@
-"""A task run's request in the queue of its tables, kept across the run's processes."""
+"""A task run's request in its tables' queue, kept across the run's processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AdmissionRequest:
         self._claim_ttl_ms = terms.claim_ttl_ms
 
     def ask(self, scopes: Iterable[Scope]) -> tuple[Ticket, Status]:
-        """Queue the request, or adopt the one that an earlier process of the task has queued.
+        """Queue the request, or adopt the one that an earlier process queued.
 
         :raises LeaseRefusedError: if the task's run holds a lease that does not cover it.
         :raises LockUnreachableError: if the lock service does not answer in time.
@@ -72,7 +72,7 @@ class AdmissionRequest:
         asked = "; ".join(map(str, wanted))
         place = self._place(hashlib.sha256(repr(wanted).encode()).hexdigest())
         was_queued = place == self._run.record.place
-        # Recorded before it is queued: a process that dies in between finds the request again.
+        # Recorded before it is queued: if this process dies in between, the next one finds it.
         self._run.stand(place)
         ticket = self._service.request(
             Request(
@@ -95,9 +95,10 @@ class AdmissionRequest:
         return ticket, status
 
     def _claim_longer(self) -> None:
-        """Claim the next grant for as long as the wait so far: the request expired between processes.
+        """Raise the claim's TTL to the time waited so far.
 
-        Not for much longer than the site allows: the claim of a task that is gone blocks the table.
+        The request expired between two processes. The TTL stays within a multiple of the configured
+        one: the claim of a task that is gone blocks the table.
         """
         longest_ms = _LONGER_CLAIM * self.terms.claim_ttl_ms
         self._claim_ttl_ms = min(longest_ms, max(self._claim_ttl_ms, round(1000 * self.waited_s)))
@@ -109,12 +110,12 @@ class AdmissionRequest:
 
     @property
     def waited_s(self) -> float:
-        """The seconds since this try was first queued, in whichever process."""
+        """The seconds since this try was first queued, in any of its processes."""
         place = self._run.record.place
         return (now_ms() - place.since_ms) / 1000 if place else 0.0
 
     def keep(self, ticket: Ticket, status: Status) -> AdmissionWait:
-        """Return the wait for the lease; the request is renewed for the time until a trigger runs.
+        """Return the wait for the lease, and renew the request until a trigger runs.
 
         :raises AdmissionTimeoutError: if the wait has timed out; the request is withdrawn.
         """

@@ -1,4 +1,4 @@
-"""Under which lease an attempt runs."""
+"""The lease under which an attempt runs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from airflow_occ_provider.leases.rules import Scope
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Under what an attempt runs.
+    """The lease under which an attempt runs, if there is one.
 
-    :param scope: what it may write; ``None`` outside the line.
-    :param order_token: of its lease; empty outside the line.
+    :param scope: what it may write; ``None`` without a lease.
+    :param order_token: of its lease; empty without a lease.
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
-    :param keeper: renews the lease; ``None`` outside the line.
+    :param keeper: renews the lease; ``None`` without a lease.
     """
 
     scope: Scope | None = None
@@ -26,7 +26,7 @@ class Admitted:
     keeper: Keeper | None = None
 
     def refuse_if_lost(self) -> None:
-        """Raise where the lease is all there is, and it was lost.
+        """Raise if the lease was lost and nothing else keeps other writers away.
 
         :raises LeaseLostError: then.
         """
@@ -34,7 +34,7 @@ class Admitted:
             self.keeper.refuse_if_lost()
 
     def outside(self, partitions: Sequence[str]) -> list[str]:
-        """Return the partitions that the scope does not hold."""
+        """Return the partitions that the scope does not cover."""
         if self.scope is None or self.scope.partitions is None:
             return []
         held = self.scope

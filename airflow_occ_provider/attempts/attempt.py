@@ -1,4 +1,7 @@
-"""One run of a Spark job: started, watched, settled; each step is in the journal before it happens."""
+"""One run of a Spark job: started, watched and settled.
+
+Each step is recorded in the journal before it is taken.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from airflow_occ_provider.storage.table import HudiTable
 
 
 class Attempt:
-    """A driver of a task run, from its start to what the table says came of it.
+    """A driver of a task run, from its start to its outcome by the table.
 
     :param journal: of the task run.
     :param table: the table that the driver writes.
     :param signature: what its commits are signed with.
     :param submitter: runs it.
     :param log: the task's log.
-    :param explain: returns the settlement of a failed attempt with what a person should read, given
+    :param explain: returns the settlement of a failed attempt with an explanation for people, given
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param needs_live_log: whether a guard has to read the log while the driver runs.
@@ -58,11 +61,11 @@ class Attempt:
     def run(
         self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
     ) -> Settlement:
-        """Run the driver once and return what the table says of it.
+        """Run the driver once and return its settlement by the table.
 
         :param guards: what may stop the driver.
         :param echo: takes each line of the driver's log.
-        :raises FenceError: if something of the driver does not end.
+        :raises FenceError: if a process of the driver does not end.
         """
         self.watch(guards, echo)
         return self.settle(is_judged=True)
@@ -85,11 +88,11 @@ class Attempt:
         self.driver.refuse_living()
 
     def settle(self, *, is_judged: bool = False) -> Settlement:
-        """Ask the table what became of the driver, which has ended, and journal it.
+        """Read the ended driver's outcome from the table, and record it.
 
-        An end that is not final is not journaled as one: the next try waits for the heartbeats.
+        An end that is not final is not recorded as one: the next try waits for the heartbeats.
 
-        :param is_judged: whether the try goes on to judge it; else it is being ended itself.
+        :param is_judged: whether the try goes on to judge it; else the try is being ended itself.
         """
         is_final, code = self._traits.end_is_final, self.driver.exit_code
         log_read = self.driver.log_read and self._traits.logs != "none"

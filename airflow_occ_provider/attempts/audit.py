@@ -1,4 +1,4 @@
-"""The audit of commits: are their files still there, and if not, who took them."""
+"""The audit of commits: whether their files still exist, and what removed them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _OF_NOBODY = "find what removes the table's files besides Hudi, such as a storag
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Data of a completed commit that is gone, or is about to go.
+    """Data of a completed commit that was removed, or is about to be.
 
     :param instant: requested time of the commit.
-    :param culprit: the rollback that names the commit or deleted its files, where one is found.
-    :param missing: paths of its files that are gone without a reason, relative to the base path.
-    :param files: how many files it had written.
+    :param culprit: the rollback that names the commit or deleted its files, if one is found.
+    :param missing: paths of its files that no clean accounts for, relative to the base path.
+    :param files: how many files it wrote.
     :param statement: the SQL that rolls the commit back.
     """
 
@@ -38,7 +38,7 @@ class Loss:
     statement: str = ""
 
     def error(self) -> DataLossError:
-        """Return the error that it deserves: never a success."""
+        """Return the error with which the task fails."""
         return DataLossError(
             f"data loss: {self}",
             instant=self.instant,
@@ -57,7 +57,7 @@ class Loss:
 
 
 def run_again(statement: str) -> str:
-    """Return how a commit that lost its files is replaced by a new one.
+    """Return the steps that replace a commit that lost its files by a new one.
 
     :param statement: the SQL that rolls it back.
     """
@@ -70,13 +70,13 @@ def run_again(statement: str) -> str:
 def audit(
     table: HudiTable, snapshot: Snapshot, instant: Instant, metadata: CommitMetadata
 ) -> Loss | None:
-    """Look whether a completed commit still has its data; ``None`` where all is well.
+    """Return what a completed commit has lost; ``None`` if it still has its data.
 
     Costs one listing per partition that it wrote, several at once. A file that a clean deleted, or
-    plans to, is no loss: its file group was replaced, compacted or clustered before. A rollback of a
-    completed commit is one: only a neighbour that took the writer for dead makes it. One that was
-    completed before the commit is none, if the files are there: it came while nothing was written yet,
-    and took the request alone (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
+    plans to delete, is no loss: its file group was replaced, compacted or clustered before. A rollback
+    of a completed commit is a loss: only another writer that counted this one as dead starts it. A
+    rollback that completed before the commit is none if the files exist: nothing was written yet, and
+    it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
 
     :param snapshot: one that shows the commit completed.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -86,12 +86,12 @@ def audit(
 
 
 def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
-    """Look whether all completed writes of the active timeline still have their files.
+    """Return the completed writes of the active timeline that have lost files.
 
-    Costs one listing per partition that they wrote. What an archived clean deleted is told by the
-    file group alone: a younger write before the oldest clean that is left took its place.
+    Costs one listing per partition that they wrote. For an archived clean only the file group shows
+    that it deleted a file: a younger write, before the oldest clean still listed, replaced the file.
 
-    :returns: those whose files are gone without a reason, oldest first.
+    :returns: those with missing files that no clean accounts for, oldest first.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
@@ -112,7 +112,7 @@ def _losses(
         tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
         for _, metadata in commits
     ]
-    later = table.snapshot(snapshot)  # a clean that went on meanwhile has been planned by now
+    later = table.snapshot(snapshot)  # shows the plan of a clean that ran meanwhile
     losses = []
     for (instant, metadata), gone in zip(commits, absent, strict=True):
         missing = unexplained(later, instant, gone) if gone else ()

@@ -1,4 +1,4 @@
-"""The typed choices of an operator, refused when the DAG is parsed if they are not valid."""
+"""The typed choices of an operator, validated when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def admission_choice(given: object) -> AdmissionMode:
 
 
 def early_choice(given: object) -> EarlyDetection:
-    """Return the choice of early conflict detection that a value stands for.
+    """Return the choice of early conflict detection that a value names.
 
     :param given: ``True``, ``False``, a choice or its name.
     :raises ConfigurationError: for anything else.
@@ -64,7 +64,7 @@ def early_choice(given: object) -> EarlyDetection:
 
 
 def resolution_choice(given: object) -> Strategy | None:
-    """Return the conflict resolution strategy that a value stands for; ``None`` leaves it to Hudi.
+    """Return the named conflict resolution strategy; ``None`` leaves it to Hudi.
 
     :raises ConfigurationError: for anything but a strategy or its name.
     """
@@ -72,7 +72,7 @@ def resolution_choice(given: object) -> Strategy | None:
 
 
 def service_op_choice(given: object) -> ServiceOp:
-    """Return what a table service is asked.
+    """Return the operation of a table service.
 
     :raises ConfigurationError: for anything but a choice or its name.
     """
@@ -80,7 +80,7 @@ def service_op_choice(given: object) -> ServiceOp:
 
 
 def dead_plan_choice(given: object) -> DeadPlan:
-    """Return what becomes of a plan that no process runs.
+    """Return what is done with a plan that no process runs.
 
     :raises ConfigurationError: for anything but a choice or its name.
     """
@@ -90,7 +90,7 @@ def dead_plan_choice(given: object) -> DeadPlan:
 def refuse_wrong_pairs(
     table: object, early: EarlyDetection, resolution: Strategy | None, options: Mapping[str, Any]
 ) -> None:
-    """Refuse choices that cannot work together, as far as they are known before rendering.
+    """Refuse choices that contradict each other and are known before rendering.
 
     :raises ConfigurationError: with the argument that is wrong, and the remedy.
     """
@@ -113,7 +113,9 @@ def refuse_wrong_pairs(
 
 
 def constant_options(given: object) -> dict[str, Any]:
-    """Return the Hudi options that are known when the DAG is parsed: templates and XComs are not.
+    """Return the Hudi options that are known when the DAG is parsed.
+
+    Templates and XComs are not known by then.
 
     :param given: ``hudi_options``, a dictionary, a template, an ``XComArg`` or ``None``.
     """
@@ -127,7 +129,7 @@ def constant_options(given: object) -> dict[str, Any]:
 
 
 def rendered_options(given: object) -> dict[str, Any]:
-    """Return the Hudi options, also if a template rendered them to text.
+    """Return the rendered Hudi options; text that a template rendered is parsed.
 
     :param given: ``hudi_options`` after rendering.
     :raises ConfigurationError: if it is no dictionary.
@@ -153,11 +155,11 @@ def _parsed(text: str) -> object:
 
 
 def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
-    """Refuse arguments that an operator of ours fills itself, or has no use for.
+    """Refuse arguments that an operator sets itself, or does not use.
 
     :param given: names of the arguments that were given.
-    :param foreign: names of those that cannot be.
-    :param why: what the reader should know.
+    :param foreign: names of those that may not be given.
+    :param why: the reason, for the error.
     :raises ConfigurationError: with the first of them.
     """
     found = sorted(set(foreign).intersection(given))
@@ -166,7 +168,9 @@ def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> No
 
 
 def refuse_unfit(given: Mapping[str, object]) -> None:
-    """Refuse arguments of ``SparkSubmitOperator`` that cannot be made safe (Spark provider 6.1 on).
+    """Refuse arguments of ``SparkSubmitOperator`` that cannot be made safe.
+
+    They exist from version 6.1 of the Spark provider on.
 
     :param given: all arguments by name.
     :raises ConfigurationError: with the first of them, and the remedy.

@@ -1,4 +1,4 @@
-"""What a writer asks for before it starts: which partitions of the table, and whether alone."""
+"""The scope that a writer requests before it starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GLOBAL_INDEXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the user said of a write.
+    """What the user declared about a write.
 
     :param table: the table's canonical base path.
-    :param partitions: what it will touch; ``None`` where that is not known.
-    :param key_safe: whether new keys must not come twice.
+    :param partitions: what it will touch; ``None`` if that is not known.
+    :param key_safe: whether two writers must not insert the same new key.
     :param reads_table: whether the job reads the table that it writes.
     """
 
@@ -46,7 +46,7 @@ class Claim:
                 )
 
     def is_fenced(self, options: Mapping[str, str]) -> bool:
-        """Whether Hudi's own check would find a conflict, so that the lease only saves time.
+        """Whether Hudi's own check finds conflicts, so the lease only saves time.
 
         :param options: the job's effective Hudi options.
         """
@@ -55,11 +55,11 @@ class Claim:
         )
 
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
-        """Return what to ask for.
+        """Return the scope to request.
 
         :param options: the job's effective Hudi options.
         :param escalation: what an attempt that lost was about to write, empty for the whole table;
-            ``None`` where none has lost.
+            ``None`` if none has lost.
         """
         if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
@@ -74,14 +74,14 @@ class Claim:
         return Scope.of(self.table, self.partitions, mode)
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
-        """Return what to ask for in the same request besides the scope.
+        """Return the other scopes of the same request.
 
         :param asked: the scope.
         """
         return ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
-        """Return what surely is written; ``None`` where it was not declared.
+        """Return what is certainly written; ``None`` if it was not declared.
 
         :param options: the job's effective Hudi options.
         """
@@ -91,10 +91,10 @@ class Claim:
 def inherited(
     scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[QueuedRequest]
 ) -> Scope:
-    """Return what a writer asks for under its run's own lease, if there is one.
+    """Return the scope that a writer requests under its run's own lease, if any.
 
-    :param scope: what it would ask for without.
-    :param declared: what it said that it writes; who said nothing takes the lease's scope.
+    :param scope: what it would request without that lease.
+    :param declared: what it declared that it writes; without a declaration it takes the lease's scope.
     :param owner: the writer.
     :param line: the requests of the writer's run for the table.
     """
@@ -109,7 +109,7 @@ def inherited(
 
 
 def is_under_lease(owner: Owner, line: Sequence[QueuedRequest]) -> bool:
-    """Whether a task's run has a lease of its own, under which the task passes."""
+    """Whether a task's run has a lease of its own, which admits the task."""
     return any(_is_above(one, owner) for one in line)
 
 
@@ -122,9 +122,9 @@ def known_options(
 ) -> dict[str, str]:
     """Return the Hudi options of a job as far as they are known before it runs.
 
-    :param hudi: every Hudi option that its driver is given.
+    :param hudi: every Hudi option that its driver receives.
     :param spark: Spark's settings, of which those with ``spark.hoodie.`` reach SQL writers.
-    :param table: its configuration; a table with a record index is taken to use it.
+    :param table: its configuration; a table with a record index is assumed to use it.
     """
     named = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
     of_spark = {key: value for key, value in named.items() if key.startswith("hoodie.")}

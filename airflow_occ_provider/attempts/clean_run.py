@@ -1,4 +1,4 @@
-"""One clean of a table by Hudi, run again if another one got in its way, and verified."""
+"""One clean of a table by Hudi, repeated after a collision, and verified."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATI
 
 @dataclass(frozen=True, slots=True)
 class CleanRun:
-    """Cleans one table, and logs what it finds.
+    """Cleans one table, and logs the result.
 
     :param table: the table.
     :param path: its base path, as the task names it.
@@ -61,7 +61,7 @@ class CleanRun:
         return WriterWatch(self.table, self.rule).observe()
 
     def describe(self, sight: Observation, chosen: Collection[str]) -> None:
-        """Log the pending writes, and those chosen that are none."""
+        """Log the pending writes, and the chosen instants that are not pending."""
         for writer in sight.pending.values():
             self.log.info("%s.", describe_writer(writer))
         for instant in sorted(set(chosen) - sight.pending.keys()):
@@ -79,9 +79,9 @@ class CleanRun:
         return cleaning
 
     def clean(self, drive: Callable[[], tuple[int, Reading]], admitted: Admitted) -> Cleaning:
-        """Have Hudi clean the table; return and log what the table says came of it.
+        """Have Hudi clean the table; read the result from the table, and log it.
 
-        :param drive: runs the driver once; its exit code, and what its log says.
+        :param drive: runs the driver once; returns its exit code, and what its log says.
         :param admitted: the lease.
         :raises OccError: if the clean failed.
         """
@@ -101,7 +101,7 @@ class CleanRun:
     def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
         """End the drivers of earlier tries of the task run.
 
-        :raises FenceError: if something of them does not end.
+        :raises FenceError: if one of their processes does not end.
         """
         for identity in run.record.identities:
             living = submitter.find(identity)
@@ -116,7 +116,7 @@ class CleanRun:
             remove_leftovers(identity)
 
     def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:
-        """Refuse a failed driver, unless another clean got in its way and it may run again."""
+        """Refuse a failed driver, unless it collided with another clean and may run again."""
         if has_collided(reading.lines) and not is_last:
             return
         if reading.outcome in _SAID_BY_THE_LOG:
@@ -148,11 +148,11 @@ class CleanRun:
 def run_clean(
     driver: DriverRun, job: SparkJob, preparation: Preparation, table: str
 ) -> tuple[int, Reading]:
-    """Run Hudi's clean in the place of a task's job; its exit code, and what its log says.
+    """Run Hudi's clean instead of a task's job; return exit code and log reading.
 
     :param driver: runs it.
     :param job: the task's.
-    :param preparation: what the driver is given.
+    :param preparation: what the driver receives.
     :param table: base path of the table to clean.
     """
     job = replace(job, application=clean_job.__file__, arguments=(table,))

@@ -1,4 +1,4 @@
-"""A lazy clean of a table: what it should remove, and what it came to."""
+"""A lazy clean of a table: what it should remove, and its result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLLISION = re.compile(r"\d{17}(?:_\d{17})?\.(?:clean|rollback)\b")
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What a lazy clean came to, or would come to, by the table.
+    """The result of a lazy clean, real or foreseen, by the table.
 
     :param dead: requested times of the pending writes that Hudi counts as dead before it.
-    :param rolled_back: requested times of those that were pending before, and a rollback names now.
-    :param left: what is still there, and what no procedure of Hudi's removes.
-    :param cleaned_files: how many files the cleans that were completed meanwhile deleted; ``None``
-        where none was.
-    :param losses: completed writes whose files are gone without a reason.
+    :param rolled_back: requested times of those that were pending before and that a rollback names now.
+    :param left: what still exists, and what no procedure of Hudi removes.
+    :param cleaned_files: how many files the cleans that completed meanwhile deleted; ``None`` if none
+        completed.
+    :param losses: completed writes with missing files that no clean accounts for.
     """
 
     dead: tuple[str, ...]
@@ -57,7 +57,7 @@ def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Observatio
 
 
 def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleaning:
-    """Return what a lazy clean that has ended came to.
+    """Return the result of a lazy clean that has ended.
 
     :param before: the writers as they were when it was started.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -83,22 +83,22 @@ def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleani
 
 
 def dead_writes(sight: Observation) -> tuple[str, ...]:
-    """Return the requested times of the pending writes that a lazy clean would roll back."""
+    """Return the requested times of the writes that a lazy clean would roll back."""
     return tuple(time for time, writer in sight.pending.items() if writer.fate is Fate.DEAD)
 
 
 def has_collided(lines: Iterable[str]) -> bool:
-    """Whether a clean failed because another one did the same at the same time.
+    """Whether a clean failed because it collided with another one.
 
-    Both make the same files of a clean or a rollback, and the second one fails (Hudi 1.2.0).
+    Both create the same files of a clean or a rollback, and the second one fails (Hudi 1.2.0).
 
-    :param lines: those of the driver's log that decided.
+    :param lines: the decisive lines of the driver's log.
     """
     return any(_COLLISION.search(line) for line in lines)
 
 
 def describe_writer(writer: Writer) -> str:
-    """Say how a pending write stands."""
+    """Return the state of a pending write as a sentence."""
     what = f"{writer.action} {writer.instant} is {writer.fate}"
     if writer.margin_ms is None:
         return f"{what}: it has no heartbeat, nor has a writer with single-writer settings"
@@ -122,9 +122,9 @@ def _writes_left(after: Observation, dead: Collection[str]) -> list[Residue]:
 
 
 def pending_residue(sight: Observation, writer: Writer) -> Residue:
-    """Return a pending write as what may be left.
+    """Return a pending write as a residue of the table.
 
-    :param sight: where it was seen.
+    :param sight: the observation that shows it.
     :param writer: the write.
     """
     known = sight.snapshot.timeline.find(writer.instant)

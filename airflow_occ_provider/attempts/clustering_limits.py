@@ -1,4 +1,4 @@
-"""What a clustering is kept to: the partitions that its task holds."""
+"""The limits of a clustering: the partitions that its task holds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clustering_limits(declared: Sequence[str] | None, log: Any) -> ServiceLimits
     """
 
     def held(admitted: Admitted) -> Sequence[str]:
-        """Return the partitions that it is for, empty for all; a shared lease names none."""
+        """Return the partitions to cluster, empty for all; a shared lease names none."""
         return declared or (admitted.scope.partitions if admitted.scope else None) or ()
 
     def refuse_table(snapshot: Snapshot, options: Mapping[str, str]) -> None:
@@ -51,8 +51,8 @@ def clustering_limits(declared: Sequence[str] | None, log: Any) -> ServiceLimits
 
 
 def restricted(preparation: Preparation, partitions: Sequence[str]) -> Preparation:
-    """Return a preparation whose plans touch some partitions alone."""
-    # A selection, such as of the site's own hudi-defaults.conf, would go before the pattern.
+    """Return a preparation whose plans touch only some partitions."""
+    # A selection, such as one in the site's hudi-defaults.conf, would override the pattern.
     others = {
         key: value for key, value in preparation.options.items() if not key.startswith(PARTITION_OPTIONS)
     }
@@ -61,6 +61,6 @@ def restricted(preparation: Preparation, partitions: Sequence[str]) -> Preparati
 
 
 def below(partitions: Sequence[str]) -> str:
-    """Return a pattern, for Java and Python, of the paths of some partitions and of all below them."""
+    """Return a pattern, for Java and Python, of some partitions and all below them."""
     paths = "|".join(re.escape(path.strip("/")) for path in partitions)
     return f"(?:{paths})(?:/.*)?"

@@ -1,4 +1,4 @@
-"""Signed commits: how one task run finds again what it has committed."""
+"""Signed commits: how a task run finds its own commits in the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_occ_provider.storage.table import HudiTable
 
 MOST_PARTITIONS = 1000
 """Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
-_ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may sit in different zones
+_ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may run in different zones
 _LOOKS = 5
 
 
@@ -33,7 +33,10 @@ class Commit:
     metadata: CommitMetadata
 
     def facts(self) -> dict[str, Any]:
-        """Return what it did, for XCom and asset events, with the first partitions of very many."""
+        """Return what it did, for XCom and asset events.
+
+        Of very many partitions, only the first are named.
+        """
         left_out = len(self.metadata.partitions) - MOST_PARTITIONS
         return {
             "instant": self.instant.time,
@@ -60,27 +63,28 @@ NO_COMMIT: dict[str, Any] = {
 
 
 def find_commit(snapshot: Snapshot, identity: str, since: str = "") -> Commit | None:
-    """Find the write commit that carries an identity, youngest first, archived ones last.
+    """Find the youngest write commit that carries an identity.
 
-    Commits of table services copy the labels of the write that ran them, and do not count.
+    The active timeline is searched first, then the archive. Commits of table services copy the labels
+    of the write that ran them, and do not count.
 
     :param identity: uuid of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
-    :raises HistoryUnreadableError: if only archived instants can tell, and they cannot be read.
+    :raises HistoryUnreadableError: if only archived instants can show it, and they cannot be read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     return _Search(snapshot, since).first(_signed_by([identity]))
 
 
 class _GoneError(Exception):
-    """A listed file was not there when it was to be read."""
+    """A listed file no longer existed when it was read."""
 
 
 class _Search:
     """The completed writes of a table, youngest first, in the active timeline or the history.
 
-    A file that goes between the listing and the read was archived, rolled back, or moved by an upgrade:
-    then the table is listed again and the history is searched too.
+    A file that disappears between the listing and the read was archived, rolled back, or moved by an
+    upgrade: then the table is listed again and the history is searched too.
 
     :param snapshot: of the table.
     :param since: requested time of a completed write that is older than those searched for, or empty.
@@ -156,16 +160,16 @@ def earlier_commit(
     *,
     must_exist: bool = False,
 ) -> Commit | None:
-    """Find what an earlier try of a task run committed, and see that its data is still there.
+    """Find what an earlier try of a task run committed, and check its data.
 
     :param identities: of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
-    :param told: requested times of writes that earlier tries asked for.
-    :param must_exist: whether the table is known to have existed: then one that is not there is a
-        storage that does not show it.
-    :raises CommitStateUnknownError: if only archived instants can tell, and they cannot be read; or
-        if a write that was told is completed without a signature.
-    :raises DataLossError: if the commit is there and files of it are gone.
+    :param told: recorded requested times of the writes of earlier tries.
+    :param must_exist: whether the table is known to have existed: then a missing table means that the
+        storage does not show it.
+    :raises CommitStateUnknownError: if only archived instants can show it, and they cannot be read; or
+        if a recorded write is completed without a signature.
+    :raises DataLossError: if the commit exists and files of it are gone.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(missing_ok=not must_exist)

@@ -1,4 +1,4 @@
-"""One driver: started once it is recorded, watched until its end, ended with all of its processes."""
+"""One driver: recorded, started, watched, and ended with all its processes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Driver:
         guards: Sequence[Guard] = (),
         echo: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Start the driver and watch it to its end; the first guard that says stop ends it.
+        """Start the driver and watch it to its end; a guard may stop it.
 
         :param key: identity of the task run.
         :param follower: takes its log.
-        :param guards: each sees every line and every tick.
-        :param echo: takes each line before all others, such as the task's log.
+        :param guards: each receives every line and every tick; the first stop ends the driver.
+        :param echo: takes each line before the others do, such as the task's log.
         """
 
         def started(handle: Handle) -> None:
@@ -61,22 +61,22 @@ class Driver:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, negative for a signal; ``None`` while it runs, or where it is not known."""
+        """Its exit code, negative for a signal; ``None`` if it runs or is unknown."""
         state = self._submitter.poll(self._handle) if self._handle else None
         return state.exit_code if isinstance(state, Ended) else None
 
     @property
     def lives(self) -> bool:
-        """Whether something of it may be alive."""
+        """Whether one of its processes may be alive."""
         return self._handle is not None and not self.ended
 
     @property
     def ended(self) -> bool:
-        """Whether it was started, and nothing of it is alive."""
+        """Whether it was started, and none of its processes is alive."""
         return self._handle is not None and isinstance(self._submitter.poll(self._handle), Ended)
 
     def refuse_living(self) -> None:
-        """Refuse to go on while something of it is alive.
+        """Refuse to go on while one of its processes is alive.
 
         :raises FenceError: then.
         """
@@ -87,7 +87,7 @@ class Driver:
             )
 
     def end(self) -> bool:
-        """End it and all that it started; whether something was running."""
+        """End it and all that it started; return whether anything was running."""
         handle = self._handle
         if handle is None:
             return False

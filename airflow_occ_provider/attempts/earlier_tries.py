@@ -1,4 +1,4 @@
-"""Before an attempt: what earlier tries of the task run have left is settled first."""
+"""Settles what earlier tries of a task run left, before its next attempt."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class EarlierTries:
         self._submitter = submitter
 
     def end_drivers(self) -> None:
-        """End what earlier tries have running on this host, and write down what was seen.
+        """End the drivers of earlier tries on this host, and record their end.
 
-        :raises FenceError: if something does not end.
+        :raises FenceError: if a process does not end.
         """
         for attempt in self._run.record.unsettled:
             handle = attempt.driver
@@ -72,7 +72,7 @@ class EarlierTries:
                 self._run.keep(replace(attempt, end=end, ended_ms=now_ms()))
 
     def _end_all(self, attempt: AttemptRecord) -> bool:
-        """End an attempt's driver, and all that it started; whether anything was alive."""
+        """End an attempt's driver and all that it started; return whether anything was alive."""
         for looked in range(_LOOKS + 1):
             living = self._submitter.find(attempt.identity) or self._running(attempt)
             if living is None:
@@ -89,11 +89,12 @@ class EarlierTries:
         return handle if handle and isinstance(self._submitter.poll(handle), Running) else None
 
     def commit(self, table: str, digest: str) -> Commit | None:
-        """Return what an earlier try committed, with all its data.
+        """Return what an earlier try committed, after a check of its data.
 
         :param table: base path of the table.
         :param digest: of this try's work.
-        :raises CommitStateUnknownError: if it cannot be told, or whether a commit is this try's work.
+        :raises CommitStateUnknownError: if it is unknown whether there is a commit, or whether it is
+            this try's work.
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -142,7 +143,7 @@ class EarlierTries:
         return any(instant in attempt.instants and not attempt.end for attempt in attempts)
 
     def close(self) -> None:
-        """Settle them all: the commit that was to be made is in the table."""
+        """Settle them all: the task run's commit is in the table."""
         for attempt in self._run.record.unsettled:
             if attempt.end:
                 table = self._open_table(attempt.table)
@@ -151,7 +152,7 @@ class EarlierTries:
             self._run.settle(attempt)
 
     def settle(self) -> Wait | None:
-        """Settle them one by one; what has to be waited for, if anything.
+        """Settle them one by one; return the wait that is needed, if any.
 
         :raises FenceError: if an instant cannot be fenced.
         :raises TableUnreadableError: if the storage cannot be read.
@@ -199,7 +200,9 @@ class EarlierTries:
 
 
 def refuse_deaths(run: Journal, budget: int) -> None:
-    """Refuse one more driver if the worker has died with too many: no policy saw those tries.
+    """Refuse another driver if too many tries died together with their worker.
+
+    No retry policy was asked about those tries.
 
     :param run: the task run.
     :param budget: how many such tries are allowed.

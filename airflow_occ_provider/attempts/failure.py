@@ -1,4 +1,4 @@
-"""Pure: a failed attempt in one line, for the task's log and as its error's message."""
+"""Pure: a failed attempt in one line, for the task's log and its error."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _SENTENCE = re.compile(
 )
 _PACKAGE = re.compile(r"\b(?:[a-z][\w$]*\.)+(?=[A-Z])")
 _LEADING = re.compile(r"^(?:: |Caused by: )")
-# Each step gives up the words that are missed least.
+# Each step drops the least important part that is left.
 _STEPS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a person needs to know of a failed attempt.
+    """The facts about a failed attempt that a person needs.
 
-    :param outcome: what it came to.
+    :param outcome: its outcome.
     :param instant: requested time of its own write.
     :param rival: requested time of the instant that it lost to.
-    :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table cannot tell.
-    :param partitions: where the two met.
-    :param file_groups: how many file groups both wrote; 0 if the table cannot tell.
+    :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table does not show it.
+    :param partitions: where the two conflicted.
+    :param file_groups: how many file groups both wrote; 0 if the table does not show it.
     :param seconds: for how long its driver ran.
-    :param next_try: what becomes of the task, such as ``queued on those partitions``.
-    :param cause: the line that decided, for whatever is not a conflict of two commits.
+    :param next_try: what happens next to the task, such as ``queued on those partitions``.
+    :param cause: the decisive line, for any failure but a conflict of two commits.
     """
 
     outcome: Outcome
@@ -68,7 +68,7 @@ def sentence(failure: Failure) -> str:
 
 
 def is_sentence(line: str) -> bool:
-    """Whether a line of a log is one that tells of a failed attempt."""
+    """Whether a line of a log describes a failed attempt."""
     return _SENTENCE.fullmatch(line) is not None
 
 
@@ -79,7 +79,10 @@ def brief(text: str, limit: int = LIMIT) -> str:
 
 
 def unrepeated(lines: Iterable[str]) -> list[str]:
-    """Return the lines that say more than those before them: a cause repeats its exception's text."""
+    """Return the lines without those whose text an earlier line contains.
+
+    An exception's text often repeats that of its cause.
+    """
     kept: list[str] = []
     for line in lines:
         said = _LEADING.sub("", line)
@@ -89,7 +92,7 @@ def unrepeated(lines: Iterable[str]) -> list[str]:
 
 
 def _assembled(failure: Failure, step: int) -> str:
-    """Return the line, shortened in as many steps as are named."""
+    """Return the line, shortened by a number of steps."""
     ends = [_cost(failure, step), _next_try(failure, step)]
     end = "".join(f" {part}" for part in ends if part)
     begin = f"{_TITLES.get(failure.outcome, failure.outcome)}: {_what(failure, step)}"
@@ -131,7 +134,7 @@ def _where(failure: Failure, step: int) -> str:
     if not failure.file_groups:
         return ""
     groups = f"{failure.file_groups} file group{'s' if failure.file_groups > 1 else ''}"
-    if not any(failure.partitions):  # a table without partitions has one, without a name
+    if not any(failure.partitions):  # an unpartitioned table has one partition with an empty name
         return f" in {groups}"
     if step > 6:
         return f" in {_counted(failure.partitions)}"
@@ -170,7 +173,7 @@ def _span(seconds: float) -> str:
 
 
 def _elided(name: str, length: int) -> str:
-    """Return a name with its middle left out, as both its ends tell names apart."""
+    """Return a name without its middle, since both ends distinguish names."""
     name = " ".join(name.split())
     if len(name) <= length:
         return name

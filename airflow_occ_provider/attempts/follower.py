@@ -1,4 +1,4 @@
-"""What an attempt is told while its driver runs."""
+"""Reads a running driver's log for its attempt."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from airflow_occ_provider.attempts.submitter import Handle
 
 @dataclass(slots=True)
 class Follower:
-    """Reads a driver's log, and passes on what it shows.
+    """Reads a driver's log, and reports its writes.
 
-    :param log: reads every line that it writes.
-    :param on_start: called with its handle before it may do anything; where it raises, a gated
-        driver never starts.
-    :param on_instant: called with the requested time of each write that it asks for.
-    :param on_line: called with every line after that.
+    :param log: reads every line of the driver.
+    :param on_start: called with the driver's handle before the driver may do anything; if it raises,
+        a gated driver never starts.
+    :param on_instant: called with the requested time of each write that the driver requests.
+    :param on_line: called with every line, after the others.
     """
 
     log: DriverLog

@@ -1,4 +1,4 @@
-"""The signature by which a task run finds its own commit in the table again."""
+"""The signature by which a task run finds its own commit in the table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def new_identity() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What stands in the extra metadata of every commit of an attempt.
+    """The labels in the extra metadata of every commit of an attempt.
 
-    Write options whose names start with ``_`` land there (Hudi 1.2.0, ``HoodieSparkSqlWriter``).
+    Hudi copies write options whose names start with ``_`` there (1.2.0, ``HoodieSparkSqlWriter``).
     Only ``identity`` is compared; the rest is for people.
 
     :param identity: uuid of the task run.
@@ -31,8 +31,8 @@ class Signature:
     :param map_index: label, ``-1`` for a task that is not mapped.
     :param try_number: label, from 1.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
-    :param order_token: of the lease under which it ran, or empty: numbers with dots between, of which
-        a later lease has the greater ones.
+    :param order_token: of the lease under which it ran, or empty: numbers separated by dots; a later
+        lease has a greater token.
     """
 
     identity: str

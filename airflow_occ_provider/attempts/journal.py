@@ -1,4 +1,4 @@
-"""The journal of a task run: what was decided, written before it happens."""
+"""The journal of a task run: each decision, recorded before it takes effect."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _log = logging.getLogger(__name__)
 
 
 class RecordStore(Protocol):
-    """Where a task run's record outlives the processes of its tries."""
+    """The store of a task run's record, which outlives the run's processes."""
 
     def get(self) -> Any:
-        """Return the record as it was set last, as JSON values; ``None`` if there is none.
+        """Return the record that was set last, as JSON values; ``None`` if none.
 
         :raises StateStoreError: if the store does not answer.
         """
 
     def set(self, record: Any) -> None:
-        """Keep the record.
+        """Store the record.
 
         :raises StateStoreError: if the store does not answer, or refuses this try.
         """
 
 
 class Journal:
-    """The record of a task run, as one of its tries reads and goes on writing it.
+    """The record of a task run, as one of its tries reads and continues it.
 
-    Airflow gives every try a task instance of its own, and refuses what one writes that is none any
-    more: so a try that was given up, but lives, cannot start a driver once the next one is due, as
-    a driver has to be written down first.
+    Airflow gives every try its own task instance, and refuses writes of an instance that is no longer
+    current. A driver is recorded before it starts. So a try that Airflow has abandoned but that is
+    still alive cannot start a driver once the next try is due.
 
-    :param store: keeps the record.
+    :param store: stores the record.
     :param now: the try that reads and writes it.
-    :param publish: shows the run's other tasks the instants that this task's driver writes.
+    :param publish: publishes the instants of this task's driver to the run's other tasks.
     :raises CommitStateUnknownError: if the record was written by another release.
     :raises StateStoreError: if the state store does not answer.
     """
@@ -64,7 +64,7 @@ class Journal:
         self.record = self._read()
 
     def begin(self, digest: str, since: str) -> None:
-        """Say which work the identity stands for, where no attempt has said it yet.
+        """Record the work that the identity stands for, before the first attempt.
 
         :param digest: of the rendered work.
         :param since: the table's youngest completed write, or empty.
@@ -73,35 +73,38 @@ class Journal:
             self._save(replace(self.record, digest=digest, since=since))
 
     def abandon(self, digest: str) -> None:
-        """Take a fresh identity: the arguments are others, and nothing was committed with the old."""
+        """Take a fresh identity for other arguments.
+
+        Nothing was committed with the old one.
+        """
         self._save(self.record.abandon(digest))
 
     def keep(self, attempt: AttemptRecord) -> None:
-        """Write an attempt down."""
+        """Record an attempt."""
         self._save(self.record.with_attempt(attempt))
 
     def settle(self, attempt: AttemptRecord) -> None:
-        """Write down that nothing of an attempt can reach the table any more."""
+        """Record that an attempt can no longer change the table."""
         settled = replace(attempt, settled=True)
         self._save(replace(self.record.with_attempt(settled), waiting=None))
 
     def wait(self, reason: str, instants: tuple[str, ...], now_ms: int) -> Waiting:
-        """Write down what is waited for; a wait that goes on keeps its begin."""
+        """Record what the run waits for; a continued wait keeps its start."""
         before = self.record.waiting
         waiting = Waiting(reason, before.since_ms if before else now_ms, instants)
         self._save(replace(self.record, waiting=waiting))
         return waiting
 
     def stand(self, place: Place | None) -> None:
-        """Write down where the run stands in line."""
+        """Record the run's request in the queue."""
         if place != self.record.place:
             self._save(replace(self.record, place=place))
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
-        """Record what the next attempt has to write alone, and which instants it waits for first.
+        """Record what the next attempt has to write alone, and what it waits for.
 
         :param partitions: empty for the whole table.
-        :param rivals: requested times of pending instants of others.
+        :param rivals: requested times of pending instants of others, which it waits for first.
         """
         self._save(replace(self.record, escalation=partitions, rivals=rivals))
 
@@ -111,11 +114,11 @@ class Journal:
             self._save(replace(self.record, rivals=(), waiting=None))
 
     def stop_waiting(self) -> None:
-        """Write down that nothing is waited for; a later wait begins anew."""
+        """Record that the run waits for nothing; a later wait starts anew."""
         self._save(replace(self.record, waiting=None))
 
     def succeed(self) -> None:
-        """Write down that the run did its work; called last."""
+        """Record that the run did its work; called last."""
         self._save(replace(self.record, succeeded=True, waiting=None))
 
     def _read(self) -> TaskRecord:
@@ -142,9 +145,9 @@ class Journal:
 
 @contextmanager
 def known_state(run: Journal) -> Iterator[None]:
-    """Have a table that cannot be read mean an unknown commit state, once an attempt has begun.
+    """Rewrap an unreadable table as "commit state unknown" after the first attempt.
 
-    :raises TableUnreadableError: in those words.
+    :raises TableUnreadableError: rewrapped if the task run has started an attempt.
     """
     try:
         yield

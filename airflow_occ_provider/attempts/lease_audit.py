@@ -1,4 +1,4 @@
-"""After an attempt: whether it kept to its lease, and whether Hudi took its own lock."""
+"""Audits an attempt: its scope, its lease, and the use of Hudi's own lock."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 
 
 def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]:
-    """Return the partitions that a write's workload profile names; empty where it cannot tell.
+    """Return the partitions of a write's workload profile; empty if unknown.
 
-    Empty too for more than a lease can name: the next attempt then takes the whole table.
+    Also empty for more than a lease can name: the next attempt then takes the whole table.
 
     :param table: the table.
     :param instant: requested time of the write.
@@ -47,12 +47,12 @@ def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]
 
 
 def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
-    """Tell of partitions that the declared scope does not hold.
+    """Report committed partitions outside the declared scope.
 
     :param commit: the attempt's.
-    :param admitted: under what it ran.
+    :param admitted: the lease under which it ran.
     :param log: the task's log.
-    :raises MisconfigurationError: where only the lease kept others away.
+    :raises MisconfigurationError: if only the lease kept other writers away.
     """
     outside = admitted.outside(commit.metadata.partitions)
     if not outside:
@@ -74,10 +74,10 @@ def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
 
 
 def audit_lease(commit: Commit, admitted: Admitted) -> None:
-    """Refuse a commit that landed when others may have held its lease, and nothing else kept them away.
+    """Refuse a commit that landed after its lease was lost, without other protection.
 
     :param commit: the attempt's.
-    :param admitted: under what it ran.
+    :param admitted: the lease under which it ran.
     :raises MisconfigurationError: then.
     """
     try:
@@ -92,7 +92,7 @@ def audit_lease(commit: Commit, admitted: Admitted) -> None:
 
 
 class CommitLockAudit:
-    """Whether Hudi's own lock in ZooKeeper was taken by anybody while an attempt ran.
+    """Checks that Hudi's own lock in ZooKeeper was taken while an attempt ran.
 
     :param lock: the lock connection.
     :param options: the job's effective Hudi options.
@@ -108,7 +108,7 @@ class CommitLockAudit:
     def refuse_unlocked(self, commit: Commit) -> None:
         """Refuse a commit that was made without the lock.
 
-        :raises MisconfigurationError: if it was not taken since the audit began.
+        :raises MisconfigurationError: if no process took it since the audit began.
         """
         after = self._taken()
         if after is None or after > (self._before or 0):
@@ -123,7 +123,7 @@ class CommitLockAudit:
         )
 
     def _taken(self) -> int | None:
-        """Return how often the lock has been taken or left; ``None`` where that cannot be seen."""
+        """Return how often the lock was acquired or released; ``None`` if that is not visible."""
         key = self._options.get(_LOCK_KEY) or self._table.config().name
         if not key or not self._is_in_view:
             return None

@@ -1,4 +1,4 @@
-"""What an attempt asks of the lock connection: Hudi's options, and a look at Hudi's own lock."""
+"""What an attempt needs of the lock connection: Hudi's options, and Hudi's lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LockSettings(Protocol):
         """
 
     def commit_lock(self, table: str, key: str) -> CommitLock | None:
-        """Return Hudi's lock of a table, to look at it; ``None`` where it cannot be seen.
+        """Return Hudi's lock of a table, for reading; ``None`` if it is not visible.
 
         :param table: its base path.
         :param key: the lock's key.

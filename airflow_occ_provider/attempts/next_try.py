@@ -1,4 +1,4 @@
-"""What becomes of a task whose attempt lost a conflict, in a few words."""
+"""Describes in a few words what follows a lost conflict."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from airflow_occ_provider.storage.table import HudiTable
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """What is known of a task's next try before Airflow asks the retry policy.
+    """The known facts of a task's next try, before Airflow asks the retry policy.
 
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
     :param run: the task run.
-    :param claim: what the next try will ask for.
-    :param is_queued: whether it asks at all.
+    :param claim: what the next try will request.
+    :param is_queued: whether it requests a lease at all.
     :param options: the job's effective Hudi options.
     :param table: the table.
     :param path: its base path, as the task names it.

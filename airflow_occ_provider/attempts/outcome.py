@@ -1,4 +1,4 @@
-"""Pure: what one run of a Spark job came to, and what to do about it."""
+"""Pure: the outcome of one run of a Spark job, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What one run of a Spark job came to."""
+    """The outcome of one run of a Spark job."""
 
     COMMITTED = "committed"
     NOTHING_WRITTEN = "nothing_written"
@@ -47,10 +47,10 @@ _KILLED = frozenset({129, 130, 131, 134, 137, 143})
 
 
 class Stop(NamedTuple):
-    """Why we have ended a driver ourselves.
+    """The reason for which a guard ended a driver.
 
-    :param outcome: what its attempt came to, unless the table says that it committed.
-    :param line: the reason, in words.
+    :param outcome: of its attempt, unless the table shows that it committed.
+    :param line: the reason, as a sentence.
     """
 
     outcome: Outcome
@@ -59,16 +59,16 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the log alone tells of an attempt.
+    """The outcome of an attempt according to its log alone.
 
-    :param outcome: see ``Outcome``; ``unknown`` where only the table could tell.
-    :param instant: requested time of the attempt's last own write, where the log shows it.
-    :param rival: requested time of the instant that it conflicted with, where Hudi named it.
-    :param lines: the lines that decided, as they were logged.
-    :param own_instants: requested times of all writes that the driver asked for, oldest first.
-    :param died: whether the log shows the exception that the program died of.
-    :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` where the log
-        does not show what Hudi does at all.
+    :param outcome: see ``Outcome``; ``unknown`` if only the table could show it.
+    :param instant: requested time of the attempt's last own write, if the log shows it.
+    :param rival: requested time of the instant that it conflicted with, if Hudi named it.
+    :param lines: the decisive lines, as they were logged.
+    :param own_instants: requested times of all writes that the driver requested, oldest first.
+    :param died: whether the log shows the exception that ended the program.
+    :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` if the log
+        contains no records of Hudi at all.
     """
 
     outcome: Outcome
@@ -86,5 +86,5 @@ class Reading:
 
 
 def was_killed(exit_code: int) -> bool:
-    """Whether a driver's exit code says that a signal ended it, or its Python program."""
+    """Whether an exit code shows that a signal ended the driver or its program."""
     return exit_code < 0 or exit_code in _KILLED

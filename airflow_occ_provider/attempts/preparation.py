@@ -1,4 +1,4 @@
-"""What one attempt is given: Hudi's options, their reasons, and what people may see of them."""
+"""Prepares one attempt: Hudi's options, their reasons, and what the UI may show."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _WRITES_LOOKED_AT = 10
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What was decided for one attempt.
+    """The decisions for one attempt.
 
-    :param signature: what the attempt signs its commits with.
+    :param signature: signs the attempt's commits.
     :param site: the settings that ``spark-submit`` finds on this machine.
-    :param options: every Hudi option that the driver is given.
+    :param options: every Hudi option that the driver receives.
     :param early_detection: how early conflict detection is set, and why.
-    :param without: what options of the site's begin with that do not go with the attempt.
+    :param without: prefixes of the site's options that do not go with the attempt.
     :param shown: the options that are not the site's own, without their secrets, for the UI.
     """
 
@@ -48,7 +48,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """How the writer is protected, as the user chose it.
+    """The protection of a writer that the user chose.
 
     :param lock: the lock connection.
     :param early: early conflict detection.
@@ -62,7 +62,7 @@ class Protection:
     hudi_options: Mapping[str, Any]
 
     def options(self, snapshot: Snapshot) -> tuple[dict[str, str], str]:
-        """Return Hudi's options for it, and how early detection is set.
+        """Return Hudi's options for it, and the setting of early detection.
 
         :raises ConfigurationError: if the lock cannot serve the early detection strategy.
         """
@@ -85,29 +85,29 @@ class Protection:
 
 
 def strategy_option(resolution: Strategy | None) -> dict[str, str]:
-    """Return the option that names a conflict resolution strategy; none leaves it to Hudi."""
+    """Return the option for a conflict resolution strategy; ``None`` adds none."""
     return {STRATEGY_OPTION: resolution.class_name} if resolution else {}
 
 
 def prepare(
     protection: Protection, job: SparkJob, site: Site, signature: Signature, snapshot: Snapshot
 ) -> Preparation:
-    """Decide what the attempt is given.
+    """Decide the options of an attempt.
 
-    :raises ConfigurationError: if anything that the user gave takes the protection away.
+    :raises ConfigurationError: if anything that the user gave removes the protection.
     """
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
     options = effective_options(ours, protection.hudi_options, job, site)
     ours.update(dict.fromkeys(protection.hudi_options, ""))
     seen = redact({key: value for key, value in options.items() if key in ours})
-    # Airflow hides each value whose key holds "token", and with it the order of the lease.
+    # Airflow masks each value whose key contains "token", and with it the order of the lease.
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
     return Preparation(signature, site, options, reason, shown=seen)
 
 
 def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:
-    """Return the partition paths of the youngest writes, where the storage makes them matter."""
+    """Return the partition paths of the youngest writes, if they matter on the storage."""
     if scheme == "file":
         return None
     writes = snapshot.timeline.completed_writes()[-_WRITES_LOOKED_AT:]

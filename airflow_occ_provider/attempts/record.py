@@ -1,4 +1,4 @@
-"""Pure: what a task run remembers of its tries, as JSON in Airflow's task state store."""
+"""Pure: a task run's record of its tries, as JSON in Airflow's task state store."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One run of the Spark job, as far as it has been told.
+    """One run of the Spark job, as far as it has been recorded.
 
     :param try_number: the Airflow try that started it.
-    :param max_tries: Airflow's bound of tries then; only a clear by the user raises it.
-    :param identity: what its commits are signed with.
+    :param max_tries: Airflow's bound of tries at that time; only a clear by the user raises it.
+    :param identity: signs its commits.
     :param table: base path of the table that it writes.
     :param started_ms: epoch milliseconds at which its driver was started.
     :param driver: its handle; ``None`` before it was started.
-    :param application_id: what the cluster manager calls the job, where the log has told it.
-    :param instants: requested times of its writes, as they were told.
-    :param end: how the end of its driver was observed; empty while it was not.
+    :param application_id: the job's id at the cluster manager, if the log shows it.
+    :param instants: requested times of its writes, as far as they were recorded.
+    :param end: how the end of its driver was observed; empty until then.
     :param ended_ms: epoch milliseconds at which that was observed.
-    :param log_read: whether the driver's log was read to its end, so that all its writes are told.
-    :param outcome: what it came to, by the table, one of ``attempts.outcome.Outcome``.
-    :param settled: whether nothing of it can reach the table any more.
+    :param log_read: whether the driver's log was read to its end, so that all its writes are recorded.
+    :param outcome: its outcome by the table, one of ``attempts.outcome.Outcome``.
+    :param settled: whether it can no longer change the table.
     """
 
     try_number: int
@@ -54,7 +54,7 @@ class AttemptRecord:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether its driver was started, and its own try did not live to say how it ended."""
+        """Whether its driver was started, but its try died before it recorded an end."""
         return bool(self.driver) and not (self.outcome or self.end.startswith(_SEEN_BY_ITS_TRY))
 
     def to_json(self) -> dict[str, Any]:
@@ -95,13 +95,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The task run's place in the line for its table.
+    """The task run's request in the queue of its table.
 
-    :param request_id: of its request; asking again with it finds the same place.
-    :param asked: digest of what it asked for; who asks for something else takes a new place.
+    :param request_id: of the request; a repeated request with it finds the same position.
+    :param asked: digest of the requested scopes; other scopes need a new request.
     :param since_ms: epoch milliseconds at which its wait began.
     :param try_number: the try that waits, or that has waited.
-    :param earlier: ids of the run's requests before, which this one replaces.
+    :param earlier: ids of the run's earlier requests, which this one replaces.
     """
 
     request_id: str
@@ -114,7 +114,7 @@ class Place:
         """Return it as JSON values."""
         kept = asdict(self)
         earlier = kept.pop("earlier")
-        # Without one it is as earlier releases know it.
+        # Without one the format is that of earlier releases.
         return {**kept, "earlier": list(earlier)} if earlier else kept
 
     @classmethod
@@ -125,10 +125,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class TryKey:
-    """Which try of a task run it is.
+    """The try of a task run.
 
-    :param number: from 1; a clear goes on counting.
-    :param max_tries: raised by every clear of the user, and by nothing else.
+    :param number: from 1; a clear does not reset it.
+    :param max_tries: raised by every clear by the user, and by nothing else.
     """
 
     number: int
@@ -139,20 +139,20 @@ class TryKey:
 class TaskRecord:
     """The tries of one task run.
 
-    :param identity: what the commits of this run are signed with.
+    :param identity: signs the commits of this run.
     :param digest: of the rendered work that the identity stands for.
     :param since: the table's youngest completed write before the first attempt, or empty; ``None``
         while there was no attempt.
-    :param abandoned: earlier identities of the same work, whose arguments were others.
+    :param abandoned: earlier identities, of the same work with other arguments.
     :param last_try: the try that wrote this record last.
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
-    :param waiting: what is waited for now.
-    :param place: where it stands in line.
+    :param waiting: what the run waits for now.
+    :param place: its request in the queue.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
         for the whole table; ``None`` while none has lost.
-    :param rivals: requested times of the pending instants of others that it lost to; they are waited
-        for before the next attempt.
+    :param rivals: requested times of the pending instants of others that it lost to; the run waits
+        for them before the next attempt.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -209,18 +209,20 @@ class TaskRecord:
         )
 
     def wants_again(self, now: TryKey) -> bool:
-        """Whether the user cleared the task after it had succeeded, so that it writes again."""
+        """Whether the user cleared the task after its success, so that it writes again."""
         return self.succeeded and now.max_tries != self.last_try.max_tries
 
     @property
     def unsettled(self) -> tuple[AttemptRecord, ...]:
-        """The attempts that may still reach the table."""
+        """The attempts that may still change the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
 
     def unexplained(self, now: TryKey) -> tuple[int, ...]:
-        """Return the earlier tries that died without a word, since the user cleared the task last.
+        """Return the earlier tries that died before they recorded an end.
 
-        :param now: the try that asks.
+        Only those since the user last cleared the task.
+
+        :param now: the current try.
         """
         since = (one for one in self.attempts if one.max_tries == now.max_tries)
         return tuple(
@@ -233,7 +235,7 @@ class TaskRecord:
         return (self.identity, *self.abandoned)
 
     def instants_in(self, table: str) -> tuple[str, ...]:
-        """Return the requested times that attempts at this work, as jobs of one table, have told."""
+        """Return the requested times that attempts at this work recorded for a table."""
         return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
 
     def knows(self, table: str) -> bool:
@@ -244,15 +246,18 @@ class TaskRecord:
         return [one for one in self.attempts if one.identity in self.identities and one.table == table]
 
     def again(self) -> TaskRecord:
-        """Return it for work that is wanted anew; the attempts stay, to be settled and shown.
+        """Return the record for work to be repeated; keeps the attempts.
 
-        The place is kept as one to give up: its request may stand in the queue still.
+        The attempts are still to be settled and shown. The place is kept as one to give up: its request
+        may still be queued.
         """
         place = replace(self.place, asked="") if self.place else None
         return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=place)
 
     def abandon(self, digest: str) -> TaskRecord:
-        """Return it with a fresh identity for other arguments; a commit of the old one still counts.
+        """Return it with a fresh identity, for other arguments.
+
+        A commit of the old identity still counts.
 
         :param digest: of the rendered work.
         """
@@ -260,7 +265,7 @@ class TaskRecord:
         return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
 
     def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
-        """Return it with an attempt added, or the one of the same try and start replaced."""
+        """Return it with an attempt added, or replaced if try and start are equal."""
         known = {_key(one): one for one in self.attempts} | {_key(attempt): attempt}
         return replace(self, attempts=tuple(known.values()))
 

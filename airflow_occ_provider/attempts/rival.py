@@ -1,4 +1,4 @@
-"""The winner of a conflict and the file groups in which it met the loser, from the table's metadata."""
+"""The winner of a conflict and the file groups that both wrote, by the table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from airflow_occ_provider.storage.table import HudiTable
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The winner of a conflict, as far as the table tells.
+    """The winner of a conflict, as far as the table shows it.
 
-    :param writer: its DAG and task, other words for what is no task, or empty.
-    :param partitions: where it met the loser.
+    :param writer: its DAG and task, a description of what is no task, or empty.
+    :param partitions: where both wrote.
     :param file_groups: how many file groups both wrote.
     """
 
@@ -28,10 +28,10 @@ class Rival:
     file_groups: int = 0
 
     def explained(self, settlement: Settlement, seconds: float, next_try: str) -> Settlement:
-        """Return a failed attempt with what a person needs to know of it.
+        """Return a failed attempt's settlement with an explanation for people.
 
         :param seconds: for how long its driver ran.
-        :param next_try: what becomes of the task; empty where it is not known.
+        :param next_try: what happens next to the task; empty if it is not known.
         """
         failure = replace(
             settlement.described(),
@@ -45,7 +45,7 @@ class Rival:
 
 
 def find_rival(table: HudiTable, instant: str | None, rival: str | None) -> Rival:
-    """Return what the table tells of a conflict; nothing where it cannot be read.
+    """Return what the table shows of a conflict; nothing if it cannot be read.
 
     :param instant: requested time of the loser.
     :param rival: requested time of the winner.

@@ -1,4 +1,4 @@
-"""The rivals that the queue cannot keep away: foreign writers and pending clusterings."""
+"""The rivals outside the queue: foreign writers and pending clusterings."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def pending_rivals(
     *,
     clusterings: bool = True,
 ) -> tuple[str, ...]:
-    """Return the pending instants that would refuse a lost attempt again; empty if none is known.
+    """Return the pending instants that would refuse a lost attempt again.
 
     The rival that Hudi named, if it is still pending. If Hudi named none: the pending clusterings and
     the writers with a live heartbeat that may touch the same partitions. Not a writer that is only
-    requested: it has no markers yet. After a clustering refused the attempt, the clusterings alone;
-    after an early conflict none of them, since early detection does not look at plans.
+    requested: it has no markers yet. After a clustering refused the attempt, only the clusterings;
+    after an early conflict none of them, since early detection ignores plans.
 
     :param table: the table.
     :param settlement: of the attempt.
@@ -55,7 +55,7 @@ def pending_rivals(
 
 
 def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule) -> tuple[str, ...]:
-    """Return those instants that are neither over nor given up by their heartbeat.
+    """Return the instants that are pending and whose heartbeat has not expired.
 
     :param table: the table.
     :param instants: requested times.

@@ -1,4 +1,4 @@
-"""One attempt of a table service: earlier drivers ended, plans chosen, a driver run, the table read."""
+"""One attempt of a table service, from its plans to the table's verdict."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _inside(_: Plan, __: Admitted) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """What a kind of table service is kept to; by default to nothing.
+    """The limits of a kind of table service; by default none.
 
-    :param refuse_table: refuses a table, with its Hudi options, that the service is not for.
-    :param restrict: returns what the driver is given, so that it plans no more than the task holds.
+    :param refuse_table: refuses a table, with its Hudi options, that the service does not support.
+    :param restrict: returns a preparation with which the driver plans no more than the task holds.
     :param is_outside: whether a plan touches more than the task may.
     """
 
@@ -59,10 +59,10 @@ class ServiceAttempt:
     """Runs a table service once.
 
     :param plans: chooses the plans.
-    :param limits: what the service is kept to.
+    :param limits: of the service.
     :param partitions: the declared scope; empty for the table.
     :param driver: runs the driver.
-    :param on_settled: called with the outcome, and the seconds that the driver ran.
+    :param on_settled: called with the outcome, and the seconds for which the driver ran.
     """
 
     plans: ServicePlans
@@ -72,10 +72,10 @@ class ServiceAttempt:
     on_settled: Callable[[Outcome, float], None]
 
     def facts(self, job: SparkJob, preparation: Preparation, admitted: Admitted) -> dict[str, Any]:
-        """Take what steps are due, and return what the table says came of them.
+        """Take the steps that are due, and return their result by the table.
 
         :param job: the driver's, without arguments.
-        :param preparation: what the driver is given.
+        :param preparation: what the driver receives.
         :param admitted: the lease.
         :raises OccError: if the driver failed, or left something undone.
         """
@@ -133,7 +133,7 @@ class ServiceAttempt:
         plans.run.escalate((), rivals)
 
     def settle(self, recorded: ToldAttempt, exit_code: int, steps: Sequence[str]) -> Settlement:
-        """Say what a driver came to that has ended; what it did, the table says."""
+        """Return the settlement of an ended driver; the table shows what it did."""
         reading = recorded.log.read(exit_code, committed=False)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)
         well = Outcome.COMMITTED if ran else Outcome.NOTHING_WRITTEN
@@ -150,13 +150,13 @@ class ServiceAttempt:
 
 
 def end_earlier_services(run: Journal, table: HudiTable, submitter: Submitter, log: Any) -> None:
-    """End the drivers that earlier tries left on this host; an end that was seen is settled.
+    """End the drivers of earlier tries on this host; settle those seen to end.
 
     :param run: the task run.
     :param table: the table.
     :param submitter: ends them.
     :param log: the task's log.
-    :raises FenceError: if something does not end.
+    :raises FenceError: if a process does not end.
     """
     tries = EarlierTries(
         run,

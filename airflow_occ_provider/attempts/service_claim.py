@@ -1,4 +1,4 @@
-"""What a table service asks for before it runs: decided by which writer would lose."""
+"""The scopes that a table service requests, by which side would lose a conflict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNHURT_SINCE = 9
 def service_mode(service: Service, *, prefers_writers: bool, table_version: int) -> Mode:
     """Return whether a table service may run beside writers of unknown scope.
 
-    A clustering commits unchecked, and writers of its file groups are refused or lose; only
-    where all prefer writers does it check, and yield (Hudi 1.2.0, ``isPreCommitRequired``). A compaction
-    always commits unchecked. From Hudi 1.1 on, whose tables have version 9, writers pass over it
-    (``getCandidateInstantsV8AndAbove``); older ones, and those that prefer writers, lose to one that
-    was planned after they had begun.
+    A clustering commits unchecked, and writers of its file groups are refused or lose. It checks, and
+    yields, only if all prefer writers (Hudi 1.2.0, ``isPreCommitRequired``). A compaction always
+    commits unchecked. From Hudi 1.1 on, whose tables have version 9, writers ignore it
+    (``getCandidateInstantsV8AndAbove``); older writers, and those that prefer writers, lose to a
+    compaction that was planned after they had begun.
 
     :param service: the service.
     :param prefers_writers: whether the conflict resolution strategy is the preferring one.
@@ -45,10 +45,10 @@ class ServiceClaim(Claim):
     table_version: int
 
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
-        """Return what to ask for; a service that has lost runs alone the next time.
+        """Return the scope to request; a service that has lost runs alone next time.
 
         :param options: the driver's effective Hudi options.
-        :param escalation: whatever an attempt that lost was about to write; ``None`` where none has.
+        :param escalation: what an attempt that lost was about to write; ``None`` if none has lost.
         """
         if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
@@ -60,10 +60,11 @@ class ServiceClaim(Claim):
         return Scope.of(self.table, self.partitions, mode if escalation is None else Mode.EXCLUSIVE)
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:
-        """Return a place that only one service of a kind has at a time, where writers run beside it.
+        """Return a scope that excludes only other services of the same kind.
 
-        Two that ran one plan would delete each other's files: Hudi rolls an inflight clustering back
-        without a look whether a process runs it (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
+        It is empty if the service runs alone. Two services that ran one plan would delete each other's
+        files: Hudi rolls an inflight clustering back without a check whether a process runs it
+        (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
 
         :param asked: the scope.
         """
@@ -72,7 +73,9 @@ class ServiceClaim(Claim):
         return (Scope.of(f"{self.table}/.hoodie/{self.service}", None),)
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
-        """Return what surely is touched: a compaction cannot be kept to a part of its table.
+        """Return what is certainly touched.
+
+        A compaction cannot be limited to a part of its table.
 
         :param options: the driver's effective Hudi options.
         """
@@ -82,5 +85,5 @@ class ServiceClaim(Claim):
 
 
 def prefers_writers(options: Mapping[str, str]) -> bool:
-    """Whether options choose Hudi's strategy by which table services yield to writers."""
+    """Whether options choose the strategy by which services yield to writers."""
     return options.get(STRATEGY_OPTION) == Strategy.PREFER_WRITER.class_name

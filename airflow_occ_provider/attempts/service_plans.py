@@ -1,4 +1,4 @@
-"""The pending plans of one table service, as one task run treats them."""
+"""The pending plans of one table service, and what a task run does with them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _AROUND = re.compile(r"[\s\[\]()'\",]*")
 
 @dataclass(frozen=True, slots=True)
 class ServiceTask:
-    """What a task asks of a table service.
+    """The work of a table service task.
 
     :param service: the service.
     :param op: to plan, to run, or both.
-    :param dead_plan: what becomes of a plan that no process runs.
+    :param dead_plan: what to do with a plan that no process runs.
     :param plan_timeout: how long a plan stays in one state until no process runs it.
     :param named: the plans to run, and no others; ``None`` for all.
     """
@@ -51,14 +51,14 @@ class ServiceTask:
 
     @property
     def runs_own(self) -> bool:
-        """Whether the plans that the task makes are to be run by it, too."""
+        """Whether the task also runs the plans that it makes."""
         return self.op is not ServiceOp.SCHEDULE
 
 
 def named_plans(instants: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the plans that were named, also if a list was rendered into a string.
+    """Return the named plans; a list that was rendered into a string is parsed.
 
-    :raises ConfigurationError: for what holds anything but instants.
+    :raises ConfigurationError: if it contains anything but instants.
     """
     if instants is None:
         return None
@@ -73,9 +73,9 @@ def named_plans(instants: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def refuse_instants(instants: object, op: ServiceOp) -> None:
-    """Refuse named plans for an operation that makes a plan of its own.
+    """Refuse named plans for an operation that makes its own plan.
 
-    :param instants: as the task was given them.
+    :param instants: the task's argument.
     :raises ConfigurationError: then.
     """
     if instants is not None and op is not ServiceOp.RUN:
@@ -86,9 +86,9 @@ def refuse_instants(instants: object, op: ServiceOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServicePlans:
-    """Chooses among the pending plans, and says what came of them.
+    """Chooses among the pending plans, and reports the result.
 
-    :param task: what is asked for.
+    :param task: the work.
     :param run: the task run.
     :param table: the table.
     :param path: its base path, as the task names it.
@@ -113,7 +113,7 @@ class ServicePlans:
         return tuple(pending_plans(snapshot, self.task.service, self.rule, frozenset(own)))
 
     def own(self, snapshot: Snapshot) -> dict[str, bool]:
-        """Return the plans that tries of this task run have made, and whether each is completed."""
+        """Return the plans that this task run made, and whether each is completed."""
         record = self.run.record
         if record.since is None:
             return {}
@@ -127,7 +127,7 @@ class ServicePlans:
         own: Mapping[str, bool],
         outside: Collection[str],
     ) -> Choice:
-        """Decide what becomes of each pending plan.
+        """Decide what to do with each pending plan.
 
         :param outside: requested times of the plans that touch more than the task may.
         :raises ConfigurationError: if a named plan is not in the timeline.
@@ -156,9 +156,9 @@ class ServicePlans:
         return choice
 
     def facts(self, after: Snapshot, choice: Choice) -> dict[str, Any]:
-        """Return what the table says came of a choice.
+        """Return the result of a choice by the table.
 
-        :raises JobError: if a driver that ended well has left something undone.
+        :raises JobError: if a driver that ended without an error left a step undone.
         """
         task, own = self.task, self.own(after)
         left = {plan.time for plan in pending_plans(after, task.service, HeartbeatRule())}
@@ -180,7 +180,10 @@ class ServicePlans:
         }
 
     def retire(self, plans: Iterable[Plan]) -> None:
-        """Remove the heartbeats of plans whose executor has ended: a live one would keep Hudi away."""
+        """Remove the heartbeats of plans whose executor has ended.
+
+        A live heartbeat would keep Hudi from the plan.
+        """
         for plan in plans:
             if plan.heartbeat.last_ms is not None and self.table.retire_heartbeat(plan.time):
                 self.log.info("The heartbeat of %s was removed: its driver has ended.", plan.time)

@@ -1,4 +1,4 @@
-"""Settle an attempt: what the table says it came to, once its driver has ended."""
+"""Settle an attempt: determine its outcome by the table after its driver ended."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from airflow_occ_provider.storage.table import HudiTable
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an attempt came to, by the table.
+    """The outcome of an attempt by the table.
 
-    :param outcome: the verdict.
-    :param instant: requested time of the attempt's own write, where it is known.
-    :param rival: the instant it conflicted with, where Hudi named it.
-    :param lines: the lines of the driver's log, or our own words, that decided.
+    :param outcome: the outcome.
+    :param instant: requested time of the attempt's own write, if it is known.
+    :param rival: the instant it conflicted with, if Hudi named it.
+    :param lines: the decisive lines, of the driver's log or this provider's own.
     :param commit: the attempt's commit, if it is in the table.
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
     :param unfinished: own writes that the driver began and did not complete.
     :param loss: data of the commit that is gone.
-    :param unreadable: why the table could not be asked.
-    :param failure: what a person is told of it, where more is known than stands here.
+    :param unreadable: why the table could not be read.
+    :param failure: the explanation for people, if it has more facts than this settlement.
     """
 
     outcome: Outcome
@@ -55,7 +55,7 @@ class Settlement:
     failure: Failure | None = None
 
     def error(self) -> errors.OccError | None:
-        """Return the error that the attempt deserves; ``None`` where it did its work."""
+        """Return the attempt's error; ``None`` if it did its work."""
         if self.unreadable:
             return self.unreadable.as_commit_state_unknown()
         if self.outcome is Outcome.UNKNOWN:
@@ -86,7 +86,7 @@ class Settlement:
         return f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
 
     def described(self) -> Failure:
-        """Return the failed attempt as far as it is known here."""
+        """Return the failed attempt as far as this settlement describes it."""
         by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
         by_jvm = (line for line in self.lines if line.startswith(": "))
         cause = next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
@@ -116,14 +116,14 @@ def settle(
     stop: Stop | None = None,
     retire: bool = True,
 ) -> Settlement:
-    """Ask the table what became of an attempt whose driver has been seen to end.
+    """Determine the outcome of an attempt whose driver was seen to end.
 
-    :param signature: what the attempt signed its commits with.
+    :param signature: signs the attempt's commits.
     :param log: the driver's whole log.
     :param exit_code: the driver's, negative for a signal.
-    :param stop: why we have ended it, if we have; a commit that landed before is one nevertheless.
+    :param stop: why a guard ended it, if one did; a commit that landed before still counts.
     :param retire: whether to remove the heartbeats of own instants that the driver left
-        unfinished, so that no writer has to wait for them. Only for a driver that has ended.
+        unfinished, so that no writer has to wait for them; only for a driver that has ended.
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
@@ -198,11 +198,11 @@ def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...
     """Remove the heartbeats of unfinished instants whose driver has ended.
 
     :param ghosts: their requested times.
-    :return: those that had one.
+    :return: those that had a heartbeat.
     """
     retired = []
     for time in ghosts:
-        # One that stays only makes the next attempt wait for its expiry.
+        # A heartbeat that stays only makes the next attempt wait for its expiry.
         with suppress(errors.TableUnreadableError):
             if table.retire_heartbeat(time):
                 retired.append(time)

@@ -1,4 +1,4 @@
-"""What the site itself configures for Spark and Hudi on the machine that submits."""
+"""The site's own configuration of Spark and Hudi on the submitting machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DEFAULTS_NAME = "hudi-defaults.conf"
 _SYSTEM_FOLDER = Path("/etc/hudi/conf")
 _PROBE_TIMEOUT_S = 30
 
-# Follows bin/spark-submit and bin/spark-class of Spark 3.5 up to where they would start Java;
-# $0 is spark-submit, since those scripts look for each other beside it.
+# Follows bin/spark-submit and bin/spark-class of Spark 3.5 to the point at which they start Java;
+# $0 is spark-submit, since those scripts search its folder for each other.
 _PROBE = """
 if [ -z "$SPARK_HOME" ]; then . "$(dirname "$0")/find-spark-home" >/dev/null 2>&1 || exit 4; fi
 if [ -f "$SPARK_HOME/bin/load-spark-env.sh" ]; then
@@ -30,10 +30,10 @@ printf '%s\\0' "$SPARK_HOME" "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" \
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Settings from one place, in the order in which they stand there.
+    """Settings from one place, in their order there.
 
     :param name: the place, for messages: a file's path.
-    :param options: keys and values; a key may come twice, the later one wins.
+    :param options: keys and values; of a repeated key, the last value counts.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Source:
 class Site:
     """The site's configuration files that a driver would read.
 
-    :param spark: Spark's properties file, ``spark-defaults.conf`` where none was named.
-    :param hudi: the ``hudi-defaults.conf`` files that Hudi would read without us.
+    :param spark: Spark's properties file, ``spark-defaults.conf`` if none was named.
+    :param hudi: the ``hudi-defaults.conf`` files that Hudi would read without this provider.
     """
 
     spark: Source
@@ -63,12 +63,12 @@ def read_site(
     properties_file: str | None = None,
     class_path: Iterable[str] = (),
 ) -> Site:
-    """Read what the site configures, by the rules of Spark 3.5 and Hudi 1.2.0.
+    """Read the site's configuration, by the rules of Spark 3.5 and Hudi 1.2.0.
 
-    The driver asks Hudi itself; this is to refuse, and to plan, before one is started.
+    The driver asks Hudi itself; this reading serves to refuse, and to plan, before a driver is started.
 
     :param spark_binary: the command that will submit.
-    :param environment: the environment in which it will run.
+    :param environment: the environment of that command.
     :param properties_file: Spark properties file given to it, if any.
     :param class_path: entries that were put on the driver's classpath.
     :raises ConfigurationError: if the command or a named file is missing or cannot be read.

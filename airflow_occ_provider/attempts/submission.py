@@ -1,7 +1,8 @@
-"""Prepare one attempt at a Spark write: what its driver is given, and its environment.
+"""Prepare one attempt at a Spark write: its driver's input and environment.
 
-Nothing here knows how the job is submitted. A submitter runs ``Submission`` in its own way, feeds
-the driver's log to ``attempts.outcome.DriverLog``, and asks ``attempts.settle`` what the table says.
+Nothing here depends on how the job is submitted. A submitter runs a ``Submission`` in its own way;
+``attempts.log.driver_log.DriverLog`` reads the driver's log, and ``attempts.settle`` determines the
+outcome by the table.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DEPLOY_MODE = "spark.submit.deployMode"
 
 @dataclass(frozen=True, slots=True)
 class SparkJob:
-    """The user's job, as it was given.
+    """The user's job.
 
     :param application: path of a PySpark file on this machine.
     :param arguments: its arguments.
@@ -49,10 +50,10 @@ class SparkJob:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What to submit in place of the user's job; everything else stays as the user gave it.
+    """What to submit instead of the user's job; all else stays as the user gave it.
 
     :param application: the shipped runner.
-    :param arguments: its argument: the path of the file that holds all that the driver is given.
+    :param arguments: its argument: the path of the file with everything that the driver receives.
     :param environment: variables to set on the process that starts the driver.
     """
 
@@ -62,7 +63,7 @@ class Submission:
 
 
 def refuse_unproven(job: SparkJob, site: Site) -> None:
-    """Refuse what no real run has shown to be protected.
+    """Refuse jobs for which no real run has shown that the protection works.
 
     :raises ConfigurationError: for a deploy mode other than client, or an application that is
         not a PySpark file on this machine.
@@ -96,11 +97,11 @@ def effective_options(
     job: SparkJob,
     site: Site,
 ) -> dict[str, str]:
-    """Return every Hudi option of the attempt: the site's lines, then ours, then the user's.
+    """Return every Hudi option of the attempt: the site's, the provider's, the user's.
 
-    :param writer: what every protected writer is given, and the signature.
+    :param writer: the options of every protected writer, and the signature.
     :param given: the user's own options.
-    :raises ConfigurationError: if anything contradicts, wherever it was given.
+    :raises ConfigurationError: if an option from any source contradicts the protection.
     """
     if early_detection_given(given):
         raise ConfigurationError(
@@ -138,10 +139,10 @@ def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
 def prepared(
     job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
 ) -> Iterator[Submission]:
-    """Write what the driver is given to a file that its owner alone can read, and remove it after.
+    """Write the driver's input to a file for its owner only; remove it afterwards.
 
     :param options: every Hudi option of the attempt.
-    :param without: what options of the site's begin with that do not go with the attempt.
+    :param without: prefixes of the site's options that do not go with the attempt.
     """
     identity = options.get(IDENTITY_KEY, "")
     handle, path = tempfile.mkstemp(prefix=_file_prefix(identity), suffix=".json")
@@ -154,9 +155,9 @@ def prepared(
 
 
 def remove_leftovers(identity: str) -> None:
-    """Remove the files of attempts that could not do it themselves; only once they have ended.
+    """Remove the files that ended attempts could not remove themselves.
 
-    :param identity: of the task run.
+    :param identity: of the task run, all of whose attempts have ended.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_file_prefix(identity)}*"):
         left.unlink(missing_ok=True)
@@ -167,7 +168,7 @@ def _file_prefix(identity: str) -> str:
 
 
 def _payload(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
-    """Return what ``run_job.py`` reads; without white space around an option, as in Hudi's own file."""
+    """Return what ``run_job.py`` reads; options are stripped, as in Hudi's own file."""
     return {
         "application": job.application,
         "arguments": [str(one) for one in job.arguments],

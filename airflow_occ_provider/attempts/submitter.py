@@ -1,4 +1,4 @@
-"""What runs a driver somewhere: the protocol between an attempt and its submitter."""
+"""The protocol between an attempt and the submitter that runs its driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A driver as its submitter finds it again, also from another process.
+    """What a submitter needs to find a driver again, also from another process.
 
     :param submitter: name of the submitter.
     :param name: the driver for people, such as ``process 42 on worker-1``.
@@ -26,7 +26,10 @@ class Handle:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Handle:
-        """Read ``to_json`` back; a record of the first release holds a process of ``spark-submit``."""
+        """Read ``to_json`` back.
+
+        A record of the first release contains a process of ``spark-submit``.
+        """
         facts = dict(kept)
         submitter = facts.pop("submitter", "spark_submit")
         name = facts.pop("name", None) or f"process {kept['pid']} on {kept['host']}"
@@ -38,13 +41,13 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a submitter can do; an attempt branches on these, never on its type.
+    """The abilities of a submitter; an attempt branches on these, not on its type.
 
     :param logs: whether the driver's log is read while it runs, after its end, or not at all.
-    :param start: how a driver that was submitted but not recorded is excluded: ``gated`` where it
-        starts only once it is recorded, ``findable`` where a later try finds it by its key.
+    :param start: how a driver that was submitted but not recorded is excluded: ``gated`` if it
+        starts only once it is recorded, ``findable`` if a later try finds it by its key.
     :param outlives_task: whether the driver runs on when the task's process dies.
-    :param end_is_final: whether an end that was seen proves that the driver can write no more.
+    :param end_is_final: whether an observed end proves that the driver can write no more.
     :param exit_code: whether the driver's own exit code is known after its end.
     """
 
@@ -62,7 +65,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Nothing here tells whether the driver is alive, such as one of another host.
+    """It is unknown whether the driver is alive, for example on another host.
 
     :param reason: for people.
     """
@@ -72,9 +75,9 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing of the driver is alive.
+    """No process of the driver is alive.
 
-    :param exit_code: the driver's, negative for a signal; ``None`` where it is not known.
+    :param exit_code: the driver's, negative for a signal; ``None`` if it is not known.
     """
 
     exit_code: int | None
@@ -83,7 +86,7 @@ class Ended:
 class Submitter(Protocol):
     """Starts a driver, follows it and ends it.
 
-    :param name: under which the journal keeps its handles.
+    :param name: under which the journal records its handles.
     """
 
     name: str
@@ -93,20 +96,20 @@ class Submitter(Protocol):
         """Start the driver and return its handle.
 
         :param key: identity of the task run, by which a later try finds the driver.
-        :param started: records the handle. Where ``traits.start`` is ``gated`` the driver does nothing
-            before this returns, and never starts if it raises.
+        :param started: records the handle. If ``traits.start`` is ``gated``, the driver does nothing
+            before this call returns, and never starts if it raises.
         """
 
     def find(self, key: str) -> Handle | None:
-        """Return the living driver of a task run, as far as it can be seen from here."""
+        """Return the living driver of a task run, if it is visible from here."""
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive."""
 
     def read(self, handle: Handle, wait_s: float) -> list[str] | None:
-        """Return the lines of the driver's log that have come since the last call.
+        """Return the lines of the driver's log since the last call.
 
-        :param wait_s: seconds to wait where none has.
+        :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.
         """
 

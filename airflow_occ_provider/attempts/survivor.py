@@ -1,8 +1,8 @@
-"""What stands between a task run and its next attempt: the drivers of its earlier ones.
+"""The drivers of earlier attempts that may still write when the next one is due.
 
-Expired is not dead: a driver whose end was not seen may wake up and commit. So its instant is
-fenced: once its heartbeat has expired, Hudi's own lazy clean rolls it back, and the driver's
-commit then finds its inflight file gone.
+Expired is not dead: a driver whose end was not seen may resume and commit. So its instant is
+fenced: once its heartbeat has expired, Hudi's own lazy clean rolls it back, and a later commit of the
+driver fails because its inflight file is gone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Nothing of the attempt can reach the table any more.
+    """The attempt can no longer change the table.
 
-    :param ghosts: its unfinished instants, whose heartbeats need not be waited for.
+    :param ghosts: its unfinished instants; no writer needs to wait for their heartbeats.
     """
 
     ghosts: tuple[str, ...] = ()
@@ -29,14 +29,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The attempt may still write, or it is not known yet.
+    """The attempt may still write, or that is not known yet.
 
     :param reason: for people.
-    :param table: base path of the table where it may still write.
-    :param instants: requested times of the instants that are waited for; empty for a plain pause.
+    :param table: base path of the table to which it may still write.
+    :param instants: requested times of the instants to wait for; empty for a plain pause.
     :param until_ms: epoch milliseconds at which a plain pause ends.
     :param ended_ms: epoch milliseconds since which its driver is known to be dead, so that a
-        younger tick is another writer's; 0 where its end was not observed.
+        younger tick is another writer's; 0 if its end was not observed.
     """
 
     reason: str
@@ -48,9 +48,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Its instants are given up by their heartbeats; a lazy clean has to roll them back.
+    """The attempt's heartbeats have expired; a lazy clean has to roll it back.
 
-    :param instants: their requested times.
+    :param instants: requested times of its pending instants.
     """
 
     instants: tuple[str, ...]
@@ -58,12 +58,12 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The table at one moment.
+    """The state of the table at one moment.
 
     :param pending: requested times of the pending writes.
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
-    :param now_ms: epoch milliseconds of the look.
+    :param now_ms: epoch milliseconds of that moment.
     :param rule: how heartbeats are judged.
     """
 
@@ -75,7 +75,7 @@ class Look:
 
     @classmethod
     def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> Look:
-        """Look at a snapshot.
+        """Read the state from a snapshot.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -85,9 +85,9 @@ class Look:
         return cls(pending, completed | (taken - pending), snapshot.heartbeats(), now_ms, rule)
 
     def live(self, instants: Iterable[str], ended_ms: int = 0) -> tuple[str, ...]:
-        """Return those that are pending with a heartbeat that has not expired.
+        """Return the instants that are pending with an unexpired heartbeat.
 
-        :param ended_ms: where given, those that have ticked since are not ours.
+        :param ended_ms: if given, instants that have ticked since are another writer's.
         """
         return tuple(
             time
@@ -100,14 +100,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Dangling:
-    """What a driver wrote after its instant had been rolled back.
+    """Files that a driver wrote after its instant had been rolled back.
 
-    Nothing of Hudi's removes it: its clean looks at instants that are in the timeline.
+    Hudi never removes them: its clean considers only instants that are in the timeline.
 
     :param instant: requested time of the instant.
-    :param files: names of the data files that its markers tell of.
-    :param visible: whether readers take them for committed: Hudi (1.2.0, ``HoodieFileGroup``) does so
-        with whatever is older than the oldest instant of the active timeline.
+    :param files: names of the data files that its markers name.
+    :param visible: whether readers count them as committed: Hudi (1.2.0, ``HoodieFileGroup``) does so
+        for files older than the oldest instant of the active timeline.
     """
 
     instant: str
@@ -115,7 +115,7 @@ class Dangling:
     visible: bool
 
     def error(self) -> DanglingFilesError:
-        """Return the error that it deserves where readers see it."""
+        """Return the error for files that readers see."""
         return DanglingFilesError(
             f"{self.message}. The timeline holds no older commit, so Hudi's readers take them for "
             "committed: rows may be there twice",
@@ -139,7 +139,7 @@ class Dangling:
 
 
 def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dangling, ...]:
-    """Find what fenced drivers wrote after the fence, as far as it can be seen now.
+    """Find what fenced drivers wrote after the fence, as far as it is visible now.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -155,11 +155,11 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
 
 
 def judge(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
-    """Decide what an earlier attempt asks for before the next may start.
+    """Decide what has to be done about an earlier attempt before the next one.
 
     :param attempt: an unsettled one.
     :param look: the table now.
-    :param waiting: what the task run waited for so far.
+    :param waiting: what the task run has waited for.
     """
     return _observed(attempt, look) if attempt.end else _unobserved(attempt, look, waiting)
 
@@ -168,7 +168,7 @@ def _observed(attempt: AttemptRecord, look: Look) -> Settled | Wait:
     own = tuple(time for time in attempt.instants if time in look.pending)
     if attempt.log_read:
         return Settled(own)
-    ended_ms = attempt.ended_ms + look.rule.interval_ms // 4  # the storage's clock is another
+    ended_ms = attempt.ended_ms + look.rule.interval_ms // 4  # the storage has its own clock
     untold = look.live(look.pending.difference(attempt.instants), ended_ms)
     if not untold:
         return Settled(own)
@@ -196,7 +196,7 @@ def _unobserved(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> 
 
 
 def _silent(attempt: AttemptRecord, where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
-    """Of an attempt that told no instant of this table: whatever beats may be its own."""
+    """Judge an attempt without a recorded instant: any beating instant may be its own."""
     if waiting is None or not waiting.instants:
         beating = look.live(look.pending)
         if beating:

@@ -1,4 +1,4 @@
-"""One attempt as it goes: written into the task run's record, and told in the task's log."""
+"""Records a running attempt in the journal, and logs it in the task's log."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _ASK_AGAIN_S = 30.0
 
 
 class ToldAttempt:
-    """An attempt that records its driver before it starts, and each instant once it is requested.
+    """An attempt whose driver and instants are recorded while it runs.
 
-    A driver that cannot be recorded does not start. An instant that cannot be recorded ends no
-    driver: it is recorded later, at the latest when the driver has ended.
+    The driver is recorded before it starts; one that cannot be recorded does not start. Each instant
+    is recorded once the driver has requested it. A failure to record one does not end the driver: it
+    is recorded later, at the latest after the driver's end.
 
     :param run: the task run.
     :param table: base path of the table that it writes.
@@ -50,11 +51,11 @@ class ToldAttempt:
 
     @property
     def seconds(self) -> float:
-        """For how long its driver has run, with its start."""
+        """The seconds for which its driver has run, its start included."""
         return ((self._attempt.ended_ms or now_ms()) - self._attempt.started_ms) / 1000
 
     def ended(self, exit_code: int, *, log_read: bool) -> None:
-        """Write down that the driver's end was seen.
+        """Record that the driver's end was observed.
 
         :param exit_code: the driver's, negative for a signal.
         :param log_read: whether its log was read to its end.
@@ -63,7 +64,7 @@ class ToldAttempt:
         self._keep(end=end, ended_ms=now_ms(), log_read=log_read)
 
     def settled(self, settlement: Settlement) -> None:
-        """Write down what the table says of it."""
+        """Record its settlement by the table."""
         self._tell(settlement)
         told = settlement.unreadable is None and self._attempt.log_read
         self._keep(outcome=str(settlement.outcome), settled=told)
@@ -113,10 +114,10 @@ class ToldAttempt:
 
 
 def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
-    """Tell in a task's log which heartbeats were removed.
+    """Log which heartbeats were removed.
 
-    :param who: left them.
-    :param instants: requested times.
+    :param who: what left them.
+    :param instants: requested times of their instants.
     """
     for instant in instants:
         logger.info(
@@ -128,7 +129,7 @@ def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
 
 
 def tell_oddities(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
-    """Tell of more commits than one, and of files that a fenced driver has left.
+    """Log if there are several commits, or files that a fenced driver left.
 
     :param record: of the task run.
     :param snapshot: of its table.

@@ -1,4 +1,4 @@
-"""Which submitters can run an attempt safely, by their traits alone."""
+"""Decides which submitters can run an attempt safely, by their traits alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from airflow_occ_provider.errors import ConfigurationError
 
 
 def refuse_unsafe(traits: Traits, *, needs_live_log: bool = False) -> None:
-    """Refuse a submitter with which an attempt would not come to a correct outcome.
+    """Refuse a submitter with which an attempt would have no correct outcome.
 
     :param traits: of the submitter.
     :param needs_live_log: whether a guard has to read the log while the driver runs: Hudi's lock has
         one name for all tables, so that a second table must end the driver.
-    :raises ConfigurationError: with the trait.
+    :raises ConfigurationError: naming the trait.
     """
     found = next(_refusals(traits, needs_live_log=needs_live_log), None)
     if found:

@@ -25,7 +25,7 @@ _PAUSE_S = 1.0
 
 
 class QueueConnection(Protocol):
-    """The lock connection, as far as leases need it."""
+    """The part of the lock connection that leases need."""
 
     lock_conn_id: str
 
@@ -38,7 +38,7 @@ class QueueConnection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Is called with the seconds that a try waited for its lease, and that it held it."""
+    """Callbacks for the seconds that a try waited for its lease, and held it."""
 
     waited: Callable[[float], None]
     held: Callable[[float], None]
@@ -46,13 +46,13 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class TryLease:
-    """Holds a lease for one try of a task, or has the try wait for it.
+    """Holds a lease for one try of a task, or makes the try wait for it.
 
     :param run: the task run.
     :param lock: the lock connection.
     :param owner: returns the owner of the lease.
-    :param driver: what runs under it.
-    :param longest_end_s: the seconds that ending the driver takes at most.
+    :param driver: runs under the lease.
+    :param longest_end_s: the most seconds that it takes to end the driver.
     :param timeout: how long the request may be queued.
     :param meter: measures the lease.
     :param log: the task's log.
@@ -71,10 +71,10 @@ class TryLease:
     def admitted(
         self, claim: Claim, options: Mapping[str, str], *, is_queued: bool
     ) -> Iterator[Admitted]:
-        """Hold the lease that a claim asks for, for the time of a block.
+        """Hold the lease that a claim requests, for the time of a block.
 
         :param options: the job's effective Hudi options.
-        :param is_queued: whether to hold one; else Hudi's lock alone has to be enough.
+        :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
             lease's time to live is too short.
@@ -96,7 +96,9 @@ class TryLease:
 
     @contextmanager
     def alone_if_unlocked(self, table: str, options: Mapping[str, str]) -> Iterator[Admitted]:
-        """Hold a whole table if Hudi's lock excludes no other process; else run beside all writers.
+        """Hold the whole table if Hudi's lock excludes no other process.
+
+        Otherwise the block runs beside all writers, without a lease.
 
         :param table: its canonical base path.
         :param options: the Hudi options of a clean.
@@ -136,7 +138,7 @@ class TryLease:
                         if not is_fenced:
                             self._see_driver_end()
             finally:
-                # If only the lease keeps others away, it outlives a driver that does not end.
+                # A lease that alone keeps others away stays held while the driver does not end.
                 if is_fenced or not self.driver.lives:
                     self._release(service, ticket, held_s)
         finally:
@@ -149,7 +151,7 @@ class TryLease:
         service: LeaseService,
         request: AdmissionRequest,
     ) -> tuple[Scope, Ticket]:
-        """Ask for the lease; its scope and ticket once it is held."""
+        """Request the lease; return its scope and ticket once it is held."""
         owner = self.owner()
         asked = claim.scope(options, self.run.record.escalation)
         of_run = [one for one in service.requests_of_run(owner) if asked.table in one.request.tables]
@@ -162,9 +164,9 @@ class TryLease:
         return asked, ticket
 
     def _refuse_short(self, terms: Terms) -> None:
-        """Refuse a time to live within which a driver could not be ended.
+        """Refuse a time to live that is too short to end a driver in it.
 
-        :raises ConfigurationError: then; nothing has been asked for.
+        :raises ConfigurationError: then; nothing has been requested.
         """
         least_s = least_ttl_s(self.longest_end_s)
         if terms.ttl_ms < least_s * 1000:
@@ -176,7 +178,7 @@ class TryLease:
             )
 
     def _see_driver_end(self) -> None:
-        """Keep the lease until nothing of the driver is alive: nothing else keeps others away."""
+        """Keep the lease until no process of the driver is alive: only it keeps others away."""
         if self.driver.lives:
             self.log.warning("The driver does not end; its lease is renewed until it has ended.")
         while self.driver.lives:
@@ -187,13 +189,13 @@ class TryLease:
         try:
             if service.release(ticket):
                 self.meter.held(time.monotonic() - held_s)
-                with suppress(StateStoreError):  # an old place is only asked for in vain
+                with suppress(StateStoreError):  # a stale place does no harm
                     self.run.stand(None)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 
     def _on_lost(self, *, is_fenced: bool) -> LossAction:
-        """Return what follows if others may hold the lease: only a writer without a fence ends."""
+        """Return the action on a lost lease: only an unfenced writer is ended."""
         if is_fenced:
             return LossAction("the job runs on, and Hudi's commit check decides")
         return LossAction("the driver is ended", self.driver.end)

@@ -1,4 +1,4 @@
-"""What a task waits for without a worker slot, as values from which a trigger is made."""
+"""The waits of a task without a worker slot, as values that make triggers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AdmissionWait:
 
     :param ticket: of the queued request.
     :param ttl_ms: milliseconds until the request expires without renewal.
-    :param claim_ttl_ms: the same, while the request passes from one process to the next.
+    :param claim_ttl_ms: the same, while one process hands the request over to the next.
     :param deadline_ms: epoch milliseconds at which the wait times out.
     """
 
@@ -36,7 +36,7 @@ class InstantsWait:
 
     :param instants: their requested times.
     :param rule: how heartbeats are judged.
-    :param until: the fates that end the wait.
+    :param until: the fates of an instant that end the wait.
     :param deadline_ms: epoch milliseconds at which the table is read again in any case.
     """
 
@@ -50,7 +50,7 @@ class InstantsWait:
 class SurvivorWait:
     """A wait for the driver of an earlier try, which may still write.
 
-    :param of: what is waited for.
+    :param of: what to wait for.
     :param rule: how heartbeats are judged.
     :param deadline_ms: epoch milliseconds at which the wait times out.
     """
@@ -61,9 +61,9 @@ class SurvivorWait:
 
 
 class WaitNeeded(BaseException):
-    """Raised by a step that cannot go on yet; no error, so no handler of errors catches it.
+    """Raised by a step that has to wait; not an error, so no error handler catches it.
 
-    :param wait: what has to be waited for.
+    :param wait: what to wait for.
     """
 
     def __init__(self, wait: AdmissionWait | InstantsWait | SurvivorWait) -> None:
@@ -79,12 +79,12 @@ def wait_for_instants(
     timeout: timedelta,
     log: Any,
 ) -> NoReturn:
-    """Raise the wait until pending instants have come to a fate.
+    """Raise the wait for pending instants.
 
     :param run: the task run.
-    :param wait: what to wait for; it ends with the time-out at the latest.
+    :param wait: what to wait for; it ends at the time-out at the latest.
     :param reason: for the log.
-    :param timeout: how long the run may wait for it in all.
+    :param timeout: how long the run may wait for it in total.
     :param log: the task's log.
     :raises AdmissionTimeoutError: if the wait has timed out.
     :raises WaitNeeded: else.

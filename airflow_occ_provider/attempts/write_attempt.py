@@ -46,11 +46,11 @@ class WriteAttempt:
     :param run: the task run.
     :param table: the table.
     :param path: its base path, as the task names it.
-    :param claim: what the task said of its write.
+    :param claim: what the task declared about its write.
     :param lock: the lock connection.
     :param driver: runs the job.
     :param require_commit: whether a job that writes nothing fails.
-    :param on_settled: called with the outcome, and the seconds that the driver ran.
+    :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param on_margin: called with the seconds until Hudi counts the driver's write as dead.
     :param log: the task's log.
     """
@@ -78,7 +78,7 @@ class WriteAttempt:
 
         :param job: the user's.
         :param digest: of the task's rendered work.
-        :param preparation: what the driver is given.
+        :param preparation: what the driver receives.
         :param admitted: the lease.
         :param next_try: describes what follows a conflict.
         :raises OccError: if the attempt failed, or its commit is not safe.
@@ -107,7 +107,7 @@ class WriteAttempt:
         one_table: OneTable,
         next_try: NextTry,
     ) -> Settlement:
-        """Run the driver under its guards, and return what the table says of it."""
+        """Run the driver under its guards, and return its settlement by the table."""
         has_one_name = preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER
         submitter = self.driver.submitter(submission)
         attempt = self.attempt(submitter, preparation.signature, next_try, needs_live_log=has_one_name)
@@ -132,7 +132,7 @@ class WriteAttempt:
         *,
         needs_live_log: bool = False,
     ) -> Attempt:
-        """Return the attempt before its driver is started."""
+        """Return an attempt whose driver is not started yet."""
         return Attempt(
             self.run,
             self.table,
@@ -148,16 +148,16 @@ class WriteAttempt:
     def explain(
         self, next_try: NextTry, settlement: Settlement, seconds: float, is_judged: bool
     ) -> Settlement:
-        """Return a failed attempt's settlement with its rival, and what follows it.
+        """Return a failed attempt's settlement with its rival and what follows.
 
-        :param is_judged: whether the try goes on; one that is being ended is followed by nothing known.
+        :param is_judged: whether the try goes on; what follows a try that is being ended is unknown.
         """
         rival = find_rival(self.table, settlement.instant, settlement.rival)
         follows = next_try.described(settlement, rival) if is_judged else ""
         return rival.explained(settlement, seconds, follows)
 
     def judge(self, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule) -> Commit | None:
-        """Return the attempt's commit, if there is one and nothing is wrong with it."""
+        """Return the attempt's commit, if there is one and it is sound."""
         if settlement.outcome is Outcome.KILLED:
             admitted.refuse_if_lost()
         error = settlement.error()

@@ -1,1 +1,1 @@
-"""What runs inside the Spark driver: it imports the standard library and PySpark only."""
+"""Code that runs inside the Spark driver; needs the standard library and PySpark."""

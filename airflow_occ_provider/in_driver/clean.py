@@ -1,8 +1,8 @@
-"""Has Hudi roll back the failed writes of one table: a PySpark job of our own.
+"""A PySpark job of this provider: Hudi rolls back the failed writes of one table.
 
-Run through ``run_job.py`` as ``clean.py TABLE``. What it does is what Hudi's lazy cleaning does
-after any commit: pending writes whose heartbeats have expired are rolled back, those that were
-completed meanwhile are left alone. It imports the standard library and PySpark only.
+Run through ``run_job.py`` as ``clean.py TABLE``. Like Hudi's lazy cleaning after any commit, it rolls
+back pending writes whose heartbeats have expired, and ignores those that were completed meanwhile. It
+imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(table):
 
 
 def table_name(context, table):
-    """Return what the table calls itself, by which Hudi infers the key of its lock."""
+    """Return the table's own name, from which Hudi infers the key of its lock."""
     hadoop = context._jvm.org.apache.hadoop
     path = hadoop.fs.Path(table, ".hoodie/hoodie.properties")
     stream = path.getFileSystem(context._jsc.hadoopConfiguration()).open(path)
@@ -40,7 +40,7 @@ def table_name(context, table):
 
 
 def given_options(hudi):
-    """Return what this driver was given; what signs a commit has no place in a clean."""
+    """Return this driver's Hudi options without the labels that sign a commit."""
     given = hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
     names = given.stringPropertyNames()
     options = {key: given.getProperty(key) for key in names if key.startswith("hoodie.")}

@@ -1,11 +1,11 @@
-"""Runs a user's PySpark job in a driver that has proven to protect it.
+"""Runs a user's PySpark job in a driver that has proven its protection.
 
-Submitted in place of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
-path and its arguments, and the rules that no configuration of the site may break. The driver is
-asked what Hudi reads of its own, given the options, and asked again, before the job's first line
-runs; where something contradicts or is not as it was given, nothing runs at all. What the attempt
-is judged by goes to the driver's log, one JSON line for each fact. This file is copied to machines
-that know nothing of the provider: it imports the standard library and PySpark only.
+Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
+path and its arguments, and the rules that no configuration of the site may break. Before the job's
+first line runs, this program reads Hudi's own configuration in the driver, adds the options, and reads
+it again. If an option contradicts the rules or has another value than given, the job does not run. The
+facts that decide the attempt's outcome go to the driver's log, one JSON line for each. This file is
+copied to machines without the provider: it imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
 PREFIX = "airflow_occ_provider: "
-# What the attempt is followed by; these stay at INFO whatever level the job sets.
+# The loggers by which the attempt is followed; they stay at INFO at any level that the job sets.
 FOLLOWED_LOGGERS = (
     "org.apache.hudi.common.table.timeline",
     "org.apache.hudi.client.transaction",
@@ -36,7 +36,7 @@ MOST_OF_A_MESSAGE = 20_000
 
 
 def main(payload):
-    """Protect the driver, prove it, then become the job."""
+    """Protect the driver, prove the protection, then run the job."""
     from pyspark import SparkContext
 
     die_with_driver()
@@ -54,7 +54,7 @@ def main(payload):
 
 
 def run(application, arguments):
-    """Become the job, and report how it ended."""
+    """Run the job, and report its end."""
     try:
         become(application, arguments)
     except SystemExit as left:
@@ -69,21 +69,21 @@ def run(application, arguments):
 
 
 def die_with_driver():
-    """Have Linux kill this process with the JVM that started it: alone it can do nothing."""
+    """Have Linux kill this process together with the JVM that started it."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def report(fact, **details):
-    """Write a fact into the driver's log, as a line of its own, whatever became of sys.stderr."""
+    """Write a fact as a separate line of the driver's log, even if sys.stderr changed."""
     line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
     with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
         log.write(line.encode())
 
 
 def causes_of(error):
-    """Describe an exception with what caused it, in Python and in the JVM, outermost first."""
+    """Describe an exception with its causes in Python and the JVM, outermost first."""
     causes = []
     while error is not None and len(causes) < MOST_CAUSES:
         of_jvm = type(error).__module__.startswith("pyspark.errors.")
@@ -110,7 +110,7 @@ def causes_in_jvm(throwable):
 
 
 def text_of(error):
-    """Return an exception's message; that of Py4J's holds a stack trace, too."""
+    """Return an exception's message; Py4J's also contains a stack trace."""
     try:
         return str(getattr(error, "errmsg", None) or error)
     except Exception:
@@ -118,7 +118,7 @@ def text_of(error):
 
 
 def described(name, message, of_jvm, frames):
-    """Return a cause as it is reported."""
+    """Return a cause in the form of the report."""
     return {"type": name, "message": message[:MOST_OF_A_MESSAGE], "jvm": of_jvm, "frames": frames}
 
 
@@ -129,7 +129,7 @@ def python_name(kind):
 
 
 def protect(jvm, given):
-    """Give Hudi the options; return why it does not read them, or what takes them away, or None."""
+    """Give Hudi the options; return why the job is not protected, or None."""
     from pyspark import SparkConf
 
     hudi = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
@@ -157,9 +157,9 @@ def protect(jvm, given):
 
 
 def contradiction(options, rules, place):
-    """Return which option breaks a rule, and what to do about it, or None.
+    """Return the option that breaks a rule, and what to do about it, or None.
 
-    Keys and values are taken as ``hudi/writer/options.py`` takes them, where the rules are made.
+    Keys and values are read as in ``hudi/writer/options.py``, which makes the rules.
     """
     for key, given in options:
         name, value = key.strip().removeprefix("spark."), " ".join(given.split())
@@ -170,7 +170,7 @@ def contradiction(options, rules, place):
 
 
 def place_of_defaults(jvm):
-    """Return where Hudi found options of the site, as far as it can be seen."""
+    """Return where Hudi found options of the site, as far as it is visible."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     found = loader.getResource("hudi-defaults.conf")
     folder = jvm.java.lang.System.getenv("HUDI_CONF_DIR")
@@ -190,14 +190,14 @@ def follow(jvm):
                     if logger.getName() == name or not logger.isAdditive():
                         logger.addAppender(appender, log4j.Level.INFO, None)
             context.updateLoggers()
-    except Exception as error:  # another logging library: the table still tells the outcome
+    except Exception as error:  # another logging library: the table still shows the outcome
         report("not_followed", reason=str(error))
         return False
     return True
 
 
 def reporting_appender(jvm):
-    """Return a started appender that writes each message as a fact, whatever the user's layout is."""
+    """Return a started appender that writes messages as facts in any user's layout."""
     core = jvm.org.apache.logging.log4j.core
     layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
@@ -211,7 +211,7 @@ def reporting_appender(jvm):
 
 
 def loggers_of(log4j, configuration, name):
-    """Return the configurations of a logger itself, which may be new, and of those below it."""
+    """Return the configurations of a logger, added if missing, and of those below."""
     if configuration.getLoggerConfig(name).getName() != name:
         new = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
         configuration.addLogger(name, new)
@@ -220,7 +220,7 @@ def loggers_of(log4j, configuration, name):
 
 
 def become(application, arguments):
-    """Run the job as spark-submit would have: as __main__, with its own folder on the path."""
+    """Run the job as spark-submit would: as __main__, with its folder on the path."""
     path = application.removeprefix("file://").removeprefix("file:")
     sys.argv[:] = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(path))

@@ -1,7 +1,7 @@
-"""Runs the table services of one table: a PySpark job of our own.
+"""A PySpark job of this provider: runs the table services of one table.
 
 Run through ``run_job.py`` as ``table_service.py TABLE SERVICE STEP ...``: ``compaction`` or
-``clustering``, and what to do, one after the other: ``roll_back=INSTANT``, ``run=INSTANT``,
+``clustering``, and the steps in their order: ``roll_back=INSTANT``, ``run=INSTANT``,
 ``schedule``, ``schedule_and_run``. Hudi rolls an inflight plan back itself before it runs it again.
 It imports the standard library and PySpark only.
 """
@@ -14,7 +14,7 @@ _SIGNATURE = "_airflow_"
 
 
 def main(table, service, *steps):
-    """Do the steps with the protected writer's own options; they are Hudi's, none is of a session."""
+    """Do the steps with the protected writer's own Hudi options, none of a session."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -42,7 +42,7 @@ def main(table, service, *steps):
 
 
 def given(jvm):
-    """Return the options that this driver was given, and what signs a plan."""
+    """Return this driver's Hudi options, and the labels that sign a plan."""
     properties = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
     options, labels = jvm.java.util.HashMap(), jvm.java.util.HashMap()
     for key in properties.stringPropertyNames():
@@ -53,7 +53,7 @@ def given(jvm):
 
 
 def schedule(hudi, client, service, labels):
-    """Make a plan and return its instant, or None where Hudi finds nothing to do."""
+    """Make a plan and return its instant, or None if Hudi finds nothing to do."""
     some = hudi.common.util.Option.of(labels)
     plan = client.scheduleCompaction if service == "compaction" else client.scheduleClustering
     planned = plan(some).orElse(None)
@@ -67,17 +67,17 @@ def run(hudi, client, service, instant):
         client.cluster(instant, True)
     elif any(one.getName() == "compact" and one.getParameterCount() == 2 for one in methods(client)):
         client.compact(instant, True)
-    else:  # Hudi before 1.1 does not commit by itself here
+    else:  # Hudi before 1.1 does not commit here itself
         written = client.compact(instant).getCommitMetadata().get()
         client.commitCompaction(instant, written, hudi.common.util.Option.empty())
     say(f"ran {service} {instant}")
 
 
 def roll_back(hudi, client, instant):
-    """Remove a pending plan with all that its execution has left, in any of its states.
+    """Remove a pending plan in any state, with all that its execution has left.
 
-    What ``rollbackInflightClustering`` does of an inflight one (Hudi 1.2.0, ``HoodieTable``), which
-    leaves the requested one there is. The SQL procedure for it knows inflight plans only.
+    ``rollbackInflightClustering`` does the same with an inflight plan (Hudi 1.2.0, ``HoodieTable``),
+    but leaves the requested plan. The SQL procedure for it handles inflight plans only.
     """
     config, context = client.getConfig(), client.getEngineContext()
     table = hudi.table.HoodieSparkTable.create(config, context)
@@ -104,14 +104,14 @@ def time_of(instant):
 
 
 def new_instant_time(hudi, client):
-    """Return a fresh instant time; from Hudi 1.0 on it is taken under the table's lock."""
+    """Return a fresh instant time; from Hudi 1.0 on taken under the table's lock."""
     if any(one.getName() == "createNewInstantTime" for one in methods(client)):
         return client.createNewInstantTime(True)
     return hudi.common.table.timeline.HoodieActiveTimeline.createNewInstantTime()
 
 
 def say(text):
-    """Write a line of our own into the driver's log."""
+    """Write a line of this program into the driver's log."""
     print(f"airflow_occ_provider: {text}", file=sys.stderr, flush=True)
 
 

@@ -71,7 +71,7 @@ class Observer:
             self._see(name, node)
 
     def listed(self, stamps: Mapping[str, Version | None]) -> None:
-        """Record a listing of all nodes: those that are gone, and the versions that it shows."""
+        """Record a listing of all nodes: which are gone, and each one's version."""
         with self._lock:
             for name, before in list(self._observations.items()):
                 if name not in stamps:

@@ -1,4 +1,4 @@
-"""The nodes of this process's own requests: written, renewed, adopted and released."""
+"""The nodes of this process's requests: written, renewed, adopted and released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of a store: its listings, and each request's unchanging part read once."""
+"""Reads a store: its listings, and the unchanging part of each request once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from airflow_occ_provider.leases.store import Node, NodeGoneError, Store
 
 
 class Reader:
-    """The requests in a store. Owner, scopes and position are cached, since they never change.
+    """The requests in a store, with their unchanging parts cached.
+
+    These are owner, scopes and position.
 
     :param store: of the requests.
     :param observer: is given each listing and each node that is read.
@@ -27,7 +29,7 @@ class Reader:
         self._known: dict[str, QueuedRequest] = {}
 
     def names(self) -> frozenset[str]:
-        """Return the names of all requests, including every change answered before the call."""
+        """Return the names of all requests, with every change answered before the call."""
         stamps = self._store.stamps()
         names = frozenset(stamps)
         for name in list(self._known.keys() - names):

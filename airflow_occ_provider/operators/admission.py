@@ -1,4 +1,4 @@
-"""Admission as Airflow sees it: a deferred wait for a lease, and the owners of leases."""
+"""Admission in Airflow's terms: a deferred wait for a lease, and lease owners."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def tell_admission(event: Mapping[str, Any], log: Any) -> None:
 
 
 def task_owner(context: Context) -> Owner:
-    """Return a task as an owner of leases."""
+    """Return the owner of a task's leases."""
     ti = context["ti"]
     path = (ti.dag_id, ti.run_id, ti.task_id)
     return Owner((*path, str(ti.map_index)) if _is_mapped(ti) else path, site=site())
 
 
 def run_owner(context: Context) -> Owner:
-    """Return a run, for which a task asks, as an owner of leases."""
+    """Return the owner of a lease that a task requests for its whole run."""
     ti = context["ti"]
     task = f"{ti.task_id}[{ti.map_index}]" if _is_mapped(ti) else ti.task_id
     return Owner((ti.dag_id, ti.run_id), task, site())

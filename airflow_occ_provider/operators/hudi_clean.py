@@ -1,4 +1,4 @@
-"""``HudiCleanOperator``: what dead writers left in a Hudi table, removed by Hudi's own lazy clean."""
+"""``HudiCleanOperator``: Hudi removes what dead writers left in a table."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _FOREIGN = ("application", "application_args", "scope", "key_safe", "reads_table
 
 
 class HudiCleanOperator(HudiSparkOperator):
-    """Have Hudi remove what dead writers left in a table: lazy rollback of failed writes, then a clean.
+    """Have Hudi roll back the failed writes of dead writers in a table, then clean it.
 
-    It is a ``SparkSubmitOperator`` with a table and without a job of yours. Hudi decides which writers
-    are dead, by the heartbeats; a live one is left alone. It runs beside all writers, outside the queue.
-    Only if the lock connection names a lock of one process (``InProcessLockProvider``) it is queued,
-    and holds the table alone. The table is read afterwards: what was rolled back, that no completed
-    write has lost a file, and what is left that no procedure of Hudi's removes, each with its proof and
-    its remedy. Nothing of that is deleted here.
+    It is a ``SparkSubmitOperator`` with a table and without a job of yours. Hudi decides by the
+    heartbeats which writers are dead, and does not touch live ones. The task runs beside all writers,
+    outside the queue. Only if the lock connection names a lock of one process
+    (``InProcessLockProvider``), it is queued and holds the table alone. Afterwards it reads the table,
+    reports what was rolled back and what no procedure of Hudi removes, each with its proof and remedy,
+    and checks that no completed write has lost a file. It deletes nothing itself.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -57,21 +57,21 @@ class HudiCleanOperator(HudiSparkOperator):
     :param early_conflict_detection: as for ``HudiWriteOperator``.
     :param conflict_resolution: as for ``HudiWriteOperator``.
     :param hudi_options: further Hudi options, such as ``hoodie.clean.commits.retained``. (templated)
-    :param instants: requested times of pending writes that should be gone: each is waited for until
-        it is dead or over. Default: none. Writers with an overdue heartbeat are waited for until they
-        beat again or are dead, healthy ones never. What is cleaned is the same either way: all that
-        is dead by then. (templated)
+    :param instants: requested times of pending writes to remove: the task waits until each is dead or
+        over. Default: none. Then it waits for writers with an overdue heartbeat, until they beat again
+        or are dead, and never for healthy ones. In both cases it cleans every write that is dead by
+        then. (templated)
     :param wait: whether to wait for them, without a worker slot.
-    :param wait_timeout: how long to wait. Then the task fails if a named writer still lives; else
-        it cleans what is dead.
-    :param dry_run: whether only to report what a clean would find now; no Spark is started.
+    :param wait_timeout: how long to wait. Then the task fails if a named writer is still alive; else
+        it cleans the dead ones.
+    :param dry_run: whether to report only what a clean would find now; no Spark is started.
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
     :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: what is retried, how often and when.
+    :param retry_policy: decides what is retried, how often and when.
 
-    The result is a dictionary: ``dead`` (pending writes that Hudi counts as dead, before the clean),
-    ``rolled_back`` (their requested times), ``left`` (what is left, each with ``kind``, ``instant``,
+    The result is a dictionary: ``dead`` (pending writes that Hudi counted as dead before the clean),
+    ``rolled_back`` (requested times), ``left`` (what is left, each with ``kind``, ``instant``,
     ``path``, ``proof`` and ``remedy``), ``cleaned_files`` (``None`` if no clean was due) and
     ``dry_run``.
     """
@@ -140,14 +140,14 @@ class HudiCleanOperator(HudiSparkOperator):
         return self._deferring(lambda _: self._clean(run, clean), context)
 
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
-        """Return the claim of a clean: it may touch the whole table, and promises nothing.
+        """Return the claim of a clean: it may touch the whole table, and declares nothing.
 
         :param table: the table.
         """
         return Claim(canonical_table(self.table), None, key_safe=False, reads_table=False)
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        """Wait if that was asked for, clean, and return what the table says of it."""
+        """Wait if the task should, clean, and return the result by the table."""
         run = self._protected_run(context)
         clean = self._clean_run(run)
         if self.is_dry_run:
@@ -166,7 +166,7 @@ class HudiCleanOperator(HudiSparkOperator):
         return named("instants", self.instants) if self.instants else ()
 
     def _clean_run(self, run: ProtectedRun) -> CleanRun:
-        """Judge heartbeats by the options that the clean's own driver reads, the site's among them."""
+        """Return a clean that judges heartbeats by its driver's options, the site's included."""
         rule = HeartbeatRule.of(run.prepare().options)
         return CleanRun(run.table, self.table, rule, self.log)
 
@@ -185,7 +185,7 @@ class HudiCleanOperator(HudiSparkOperator):
     ) -> None:
         """Wait until the chosen writers are dead or over, or beat again if none was named.
 
-        :raises WriterAliveError: if a named writer still lives after the time-out.
+        :raises WriterAliveError: if a named writer is still alive after the time-out.
         """
         clean.describe(sight, chosen)
         deadline_ms = since_ms + round(self.wait_timeout.total_seconds() * 1000)

@@ -1,4 +1,4 @@
-"""``HudiClusteringOperator``: clusters a table without a writer's loss."""
+"""``HudiClusteringOperator``: clusters a table; no writer loses a conflict to it."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 
 
 class HudiClusteringOperator(HudiSparkOperator):
-    """Plan and run the clustering of one table, and clean up after those that died.
+    """Plan and run the clustering of one table, and resolve plans of dead drivers.
 
     It is a ``SparkSubmitOperator`` without an application: Hudi's write client plans and clusters, with
     the writers' lock. A pending clustering rejects upserts of its file groups, and by Hudi's default
-    its rivals lose at their commit, too: so it holds its scope alone, and writers of ours
-    wait. With ``conflict_resolution="prefer_writer"``, the writers' own as well, it runs beside writers
-    and yields to them; once it has lost, it runs alone.
+    its rivals also lose at their commit. So the task holds its scope alone, and writers of this provider
+    are queued. With ``conflict_resolution="prefer_writer"``, for the writers as well, it runs beside
+    them and yields to them; after a lost conflict it runs alone.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param scope: the partitions to cluster, each with all below it; by default the table. (templated)
-    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the plans that wait, or
+    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
     :param instants: requested times of the plans to run, and no others, such as another task's
         ``scheduled``; with ``op="run"``. (templated)
-    :param dead_plan: what becomes of a plan that no process runs, and that rejects writers for ever:
+    :param dead_plan: what to do with a plan that no process runs, and that rejects writers for ever:
         ``"run"`` to run it again, ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to
-        log it. One whose file groups were written since is always rolled back, as it would
+        only log it. A plan whose file groups were written since is always rolled back, as it would
         undo that write.
     :param plan_timeout: how long a plan stays requested or inflight, without a live heartbeat, until
-        it counts as dead. Clusterings have none: longer than the longest one outside the queue, and with
-        ``"prefer_writer"``, when clusterings run beside each other, than the longest of all. A task that
-        has to run such a plan waits for that, without a worker slot.
+        it counts as dead. Clusterings have no heartbeat: set it longer than the longest one outside the
+        queue; with ``"prefer_writer"``, when clusterings run beside each other, longer than any. A task
+        that has to run such a plan waits until then, without a worker slot.
     :param admission: as for ``HudiWriteOperator``.
     :param admission_timeout: how long to wait in the queue, and for plans that another driver may be
         running, before the task fails.
@@ -69,7 +69,7 @@ class HudiClusteringOperator(HudiSparkOperator):
         ``hoodie.clustering.plan.strategy.sort.columns``. (templated)
     :param name: as for ``HudiWriteOperator``. (templated)
     :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: what is retried, how often and when.
+    :param retry_policy: decides what is retried, how often and when.
 
     The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
     pending), lists of requested times, and ``seconds``.
@@ -125,19 +125,19 @@ class HudiClusteringOperator(HudiSparkOperator):
         self.refuse_options(constant_options(hudi_options))
 
     def claim(self, table: HudiTable) -> ServiceClaim:
-        """Return what the task asks for before it clusters.
+        """Return the claim of the task before it clusters.
 
         :param table: the table.
-        :raises ConfigurationError: if a path of the scope was rendered empty, or is none below a table.
+        :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
         """
         path, version = canonical_table(self.table), table.config().version
         return ServiceClaim(path, self._partitions, False, False, Service.CLUSTERING, version)
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse Hudi options that do not go with the operator's parameters.
+        """Refuse Hudi options that contradict the operator's parameters.
 
         :param options: as far as they are known.
-        :raises ConfigurationError: with the one that is wrong, and the remedy.
+        :raises ConfigurationError: with the wrong option, and the remedy.
         """
         super().refuse_options(options)
         for key in options:

@@ -37,25 +37,26 @@ if TYPE_CHECKING:
 
 
 class HudiCompactionOperator(HudiSparkOperator):
-    """Plan and run the compaction of one merge-on-read table, and clean up after those that died.
+    """Plan and run a merge-on-read table's compaction; resolve plans of dead drivers.
 
     It is a ``SparkSubmitOperator`` without an application: Hudi's write client plans and compacts,
-    with the writers' lock and heartbeat. A table of version 9 is compacted beside writers, who pass over
-    compactions. Older ones lose to a compaction that was planned after they had begun, and so do writers
-    with ``conflict_resolution="prefer_writer"``: there it is queued, and runs alone.
+    with the writers' lock and heartbeat. A table of version 9 is compacted beside its writers, which
+    ignore compactions. Writers of older tables, and writers with
+    ``conflict_resolution="prefer_writer"``, lose to a compaction that was planned after they had begun:
+    for those the task is queued, and runs alone.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
-    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the plans that wait, or
+    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
     :param instants: requested times of the plans to run, and no others, such as another task's
         ``scheduled``; with ``op="run"``. (templated)
-    :param dead_plan: what becomes of a plan that no process runs: ``"run"`` to run it again,
-        ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to log it. A log
+    :param dead_plan: what to do with a plan that no process runs: ``"run"`` to run it again,
+        ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to only log it. A log
         compaction cannot be run again: it is rolled back.
     :param plan_timeout: how long a plan stays requested or inflight, without a live heartbeat, until
-        it counts as dead. Before Hudi 1.2 compactions have no heartbeat: longer than the longest one.
-        A task that has to run such a plan waits for that, without a worker slot.
+        it counts as dead. Before Hudi 1.2 compactions have no heartbeat: set it longer than the longest
+        one. A task that has to run such a plan waits until then, without a worker slot.
     :param admission: as for ``HudiWriteOperator``.
     :param admission_timeout: how long to wait in the queue, and for plans that another driver may be
         running, before the task fails.
@@ -66,7 +67,7 @@ class HudiCompactionOperator(HudiSparkOperator):
         decides when there is something to plan. (templated)
     :param name: as for ``HudiWriteOperator``. (templated)
     :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: what is retried, how often and when.
+    :param retry_policy: decides what is retried, how often and when.
 
     The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
     pending), lists of requested times, and ``seconds``.
@@ -121,7 +122,7 @@ class HudiCompactionOperator(HudiSparkOperator):
         self.refuse_options(constant_options(hudi_options))
 
     def claim(self, table: HudiTable) -> ServiceClaim:
-        """Return what the task asks for before it compacts.
+        """Return the claim of the task before it compacts.
 
         :param table: the table.
         """

@@ -1,4 +1,4 @@
-"""``HudiSparkOperator``: what the operators with a Spark driver of ours have in common."""
+"""``HudiSparkOperator``: the base of this provider's operators with a driver."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 class HudiSparkOperator(SparkSubmitOperator):
-    """A ``SparkSubmitOperator`` with a Hudi table: rendered fields, the end of its driver, waits.
+    """A ``SparkSubmitOperator`` with a Hudi table, waits, and a driver that it ends.
 
-    An operator of ours sets the fields below in its own ``__init__``, and does its work in ``_steps``.
+    A subclass sets the fields below in its own ``__init__``, and does its work in ``_steps``.
 
     :param name: of the Spark application, or ``None``.
     :param retries: upper bound of all retries of the task.
@@ -77,16 +77,16 @@ class HudiSparkOperator(SparkSubmitOperator):
         self._spark: SparkRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
-        """Do the task's work, and return what the table says came of it."""
+        """Do the task's work, and return its result by the table."""
         return self._deferring(self._steps, context)
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on after the wait for the lease; a request that was lost is queued again."""
+        """Continue after the wait for the lease; a lost request is queued again."""
         tell_admission(event, self.log)
         return self._deferring(self._resumed_steps, context)
 
     def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on after the wait for instants of other writers: the table decides.
+        """Continue after the wait for instants of other writers: the table decides.
 
         :raises TableUnreadableError: if the triggerer cannot watch the table.
         """
@@ -98,20 +98,20 @@ class HudiSparkOperator(SparkSubmitOperator):
         """End the driver and everything that it started, within Airflow's five seconds."""
         self._killed.set()
         if self._spark:
-            self._spark.end()  # logs nothing: the log's lock may be held where the signal came
+            self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
     def claim(self, table: HudiTable) -> Claim:
-        """Return what the task asks for before it writes.
+        """Return the claim of the task before it writes.
 
         :param table: the table.
         """
         raise NotImplementedError
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse Hudi options that do not go with the operator's parameters.
+        """Refuse Hudi options that contradict the operator's parameters.
 
         :param options: as far as they are known.
-        :raises ConfigurationError: with the one that is wrong, and the remedy.
+        :raises ConfigurationError: with the wrong option, and the remedy.
         """
         refuse_wrong_pairs(self.table, self.early_conflict_detection, self.conflict_resolution, options)
 
@@ -122,7 +122,7 @@ class HudiSparkOperator(SparkSubmitOperator):
         return self._steps(context)
 
     def _deferring(self, steps: Callable[[Context], dict[str, Any]], context: Context) -> dict[str, Any]:
-        """Do some steps; where one has to wait, the task is deferred, and begins them anew after."""
+        """Do some steps; if one has to wait, defer the task, which then repeats the steps."""
         try:
             return steps(context)
         except WaitNeeded as needed:
@@ -140,10 +140,10 @@ class HudiSparkOperator(SparkSubmitOperator):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        """Render the fields, of a mapped task too, and show the options that are known by then.
+        """Render the fields, also of a mapped task, and show the options known by then.
 
-        Nothing is asked of the table, the lock service or Airflow: the attempt does, and has the UI
-        show what it was given.
+        This asks neither the table, nor the lock service, nor Airflow. The attempt does so later, and
+        has the UI show all its options.
         """
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         if parent is not self:

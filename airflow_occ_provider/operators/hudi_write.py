@@ -1,4 +1,4 @@
-"""``HudiWriteOperator``: a Spark job as a safe concurrent writer of one Hudi table."""
+"""``HudiWriteOperator``: a Spark job as a safe concurrent writer of one table."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ if TYPE_CHECKING:
 class HudiWriteOperator(HudiSparkOperator):
     """Run a PySpark job as a safe concurrent writer of one Hudi table.
 
-    It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and everything that
-    operator takes still works. Optimistic concurrency control, the lock, early conflict detection
-    and lazy cleaning reach the job through Hudi's own global configuration. A driver that does not
-    read it never runs the job. What came of the attempt is read from the table, a conflict is
-    retried, and a commit of this task run that is already in the table is never made twice.
+    It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and the arguments of that
+    operator still work, except a few that cannot be made safe. Optimistic concurrency control, the
+    lock, early conflict detection and lazy cleaning reach the job through Hudi's own global
+    configuration. A driver that does not read it never runs the job. The operator reads the attempt's
+    outcome from the table, retries a conflict, and never repeats a commit that this task run has made.
 
-    A driver whose write is rolled back by another process, or whose heartbeat can never tick again, is
-    ended; one whose heartbeat is merely late or expired is not: the task's log says so, and it runs on.
+    The operator ends a driver whose write another process rolls back, or whose heartbeat can never tick
+    again. It does not end a driver with a heartbeat that is only late or expired, but logs that.
 
     :param table: base path of the table that the job writes, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param scope: the partitions that the job will touch, each with all below it, such as
-        ``["dt=2026-11-21"]``: it writes them alone, beside writers of others. Default: unknown. Then it
-        writes optimistically beside others of unknown scope, and alone after a lost conflict.
-        (templated)
-    :param key_safe: whether no two writers may insert the same new key, which Hudi's check does not
-        see; all writers of the table should say the same. It writes its scope alone, and is stopped
-        if it loses its lease.
+        ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
+        unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
+        lost conflict. (templated)
+    :param key_safe: whether two writers must never insert the same new key, which Hudi's check does
+        not detect; all writers of the table should agree on it. If so, the job writes its scope alone,
+        and is stopped if it loses its lease.
     :param reads_table: whether the job reads the table that it writes (MERGE, UPDATE, SCD2), so that a
-        rival's commit in between would be lost. What follows is as for ``key_safe``.
+        rival's commit in between would be lost. It has the same effect as ``key_safe``.
     :param admission: ``"queue"`` to be queued for the table before the job runs, without a worker
         slot, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it, before the task
@@ -82,18 +82,18 @@ class HudiWriteOperator(HudiSparkOperator):
     :param conflict_resolution: Hudi's conflict resolution strategy: ``"simple"``,
         ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
         must share; by default the one that Hudi infers from the index.
-    :param hudi_options: further Hudi options for the job: a dictionary, or what is rendered to one.
-        (templated)
-    :param require_commit: whether a job that ends well but writes nothing fails the task.
+    :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
+        one. (templated)
+    :param require_commit: whether the task fails if the job succeeds but writes nothing.
     :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
         whose end was not seen and that still writes; then the task fails as *commit state unknown*.
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
     :param job_retries: how often the job's own errors are retried; by default ``retries`` if it
-        was given, else Airflow's ``default_task_retries``. Conflicts have budgets of their own. A mapped
-        task takes ``retries`` that equal our default for none given.
+        was given, else Airflow's ``default_task_retries``. Conflicts have separate budgets. In a mapped
+        task, ``retries`` equal to this operator's default count as not given.
     :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: what is retried, how often and when.
+    :param retry_policy: decides what is retried, how often and when.
 
     The result is a dictionary: ``instant``, ``action``, ``operation``, ``partitions``,
     ``file_groups``, ``records``, ``seconds``; ``instant`` is ``None`` if nothing was written.
@@ -152,20 +152,20 @@ class HudiWriteOperator(HudiSparkOperator):
         self.refuse_options(constant_options(hudi_options))
 
     def execute_after_wait(self, context: Context, event: object) -> dict[str, Any]:  # noqa: ARG002
-        """Go on after ``HudiSurvivorTrigger`` has fired, whatever its event: the table decides."""
+        """Continue after ``HudiSurvivorTrigger`` has fired: the table decides."""
         return self._deferring(self._steps, context)
 
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
-        """Return what the task asks for before it writes.
+        """Return the claim of the task before it writes.
 
         :param table: the table.
-        :raises ConfigurationError: if a path of the scope was rendered empty, or is none below a table.
+        :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
         """
         partitions = named_partitions(self.scope)
         return Claim(canonical_table(self.table), partitions, self.key_safe, self.reads_table)
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        """Settle the earlier tries, run the job once, and return what the table says came of it."""
+        """Settle the earlier tries, run the job once, and return its result by the table."""
         started = time.monotonic()
         run = self._protected_run(context)
         run.warn_of_few_retries()
@@ -219,7 +219,7 @@ class HudiWriteOperator(HudiSparkOperator):
 
     def _clean(self, run: ProtectedRun, preparation: Preparation, table: str) -> None:
         """Have Hudi roll back a table's failed writes, alone if its lock excludes no other process."""
-        if table != self.table:  # of an earlier try: under that table's own lock
+        if table != self.table:  # an earlier try's table, under that table's own lock
             lock = run.lock.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
         with run.alone_if_unlocked(preparation.options, table) as admitted:
@@ -232,7 +232,7 @@ class HudiWriteOperator(HudiSparkOperator):
             )
 
     def _attempt(self, context: Context, run: ProtectedRun, admitted: Admitted) -> Commit | None:
-        """Run the job once; what it committed, if anything."""
+        """Run the job once; return what it committed, if anything."""
         preparation = run.prepare(admitted.order_token)
         next_try = self._next_try(context, run, preparation.options)
         attempt = self._write_attempt(run)
@@ -277,10 +277,10 @@ class HudiWriteOperator(HudiSparkOperator):
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = dict(result)
-            elif isinstance(outlet, AssetAlias) and result["instant"]:  # it stands for the table then
+            elif isinstance(outlet, AssetAlias) and result["instant"]:  # the alias then means the table
                 path = self.table.rstrip("/")
                 uri = path if "://" in path else f"file://{path}"
                 try:
                     context["outlet_events"][outlet].add(Asset(uri), extra=dict(result))
-                except ValueError as error:  # Airflow takes no such URI; what was written stays
+                except ValueError as error:  # Airflow refuses the URI; the commit stays
                     self.log.warning("The alias %s gets no event of %s: %s", outlet.name, uri, error)

@@ -39,7 +39,7 @@ class HudiKeepLeaseOperator(BaseOperator):
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param priority_weight: high by default, so that it starts before the work that the lease covers.
-    :param retries: number of retries, for Airflow's failures of a task that is resumed early.
+    :param retries: number of retries, for Airflow's failures of a task that was resumed early.
     :param retry_delay: time between two tries.
     """
 
@@ -93,7 +93,7 @@ class HudiKeepLeaseOperator(BaseOperator):
         :raises AirflowFailException: if it was lost.
         """
         if event.get("name", self.ticket["name"]) != self.ticket["name"]:
-            # Of an earlier try: SQLite reuses the id of a deleted trigger.
+            # The event of an earlier try: SQLite reuses the id of a deleted trigger.
             self._hand_over()
         if event["status"] == "error":
             raise AirflowException(event["message"])
@@ -120,7 +120,7 @@ class HudiKeepLeaseOperator(BaseOperator):
         deadline = time.monotonic() + _RELEASE_TIMEOUT_S
         while True:
             states = self._release_states(context)
-            # Its result is not known before it ends.
+            # The result of a release is not known before it ends.
             if not states & _UNFINISHED or time.monotonic() > deadline:
                 return not states or "success" in states
             time.sleep(1)

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class HudiLeaseOperator(BaseOperator):
-    """Acquire one lease on some tables for a DAG run, as the setup of the tasks under it.
+    """Acquire one lease on some tables for a DAG run, as the setup of its tasks.
 
-    The lease covers the ``HudiWriteOperator`` tasks of the run; one whose scope it does not cover is
-    refused. Other writers of this provider wait::
+    The lease covers the ``HudiWriteOperator`` tasks of the run; a task whose scope it does not cover is
+    refused. Other writers of this provider are queued::
 
         lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
         with lease.held():
@@ -46,7 +46,7 @@ class HudiLeaseOperator(BaseOperator):
     :param admission_timeout: how long the task waits for the lease before it fails.
     :param retries: maximum number of retries of the task, for all causes together.
     :param retry_delay: time before a retry for which the policy sets no delay.
-    :param retry_policy: what is retried, how often and when.
+    :param retry_policy: decides what is retried, how often and when.
 
     The result is the ticket of the lease, for the other two operators. It holds no secret.
     """
@@ -74,7 +74,7 @@ class HudiLeaseOperator(BaseOperator):
         self.admission_timeout = admission_timeout
 
     def held(self) -> HudiReleaseLeaseOperator:
-        """Return the teardown of the tasks under the lease, and add a task that renews it."""
+        """Return the teardown that releases the lease, and add a task that renews it."""
         self.keep()
         return self.release()
 
@@ -96,7 +96,7 @@ class HudiLeaseOperator(BaseOperator):
         return keeper
 
     def release(self, task_id: str | None = None, **kwargs: Any) -> HudiReleaseLeaseOperator:
-        """Return the teardown that releases the lease, however the tasks before it ended.
+        """Return the teardown that releases the lease, also after failed tasks.
 
         :param task_id: default: that of this task and ``_release``.
         """
@@ -115,7 +115,7 @@ class HudiLeaseOperator(BaseOperator):
         return self._execute(context)
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Continue after the wait; a request that was lost is repeated."""
+        """Continue after the wait; a lost request is queued again."""
         tell_admission(event, self.log)
         return self._execute(context)
 

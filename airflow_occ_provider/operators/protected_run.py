@@ -1,4 +1,4 @@
-"""``ProtectedRun``: one try of a task whose drivers are protected, or do not start."""
+"""``ProtectedRun``: one try of a task that starts only protected drivers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ProtectedRun:
-    """One try of a protected task: its journal, its table, its lease, and what its drivers are given.
+    """One try of a protected task: its journal, table, lease and drivers' options.
 
     :param task: the operator, rendered.
     :param context: of the try.
@@ -70,18 +70,18 @@ class ProtectedRun:
         return open_table(self._task.table, self._task.storage_conn_id)
 
     def open(self, table: str) -> HudiTable:
-        """Open a table of an earlier try, as a rule the same."""
+        """Open a table of an earlier try, usually the same."""
         task = self._task
         return self.table if table == task.table else open_table(table, task.storage_conn_id)
 
     @cached_property
     def lock(self) -> HudiLockHook:
-        """The hook of the lock connection: one try asks Airflow for it once."""
+        """The hook of the lock connection; one try requests it from Airflow once."""
         return lock_hook(self._task.lock_conn_id)
 
     @cached_property
     def claim(self) -> Claim:
-        """What the task asks for before it writes."""
+        """The claim of the task before it writes."""
         return self._task.claim(self.table)
 
     @cached_property
@@ -97,7 +97,7 @@ class ProtectedRun:
 
     @cached_property
     def _hook(self) -> SparkSubmitHook:
-        """The hook as the user's arguments make it, to ask it for the connection's settings."""
+        """The hook with the user's arguments, to read the connection's settings."""
         conn_id = self._task._conn_id
         try:
             BaseHook.get_connection(conn_id)
@@ -120,7 +120,7 @@ class ProtectedRun:
         )
 
     def prepare(self, order_token: str = "") -> Preparation:
-        """Decide what a driver is given, and have the UI show it.
+        """Decide a driver's options, and have the UI show them.
 
         :param order_token: of the lease.
         """
@@ -139,7 +139,7 @@ class ProtectedRun:
         return preparation
 
     def known_options(self) -> dict[str, str]:
-        """Refuse what cannot run, before it is queued; what is known of the job's options."""
+        """Return the known options of the job; refuse what cannot run before it is queued."""
         preparation = self.prepare()
         refuse_unproven(self.job, preparation.site)
         self.log.info(self.lock.check())
@@ -164,14 +164,14 @@ class ProtectedRun:
         )
 
     def admitted(self, options: Mapping[str, str]) -> AbstractContextManager[Admitted]:
-        """Hold the lease that the task asks for, for the time of a block."""
+        """Hold the lease that the task requests, for the time of a block."""
         is_queued = self._task.admission is not AdmissionMode.OFF
         return self.lease.admitted(self.claim, options, is_queued=is_queued)
 
     def alone_if_unlocked(
         self, options: Mapping[str, str], table: str
     ) -> AbstractContextManager[Admitted]:
-        """Hold a whole table if Hudi's lock excludes no other process.
+        """Hold the whole table if Hudi's lock excludes no other process.
 
         :param options: the Hudi options of a clean.
         :param table: base path of the table.
@@ -179,7 +179,7 @@ class ProtectedRun:
         return self.lease.alone_if_unlocked(canonical_table(table), options)
 
     def wait_for_rivals(self, options: Mapping[str, str]) -> None:
-        """Wait while the rivals of a lost attempt are pending, which the queue could not keep away.
+        """Wait while the rivals of a lost attempt are pending outside the queue.
 
         :param options: the job's effective Hudi options.
         :raises WaitNeeded: then.
@@ -207,7 +207,7 @@ class ProtectedRun:
             policy.warn_of_few(self._task.retries or 0, self.log)
 
     def refuse_deaths(self) -> None:
-        """Refuse one more driver if the worker has died with too many: no policy saw those tries.
+        """Refuse another driver if too many tries died together with their worker.
 
         :raises WorkerLostError: then.
         """
@@ -216,12 +216,12 @@ class ProtectedRun:
         refuse_deaths(self.journal, rules.budgets["worker"])
 
     def run_clean(self, preparation: Preparation, table: str) -> tuple[int, Reading]:
-        """Run Hudi's clean of a table; its driver's exit code, and what its log says."""
+        """Run Hudi's clean of a table; return the exit code and the log's reading."""
         return run_clean(self.spark, self.job, preparation, table)
 
 
 def hide(options: Mapping[str, object]) -> None:
-    """Have Airflow hide the secrets among some options in the task's logs and rendered fields."""
+    """Have Airflow mask the secrets of some options in logs and rendered fields."""
     for key, value in options.items():
         for secret in secrets_in(key, str(value)):
             mask_secret(secret)

@@ -27,7 +27,7 @@ _RELEASE_KEY = "hudi_lease_release"
 
 
 class HudiReleaseLeaseOperator(BaseOperator):
-    """Release a run's lease, as its teardown; fail without a retry if it was lost.
+    """Release a run's lease as its teardown; fail without a retry if it was lost.
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
@@ -54,7 +54,7 @@ class HudiReleaseLeaseOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Release the lease.
 
-        :raises AirflowFailException: if the lease was gone, and no earlier try has released it.
+        :raises AirflowFailException: if the lease was gone, and no earlier try had released it.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
         store: Any = cast("Any", context)["task_state_store"]
@@ -79,7 +79,7 @@ class HudiReleaseLeaseOperator(BaseOperator):
 
 
 def release_lease(lock_conn_id: str, ticket: Mapping[str, Any]) -> bool:
-    """Release a lease; return whether it was still there.
+    """Release a lease; return whether it was still held.
 
     :param lock_conn_id: Airflow connection of the lock service.
     :param ticket: of the lease, as JSON values.

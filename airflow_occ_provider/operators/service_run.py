@@ -21,11 +21,11 @@ FOREIGN = ("application", "application_args", "key_safe", "reads_table")
 
 
 def serve(run: ProtectedRun, task: ServiceTask, limits: ServiceLimits) -> dict[str, Any]:
-    """Do what is asked, once admitted, and return what the table says came of it.
+    """Do a table service's work once admitted, and return its result by the table.
 
     :param run: the try.
-    :param task: what is asked for.
-    :param limits: what the service is kept to.
+    :param task: the work.
+    :param limits: of the service.
     :raises WaitNeeded: if it is not admitted yet, or other drivers have to end first.
     """
     started = time.monotonic()
@@ -46,5 +46,5 @@ def serve(run: ProtectedRun, task: ServiceTask, limits: ServiceLimits) -> dict[s
 
 
 def plans_of(run: ProtectedRun, task: ServiceTask, rule: HeartbeatRule) -> ServicePlans:
-    """Return the plans of a try, whose heartbeats are judged by a rule."""
+    """Return the plans of a try, with a rule that judges their heartbeats."""
     return ServicePlans(task, run.journal, run.table, run.work.table, rule, run.wait, run.log)

@@ -1,4 +1,4 @@
-"""``SparkRun``: ``spark-submit`` on this host, followed, and ended together with its process tree."""
+"""``SparkRun``: ``spark-submit`` on this host, ended with its process tree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME_OPTION = "spark.app.name"
 
 
 class SparkRun:
-    """The driver of a task: submissions of ours in the place of the task's own, one after the other.
+    """The drivers of a task: protected submissions instead of its own, one by one.
 
     :param task: the operator, rendered.
     :param context: of its try.
@@ -46,7 +46,7 @@ class SparkRun:
         self.echo: Callable[[str], object] = lambda _: None
 
     def submitter(self, submission: Submission) -> SparkSubmit:
-        """Return what runs a submission as a driver of this host.
+        """Return the submitter that runs a submission as a driver of this host.
 
         :raises DriverKilledError: if the task was asked to stop before.
         """
@@ -63,14 +63,14 @@ class SparkRun:
         return SparkSubmit(lambda: command, variables, self._killed)
 
     def follow(self, driver: Driver) -> None:
-        """Take over a driver that is about to start: it is ended with the task."""
+        """Take over a driver that is about to start: it ends with the task."""
         self._driver = driver
 
     def submit(self, submission: Submission, follower: Follower) -> int:
         """Run a submission, follow its log, and return the exit code of the ended driver.
 
         :raises DriverKilledError: if the task was asked to stop before.
-        :raises FenceError: if something of the driver lives on.
+        :raises FenceError: if a process of the driver is still alive.
         """
         driver = self._driver = Driver(self.submitter(submission))
         try:
@@ -91,7 +91,7 @@ class SparkRun:
 
     @contextmanager
     def in_place(self, submission: Submission) -> Iterator[None]:
-        """Put the attempt's values in the place of the user's for the time of a block."""
+        """Replace the user's values by the attempt's for the time of a block."""
         task = self._task
         task.submission = {
             "name": self._application_name(),
@@ -108,14 +108,14 @@ class SparkRun:
             vars(task).update(given)
 
     def end(self) -> None:
-        """End the driver, if one runs; without a lock or a log line, as signal handlers do it."""
+        """End a running driver; safe in a signal handler: takes no lock, logs nothing."""
         if self._driver:
             with suppress(ProcessLookupError):
                 self._driver.end()
 
     @property
     def lives(self) -> bool:
-        """Whether something of the driver may be alive on this host."""
+        """Whether a process of the driver may be alive on this host."""
         return self._driver is not None and self._driver.lives
 
     def _application_name(self) -> Any:

@@ -1,4 +1,4 @@
-"""What a task run keeps in Airflow across its tries, and what its UI is shown."""
+"""What a task run stores in Airflow across its tries, and shows in the UI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_S = 1.0
 
 
 def open_journal(context: Context) -> Journal:
-    """Return the journal of the task run that a context is of.
+    """Return the journal of a context's task run.
 
     :param context: of one of its tries.
     :raises CommitStateUnknownError: if the record was written by another release.
@@ -44,10 +44,10 @@ def open_journal(context: Context) -> Journal:
 
 
 class TaskStateStore:
-    """Airflow's task state store, as the place of a task run's record.
+    """Airflow's task state store as the store of a task run's record.
 
-    :param store: Airflow's; ``None`` where there is none, so that nothing is kept.
-    :param try_number: of the try that asks.
+    :param store: Airflow's; ``None`` if there is none, so that nothing is stored.
+    :param try_number: of the current try.
     """
 
     def __init__(self, store: Any, try_number: int) -> None:
@@ -59,7 +59,7 @@ class TaskStateStore:
         return self._ask("get", RECORD_KEY)
 
     def set(self, record: Any) -> None:
-        """Keep the record."""
+        """Store the record."""
         self._ask("set", RECORD_KEY, record, retention=NEVER_EXPIRE)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -96,7 +96,7 @@ def sign(context: Context, identity: str, snapshot: Snapshot, order_token: str) 
 
 
 def show_fields(task: BaseOperator) -> None:
-    """Have the UI show a running task's fields as they are now, as Airflow does at the task's end."""
+    """Have the UI show a running task's current fields; Airflow does it at its end."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import SetRenderedFields
 
@@ -108,7 +108,7 @@ def show_fields(task: BaseOperator) -> None:
 
 
 def is_dag_test() -> bool:
-    """Whether this process runs the whole DAG itself, one task after the other (``dag.test()``)."""
+    """Whether this process runs the whole DAG, one task at a time (``dag.test()``)."""
     from airflow.sdk.execution_time import task_runner
 
     return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"

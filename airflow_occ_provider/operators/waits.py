@@ -1,4 +1,4 @@
-"""Waits as Airflow's deferrals: the one place where a task is deferred by a step."""
+"""Waits as Airflow's deferrals: the one place at which a step defers a task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def defer(
 
     :param task: the operator, rendered.
     :param wait: what it waits for.
-    :param method_name: the method that resumes it; by default that of the wait's kind.
+    :param method_name: the method that resumes it; by default the one for the kind of wait.
     :param kwargs: arguments of the method, besides the event.
     """
     trigger, resume = _trigger(task, wait)

@@ -1,1 +1,1 @@
-"""What starts a driver somewhere, follows it and ends it."""
+"""Submitters: each starts a driver in its own way, follows it and ends it."""

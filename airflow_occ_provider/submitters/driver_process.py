@@ -1,4 +1,4 @@
-"""A driver's process, told apart from any other, also by a later try on another host."""
+"""Identifies a driver's process uniquely, also for a later try on another host."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which fo
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """The table in which a process id means one process.
+    """The process table in which a process id means one process.
 
     :param host: the host's name.
-    :param boot: the kernel's random id of this boot; empty where it cannot be told.
-    :param namespace: the PID namespace, which every container has of its own; empty likewise.
+    :param boot: the kernel's random id of this boot; empty if unknown.
+    :param namespace: the PID namespace, of which every container has its own; empty if unknown.
     """
 
     host: str
@@ -38,17 +38,17 @@ class ProcessTable:
         return cls(socket.gethostname(), boot, namespace)
 
     def proves(self, other: ProcessTable) -> bool:
-        """Whether a look at this table tells of a process in the other: only if they are one."""
+        """Whether this table shows the processes of the other: only if both are one."""
         return bool(self.boot and self.namespace) and self == other
 
 
 @dataclass(frozen=True, slots=True)
 class DriverProcess:
-    """One process, once and for all.
+    """One process, distinguished from any other with the same id.
 
-    :param table: where its id holds.
+    :param table: in which its id is valid.
     :param pid: its id, which is also that of its process group and session.
-    :param started: clock ticks from boot to its start; 0 where it cannot be told.
+    :param started: clock ticks from boot to its start; 0 if unknown.
     """
 
     table: ProcessTable
@@ -61,13 +61,13 @@ class DriverProcess:
         return cls(ProcessTable.here(), pid, _started(pid))
 
     def has_its_id(self) -> bool:
-        """Whether its id has not gone to another process; a living session keeps it."""
+        """Whether no other process has its id; a living session keeps the id."""
         return _started(self.pid) in (0, self.started)
 
     def handle(self, key: str = "") -> Handle:
         """Return the process as a driver of ``spark-submit``.
 
-        :param key: identity of the task run, which all that it starts carries.
+        :param key: identity of the task run, which every process that it starts carries.
         """
         facts = {**asdict(self.table), "pid": self.pid, "started": self.started, "key": key}
         return Handle("spark_submit", str(self), facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Flag:
-    """Whether something was asked for; unlike an event it takes no lock, so a signal handler may set it.
+    """A request that a signal handler may make: unlike an event, it takes no lock.
 
     An operator that holds one can be copied and pickled.
     """
@@ -13,9 +13,9 @@ class Flag:
         self._is_set = False
 
     def set(self) -> None:
-        """Ask for it."""
+        """Make the request."""
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Whether it was asked for."""
+        """Whether the request was made."""
         return self._is_set

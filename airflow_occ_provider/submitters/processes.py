@@ -1,4 +1,4 @@
-"""The processes of a driver on this host: how they are known, and how they are ended."""
+"""Finds and ends the processes of a driver on this host."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOOKS = 3
 
 
 def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
-    """End a driver and all processes of its session, and see them end.
+    """End a driver and all processes of its session, and wait for their end.
 
-    First SIGTERM, so that Spark removes its scratch folders, then SIGKILL: ``LONGEST_END_S`` at most,
-    since Airflow kills a task 5 seconds after it asked it to stop.
+    First SIGTERM, so that Spark removes its scratch folders, then SIGKILL; within ``LONGEST_END_S``,
+    since Airflow kills a task 5 seconds after its request to stop.
 
     :param driver: the driver, started with ``start_new_session=True``.
-    :param identity: of the task run: processes that carry it are ended too, whatever their session.
+    :param identity: of the task run: processes that carry it are also ended, in any session.
     :return: whether the driver itself was still running.
     """
     was_running = driver.poll() is None
@@ -41,14 +41,14 @@ def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
 
 
 def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[list[int], list[int]]:
-    """End every process of this host that belongs to a task run's drivers, and see them end.
+    """End every process of a task run's drivers on this host, and wait for their end.
 
-    They are known by a variable of their environment, which also a wrapper that puts
-    ``spark-submit`` into a session of its own hands on, and by the session of the driver.
+    They are identified by a variable of their environment, which also a wrapper that starts
+    ``spark-submit`` in another session passes on, and by the session of the driver.
 
     :param identity: of the task run.
     :param driver: the driver's process, if it is one of this host.
-    :return: the ids of the processes that were alive, and of those that still are.
+    :return: the ids of the processes that were alive, and of those that are still alive.
     """
 
     def living() -> list[psutil.Process]:
@@ -68,7 +68,7 @@ def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] 
     send(living(), signal.SIGTERM)
     while time.monotonic() < started + _TERM_GRACE_S and (not reaped() or living()):
         time.sleep(_POLL_S)
-    quiet = 0  # a process that is just becoming another program shows no environment
+    quiet = 0  # a process shows no environment during its exec
     while time.monotonic() < started + LONGEST_END_S and quiet < _LOOKS:
         left = living()
         send(left, signal.SIGKILL)
@@ -77,12 +77,15 @@ def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] 
 
 
 def session_of(leader: int) -> list[psutil.Process]:
-    """Return the living processes of a session; PySpark's workers leave the driver's group."""
+    """Return the living processes of a session.
+
+    The session is used since PySpark's workers leave the driver's process group.
+    """
     return _living(lambda process: os.getsid(process.pid) == leader)
 
 
 def marked(identity: str) -> list[psutil.Process]:
-    """Return the living processes that carry a task run's identity in their environment."""
+    """Return the living processes with a task run's identity in their environment."""
     return _living(lambda process: process.environ().get(IDENTITY_VARIABLE) == identity)
 
 
@@ -96,7 +99,7 @@ def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
 
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to processes; those that are gone are left out."""
+    """Send a signal to processes; skip those that have ended."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)

@@ -1,4 +1,4 @@
-"""``spark-submit`` in client mode: the driver is a process of this host, started at a gate."""
+"""``spark-submit`` in client mode, with a gated driver process on this host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LINES_AHEAD = 10_000
 class SparkSubmit:
     """Run one ``spark-submit`` command as a driver of this host.
 
-    :param command: returns the command; asked for when the driver is started.
+    :param command: returns the command; called when the driver is started.
     :param environment: of the driver.
     :param killed: set when the task was asked to stop.
     """
@@ -79,14 +79,14 @@ class SparkSubmit:
         threading.Thread(target=self._end_orphans, daemon=True, name="driver-orphans").start()
         if self._killed.is_set():
             end_session(process, key)
-        with contextlib.suppress(OSError):  # it ended before: its log says why
+        with contextlib.suppress(OSError):  # it ended before: its log shows why
             process.stdin.write("\n")
             process.stdin.close()
         return handle
 
     def find(self, key: str) -> Handle | None:
         """Return a living process of this host that carries the task run's identity."""
-        for left in reversed(range(_LOOKS)):  # one that becomes another program shows no environment
+        for left in reversed(range(_LOOKS)):  # a process shows no environment during its exec
             for process in marked(key):
                 return DriverProcess.of(process.pid).handle(key)
             time.sleep(_LOOK_S / 10 if left else 0)
@@ -103,7 +103,10 @@ class SparkSubmit:
         return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)
 
     def read(self, handle: Handle, wait_s: float) -> list[str] | None:
-        """Return the lines that have come; ``None`` once the driver has ended and its log is read."""
+        """Return the lines since the last call; ``None`` after the end of the log.
+
+        The log ends when the driver has ended and all its lines were returned.
+        """
         if self._killed.is_set():  # the kill came while the driver was being started
             self.end(handle)
         lines: list[str] = []
@@ -120,7 +123,7 @@ class SparkSubmit:
         return None
 
     def end(self, handle: Handle) -> None:
-        """End the driver and all that it started; a wrapper may have given them other sessions."""
+        """End the driver and all that it started, also in other sessions."""
         driver, key = DriverProcess.of_handle(handle), handle.facts.get("key", "")
         if self._process is not None and self._process.pid == driver.pid:
             end_session(self._process, key)
@@ -136,7 +139,7 @@ class SparkSubmit:
         self._lines.put(None)
 
     def _end_orphans(self) -> None:
-        """End what outlives a killed JVM: it holds the log open, and can commit nothing any more."""
+        """End the processes that survive a killed JVM: they keep the log open, and cannot commit."""
         process = self._process
         process.wait()
         deadline = time.monotonic() + _ORPHAN_GRACE_S

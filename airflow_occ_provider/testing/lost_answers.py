@@ -41,7 +41,10 @@ def lost_calls(calls: Mapping[str, Sequence[str]] = LOST_CALLS) -> list[Any]:
 
 
 class LostAnswerContract:
-    """The tests of a queue whose store answers too late: subclass them as ``TestMyLostAnswers``."""
+    """The tests of a queue whose store answers too late.
+
+    Subclass them as ``TestMyLostAnswers``.
+    """
 
     @pytest.mark.parametrize(("method", "lost", "carried_out"), lost_calls())
     def test_every_method_can_be_repeated_after_a_lost_answer(
@@ -53,7 +56,7 @@ class LostAnswerContract:
 def repeat_after_a_lost_answer(
     open_queue: OpenQueue, other: LossyQueue, case: str, lost: str, *, carried_out: bool
 ) -> None:
-    """Lose one answer in a method of the queue, repeat the method and check its effect.
+    """Lose one answer in a queue's method, repeat the method and check its effect.
 
     :param open_queue: opens the queue of another process.
     :param other: the queue of a process that loses nothing.

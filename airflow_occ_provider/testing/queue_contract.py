@@ -231,7 +231,10 @@ class QueueContract:
 
 
 class ExpiryContract:
-    """The tests of requests that expire by the observer's clock: subclass them as ``TestMyExpiry``."""
+    """The tests of requests that expire by the observer's clock.
+
+    Subclass them as ``TestMyExpiry``.
+    """
 
     def test_an_expired_request_is_removed_after_its_term(
         self, queue: LossyQueue, other: LossyQueue

@@ -1,4 +1,4 @@
-"""Queues for tests: with a clock that a test moves, over a store that loses answers."""
+"""Queues for tests, with a clock that a test sets and a store that loses answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 
 class Lossy:
-    """Calls another object; before, after or instead of its next call of a name, a test acts.
+    """Calls another object; a test acts before, after or instead of a call.
 
     :param store: the other object, such as a ``Store``.
     :param called: the names of its methods, by the names of a store's; ``{}`` if they are the same.
@@ -50,7 +50,10 @@ class Lossy:
         self._lost[self._called.get(call, call)] = carried_out
 
     def before(self, call: str, do: Callable[[], object]) -> None:
-        """Do something before the next call of this name; ``read latest`` is a name of its own."""
+        """Do something before the next call of this name.
+
+        ``read latest`` is a separate name.
+        """
         self._before[self._called.get(call, call)] = do
 
     def after(self, call: str, do: Callable[[], object]) -> None:
@@ -74,7 +77,7 @@ class Lossy:
 
 
 class LossyQueue(Queue):
-    """A queue as one process opens it, with its ``clock`` and its ``way`` to the store.
+    """One process's queue, with its ``clock`` and its ``way`` to the store.
 
     :param store: of the requests.
     """

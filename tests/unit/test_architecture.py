@@ -155,3 +155,20 @@ def test_every_parameter_of_an_operator_is_in_its_signature_and_documented(opera
 def test_operators_are_thin():
     lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "operators").glob("*.py"))
     assert lines <= 2200
+
+
+def public_docstrings(node, name):
+    docstring = ast.get_docstring(node)
+    if docstring:
+        yield name, docstring.splitlines()[0]
+    for child in node.body:
+        is_definition = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_definition and not child.name.startswith("_"):
+            yield from public_docstrings(child, f"{name}.{child.name}")
+
+
+def test_the_first_line_of_every_public_docstring_has_at_most_80_characters():
+    trees = [(name, ast.parse(path.read_text())) for name, path in modules()]
+    first = [found for name, tree in trees for found in public_docstrings(tree, name)]
+    assert len(first) > 1000
+    assert {name: line for name, line in first if len(line) > 80} == {}

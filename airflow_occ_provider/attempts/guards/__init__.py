@@ -1,1 +1,1 @@
-"""What may stop a running driver: its heartbeat, its lease, a second table."""
+"""The guards that may stop a running driver: heartbeat, lease, second table."""

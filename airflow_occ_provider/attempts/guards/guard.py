@@ -1,4 +1,4 @@
-"""What may stop a running driver: one protocol, one loop."""
+"""The protocol of the guards that may stop a running driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ class Guard(Protocol):
     """Watches one danger of a running driver; neither call waits for anything."""
 
     def on_line(self, line: str) -> Stop | None:
-        """Take a line of the driver's log; return why the driver must end, if it must."""
+        """Take a line of the driver's log; return the reason to stop it, if any."""
 
     def on_tick(self) -> Stop | None:
-        """Look at the danger, a few times a second; return why the driver must end, if it must."""
+        """Check the danger; return the reason to stop the driver, if any.
+
+        Called a few times a second.
+        """

@@ -1,4 +1,4 @@
-"""The guard of a running driver's heartbeat, which says in the task's log how it stands."""
+"""The guard of a running driver's heartbeat, which logs the heartbeat's state."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _END_TIMEOUT_S = 2.0
 
 
 class HeartbeatAlarm:
-    """Look at a driver's own write in a thread, for as long as a ``with`` block runs.
+    """Watch the heartbeat of a driver's write in a thread, within a ``with`` block.
 
-    It tells when the heartbeat is late or dead and when it ticks again, and stops the driver where
-    ``heartbeat_alarm`` says so. A storage that does not answer is told once, and proves nothing.
+    It logs when the heartbeat is late or dead and when it ticks again, and stops the driver if
+    ``heartbeat_alarm`` decides so. A storage that does not answer is logged once, and proves nothing.
 
     :param table: the table that the driver writes.
     :param log: the driver's, which another thread feeds.
     :param rule: how Hudi judges the driver's heartbeats.
     :param logger: the task's log.
-    :param on_margin: told, after each look, the seconds until Hudi counts the write as dead, and the
-        whole tolerance when the block has ended.
+    :param on_margin: called after each check with the seconds until Hudi counts the write as dead,
+        and with the whole tolerance when the block has ended.
     """
 
     def __init__(
@@ -65,16 +65,19 @@ class HeartbeatAlarm:
         self._on_margin(self._rule.interval_ms * self._rule.tolerable_misses / 1000)
 
     def on_line(self, line: str) -> Stop | None:  # noqa: ARG002 - it reads the driver's log itself
-        """Return why the driver must end, if it must."""
+        """Return the reason to stop the driver, if any."""
         return self.stop
 
     def on_tick(self) -> Stop | None:
-        """Return why the driver must end, if it must; a storage that hangs delays no other guard."""
+        """Return the reason to stop the driver, if any.
+
+        Returns at once: a storage that hangs delays no other guard.
+        """
         return self.stop
 
     @property
     def stop(self) -> Stop | None:
-        """Why the driver must end, if it must."""
+        """The reason to stop the driver, if any."""
         return self._alarm.stop
 
     def _run(self) -> None:
@@ -84,7 +87,7 @@ class HeartbeatAlarm:
                 self.look()
 
     def look(self) -> None:
-        """Look once, and tell what there is to tell."""
+        """Check once, and log what has changed."""
         try:
             sight, now_ms, now_s = self._sight()
         except TableUnreadableError as error:
@@ -102,7 +105,7 @@ class HeartbeatAlarm:
             self._on_margin(self._alarm.margin_ms / 1000)
 
     def _sight(self) -> tuple[Sight | None, int, float]:
-        """Look at the heartbeats, then at the timeline: who has completed meanwhile is not dead."""
+        """Read the heartbeats, then the timeline: a write completed in between is not dead."""
         now_ms = round(time.time() * 1000)
         own = self._log.own_instants
         if not own:
@@ -117,13 +120,13 @@ class HeartbeatAlarm:
     def _current(
         self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
     ) -> Sight | None:
-        """Return the driver's youngest write in this table, unless it is done with it.
+        """Return the driver's youngest write in this table, unless it is over.
 
-        One that lost a conflict is over, too: Hudi gives it up, and may write again under another.
+        A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
         """
         for instant in reversed(own):
             found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
-            if found or rollback:  # else it is in another table of the job
+            if found or rollback:  # else the write is in another table of the job
                 is_over = found and (found.completed or not found.is_write)
                 if is_over or self._log.conflict_of(instant):
                     return None
@@ -138,7 +141,7 @@ class HeartbeatAlarm:
         return None
 
     def _has_requested(self, rollback: str) -> bool:
-        """Whether the driver asked for a rollback; its log tells a moment after the table does."""
+        """Whether the driver requested a rollback; its log shows that later than the table."""
         if not self._log.has_requested(rollback):
             self._ended.wait(_LOG_LAG_S)
         return self._log.has_requested(rollback)

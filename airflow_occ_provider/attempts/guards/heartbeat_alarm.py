@@ -1,8 +1,9 @@
 """Pure: what the heartbeat of a running driver's own write means.
 
-A late heartbeat is no verdict: a late tick recovers (Hudi 0.15.0 to 1.2.0, ``HoodieHeartbeatClient``).
-A driver is ended for two reasons alone: another process rolls the write back while it still ticks, or
-the timer that ticks has died and Hudi's tolerance is over, so that Hudi refuses the commit for certain.
+A late heartbeat proves nothing: a later tick recovers it (Hudi 0.15.0 to 1.2.0,
+``HoodieHeartbeatClient``). A driver is ended for two reasons only: another process rolls the write
+back while its heartbeat still ticks, or the heartbeat's timer has died and Hudi's tolerance has passed,
+so that Hudi is certain to refuse the commit.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule,
 
 
 class Sight(NamedTuple):
-    """What one look showed of the write that a driver is making.
+    """One observation of the write that a driver is making.
 
     :param instant: its requested time.
     :param last_ms: epoch milliseconds of its heartbeat's last tick; ``None`` without a heartbeat.
     :param rollback: requested time of a rollback that names it and that is not the driver's own.
-    :param timer_died: whether the driver's log shows that nothing will tick any more.
+    :param timer_died: whether the driver's log shows that the heartbeat's timer died.
     :param is_committing: whether the driver has passed Hudi's own check of its heartbeat.
     """
 
@@ -32,10 +33,10 @@ class Sight(NamedTuple):
 
 
 class Word(NamedTuple):
-    """Something to tell in the task's log.
+    """A line for the task's log.
 
     :param level: of ``logging``.
-    :param text: the words.
+    :param text: its text.
     """
 
     level: int
@@ -43,13 +44,13 @@ class Word(NamedTuple):
 
 
 class Alarm:
-    """Follows the heartbeat of a driver's current write, look by look.
+    """Follows the heartbeat of a driver's current write.
 
-    Whether a heartbeat stands still is told by a monotonic clock here: no two hosts' clocks are
-    compared to end a driver. What Hudi's cleaners will say of it depends on their clocks; for that
-    word this host's stands.
+    A monotonic clock of this host decides whether a heartbeat has stopped: the clocks of two hosts are
+    never compared to end a driver. How Hudi's cleaners judge it depends on their own clocks; log lines
+    about that use this host's clock instead.
 
-    ``stop`` says why the driver has to be ended, once it has to.
+    ``stop`` is the reason to end the driver, once there is one.
 
     :param rule: how Hudi judges heartbeats.
     """
@@ -64,13 +65,13 @@ class Alarm:
 
     @property
     def margin_ms(self) -> int | None:
-        """Milliseconds until Hudi counts the current write as dead, as the last look showed it."""
+        """Milliseconds until Hudi counts the current write as dead, at the last check."""
         return self._heartbeat.margin_ms
 
     def take(self, sight: Sight | None, now_ms: int, now_s: float) -> list[Word]:
-        """Take the next look; return what there is to tell.
+        """Take the next observation; return the lines to log.
 
-        :param sight: what it showed; ``None`` where the driver is not writing.
+        :param sight: the observation; ``None`` if the driver is not writing.
         :param now_ms: epoch milliseconds just before the heartbeats were listed.
         :param now_s: seconds of a monotonic clock just after.
         """
@@ -128,7 +129,7 @@ class Alarm:
 
     def _hear_heartbeat(self, sight: Sight, now_ms: int, still_s: float) -> list[Word]:
         now = self._heartbeat.liveness
-        if now is Liveness.NONE:  # a live writer would have made it again by its next tick
+        if now is Liveness.NONE:  # a live writer would have created it again by its next tick
             is_gone = self._has_ticked and still_s * 1000 > self._rule.interval_ms
             now = now if is_gone else self._told
         self._has_ticked = self._has_ticked or sight.last_ms is not None

@@ -1,4 +1,4 @@
-"""The guard of the lease, where nothing else keeps other writers away."""
+"""The guard of a lease if nothing else keeps other writers away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 
 
 class LeaseGuard:
-    """Stop a driver whose lease is lost and whose conflicts Hudi's check would not find.
+    """Stop a driver that lost its lease and whose conflicts Hudi does not find.
 
-    The keeper of the lease ends such a driver itself as well: it waits for no log and no journal.
+    The keeper of the lease also ends such a driver itself: it waits for no log and no journal.
 
     :param admitted: the lease under which the driver runs.
     """
@@ -18,10 +18,10 @@ class LeaseGuard:
         self._admitted = admitted
 
     def on_line(self, line: str) -> Stop | None:
-        """Return nothing: a lease is looked at by the clock."""
+        """Return nothing: the lease is checked at each tick."""
 
     def on_tick(self) -> Stop | None:
-        """Return why the driver must end, if its lease is lost."""
+        """Return the reason to stop the driver, if its lease is lost."""
         keeper = self._admitted.keeper
         if self._admitted.is_fenced or keeper is None or keeper.lost is None:
             return None

@@ -1,4 +1,4 @@
-"""The guard against a second table, where Hudi's lock has one name for all tables."""
+"""The guard against a second table if Hudi's lock has one name for all tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BEGUN = re.compile(
 class OneTable:
     """Reads a driver's log for writes to other tables than its own.
 
-    Commits of another table would be made under the lock of this one: those of its neighbours, who
-    lock by its own name, would not be kept apart from them.
+    A commit to another table would be made under this table's lock. It would not exclude the other
+    table's own writers, which use a lock with that table's name.
 
     :param table: base path of the table that the driver is protected for.
     """
@@ -34,25 +34,25 @@ class OneTable:
 
     @property
     def stop(self) -> Stop | None:
-        """Why the driver must end, if there is a second table."""
+        """The reason to stop the driver, if there is a second table."""
         return Stop(Outcome.MISCONFIGURATION, self._told) if self._other else None
 
     def on_line(self, line: str) -> Stop | None:
-        """Take the next line of the driver's log; return why it must end, if it writes another table."""
+        """Take the next line of the log; return the reason to stop, if any."""
         begun = None if self._other else _BEGUN.search(line)
         if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
             self._other = begun["table"]
         return self.stop
 
     def on_tick(self) -> Stop | None:
-        """Return why the driver must end, if it must."""
+        """Return the reason to stop the driver, if any."""
         return self.stop
 
     def refuse(self, *, committed: bool | None) -> None:
-        """Raise if there was a second table.
+        """Raise if the driver wrote to a second table.
 
-        :param committed: whether the write of the driver's own table has landed; ``None`` where the
-            table cannot tell, such as one that is not there yet.
+        :param committed: whether the write to the driver's own table has landed; ``None`` if the table
+            does not show it, for example because it does not exist yet.
         :raises MisconfigurationError: then.
         """
         if self._other:
@@ -75,7 +75,7 @@ class OneTable:
         try:
             mine, other = urlsplit(self._table), urlsplit(_place(told))
         except ConfigurationError:
-            return False  # a relative path: it cannot be told
+            return False  # a relative path proves nothing
         is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
         return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
 

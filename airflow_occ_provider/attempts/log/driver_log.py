@@ -1,10 +1,10 @@
 """Pure: from a Spark driver's log and exit code to the outcome of the attempt.
 
-A log decides how an attempt failed. Whether it committed is the table's to say
-(``attempts.settle``); from the log alone an attempt is ``committed`` only where Hudi's own line of
-the completed instant is there. An exception counts if the program died of it. Of an attempt of ours
-the runner reports that, and Hudi's records, as facts. In any other log one in a log record, in
-another's message, or printed by a program that lived on does not count.
+The log decides how an attempt failed. The table decides whether it committed
+(``attempts.settle``); from the log alone an attempt is ``committed`` only if it contains Hudi's own
+line of the completed instant. An exception counts if it ended the program. In an attempt of this
+provider, the runner reports that exception, and Hudi's records, as facts. In any other log an exception
+does not count inside a log record, inside another's message, or if the program went on after it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPLICATION = re.compile(
 class DriverLog:
     """Reads a driver's log as it streams; its memory does not grow with the log.
 
-    ``application_id`` is what the cluster manager calls the job, empty while the log has not told.
+    ``application_id`` is the job's id at the cluster manager, empty until the log shows it.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class DriverLog:
         self._note(line)
 
     def _take(self, fact: Fact) -> None:
-        """Take what the runner of an attempt of ours reports."""
+        """Take a fact that the runner reports."""
         match fact["fact"]:
             case "protected":
                 self._protected = self._reports = True
@@ -83,7 +83,7 @@ class DriverLog:
                     self._feed_record(record)
 
     def _feed_record(self, line: str) -> None:
-        """Take a line in which Hudi may tell of an instant, or of the check for conflicts."""
+        """Take a line in which Hudi may mention an instant, or the check for conflicts."""
         self._instants.feed(line)
         if "operation = " in line and "instantTime=" in line:
             self._conflict = line.strip()
@@ -101,15 +101,15 @@ class DriverLog:
 
     @property
     def own_instants(self) -> tuple[str, ...]:
-        """Requested times of the writes that the driver has asked for so far."""
+        """Requested times of the writes that the driver has requested so far."""
         return self._instants.times
 
     def read(self, exit_code: int | None = None, *, committed: bool | None = None) -> Reading:
-        """Tell what the log says the attempt came to.
+        """Return the attempt's outcome according to the log.
 
-        :param exit_code: the driver's, negative for a signal; by default what its runner reported, if
-            it did.
-        :param committed: ``False`` where the table has told that nothing was committed.
+        :param exit_code: the driver's, negative for a signal; by default the one that its runner
+            reported, if any.
+        :param committed: ``False`` if the table shows that nothing was committed.
         """
         exit_code = self._end if exit_code is None else exit_code
         outcome, lines = self._decide(exit_code, committed)
@@ -126,7 +126,7 @@ class DriverLog:
         )
 
     def conflict_of(self, instant: str) -> str | None:
-        """Return the line in which Hudi named ``instant`` as the loser of a conflict, if any."""
+        """Return the line in which Hudi named ``instant`` as a conflict's loser."""
         return self._conflict if self.rival_of(instant) else None
 
     def rival_of(self, instant: str) -> str | None:
@@ -135,15 +135,15 @@ class DriverLog:
         return match[2] if match and match[1] == instant else None
 
     def has_requested(self, time: str) -> bool:
-        """Whether the driver itself asked for an instant, of whatever action."""
+        """Whether the driver itself requested an instant, of any action."""
         return self._instants.has_requested(time)
 
     def is_committing(self, instant: str) -> bool:
-        """Whether a write has come to its commit."""
+        """Whether a write has reached its commit."""
         return self._instants.is_committing(instant)
 
     def heartbeat_died(self, instant: str) -> bool:
-        """Whether the timer that made a write's heartbeat died."""
+        """Whether the timer of a write's heartbeat died."""
         return self._instants.heartbeat_died(instant)
 
     def _decide(self, exit_code: int | None, committed: bool | None) -> tuple[Outcome, tuple[str, ...]]:
@@ -170,7 +170,7 @@ class DriverLog:
         trace = self._fatal or (None if self._reports else self._traces.last)
         if exit_code == 0 or trace is None or not trace.causes:
             return None
-        if self._protected:  # what our runner did not let through, the job has caught
+        if self._protected:  # the job caught every exception that did not leave the runner
             return trace if trace.from_runner else None
         return trace if trace.at_top_level and not trace.output_follows else None
 
@@ -186,7 +186,7 @@ class DriverLog:
         return None, None
 
     def _named_instant(self) -> str | None:
-        """Return the own instant as exceptions name it, for a log without Hudi's records."""
+        """Return the own instant that exceptions name, for a log without Hudi's records."""
         trace = self._fatal or self._traces.last
         pair = _OPERATIONS.search(self._conflict or "")
         named = named_instant(trace.causes) if trace else None

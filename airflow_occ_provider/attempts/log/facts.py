@@ -1,4 +1,4 @@
-"""Pure: what ``in_driver/run_job.py`` reports of an attempt of ours, one JSON line for each fact."""
+"""Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Fact = Mapping[str, Any]
 
 
 def read_fact(line: str) -> Fact | None:
-    """Return the fact that a line reports; what a program has printed may stand before it.
+    """Return the fact that a line reports, if any.
 
-    :param line: of the driver's log.
+    :param line: of the driver's log; a program's own output may precede the fact.
     """
     _, found, text = line.partition(f"{_PREFIX}{{")
     if not found:
@@ -31,15 +31,15 @@ def read_fact(line: str) -> Fact | None:
 
 
 def hudi_records(fact: Fact) -> Iterator[str]:
-    """Yield the lines of a message of Hudi's, as records of a layout that ``lines`` can read."""
+    """Yield the lines of a message of Hudi in a layout that ``lines`` can read."""
     for line in str(fact.get("message", "")).splitlines():
         yield f"INFO {fact.get('logger', '')}: {line}"
 
 
 def fatal_trace(fact: Fact) -> Trace:
-    """Return the exceptions that a job died of.
+    """Return the exceptions that ended a job.
 
-    Spark puts the stack trace of an executor into a message: its causes are taken from there.
+    Spark puts the stack trace of an executor into a message: its causes are read from there.
     """
     trace = Trace(at_top_level=True, from_runner=True)
     for one in fact.get("causes", ()):

@@ -1,4 +1,4 @@
-"""Pure: the lines of a Spark driver's log, freed from what saved them."""
+"""Pure: the lines of a Spark driver's log, without the format that saved them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOG4J = re.compile(
     r"\[?(?:\d{2,4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d\S*\s"
     r".{0,80}?\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL|WARNING|CRITICAL)\b"
 )
-# SparkContext: ... with the level first, Python's own logging, a JSON layout, the interpreter's words.
+# SparkContext: ... with the level first, Python's own logging, a JSON layout, the interpreter's lines.
 _OTHER_RECORD = re.compile(
     r"\[?(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)\s*\]?[\s:]\s*\S+"
     r'|\{"(?:ts|timestamp|@timestamp)"|Exception ignored in: |sys:\d+: '
@@ -28,10 +28,10 @@ _AIRFLOW_TEXT = re.compile(
 
 
 class Queue(NamedTuple):
-    """A line of a saved log, freed from what saved it.
+    """A line of a saved log, without the format that saved it.
 
     :param text: the line as it was written.
-    :param of_driver: whether the driver wrote it; ``None`` where the log does not keep that.
+    :param of_driver: whether the driver wrote it; ``None`` if the log does not record that.
     """
 
     text: str
@@ -41,8 +41,8 @@ class Queue(NamedTuple):
 def attributed(raw: str) -> Queue:
     """Return a line of a saved log, and whether the driver wrote it.
 
-    Airflow keeps task logs as JSON objects with the line under ``event`` and its logger, and shows
-    them with a prefix of time and level; other lines come back as they are.
+    Airflow saves task logs as JSON objects with the line under ``event`` and its logger, and shows
+    them with a prefix of time and level; other lines are returned unchanged.
 
     :param raw: one line of a saved log.
     """
@@ -57,7 +57,7 @@ def attributed(raw: str) -> Queue:
 
 
 def unwrap(raw: str) -> str | None:
-    """Return a line of the driver as the driver wrote it; ``None`` for one of Airflow's other loggers.
+    """Return a driver's line as the driver wrote it; ``None`` for any other logger.
 
     :param raw: one line of a saved log.
     """
@@ -80,12 +80,12 @@ def _from_json(record: dict[str, object], line: str) -> Queue:
 
 
 def is_jvm_record(line: str) -> bool:
-    """Whether a logger of the JVM wrote the line, in a layout that begins with the time."""
+    """Whether a logger of the JVM wrote the line, in a layout that starts with time."""
     return _LOG4J.match(line) is not None
 
 
 def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
-    """Whether the line is a record of a logger, not one in which another quotes it.
+    """Whether the line is a record of a logger, not another's that quotes it.
 
     :param logger: its name, as layouts of records show it.
     """
@@ -96,9 +96,10 @@ def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
 
 
 def follows_record_start(line: str, position: int) -> bool:
-    """Whether a logger wrote what stands at a position, by the words before it or the JSON around it.
+    """Whether a logger wrote the text at a position of a line.
 
-    What a program has printed without a line's end may stand before the record.
+    The text before it, or the JSON around it, shows that. A program's own output without a line break
+    may precede the record.
     """
     head = line[:position]
     return bool(

@@ -1,4 +1,4 @@
-"""Pure: what a driver's log says of the instants that it asked for."""
+"""Pure: the instants that a driver requested, from its log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE_MADE = re.compile(
 _TRANSACTION = re.compile(
     rf"(?:Transaction|State change) starting for Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
 )
-# What the JVM prints for a thread that died: two lines, so that one in a job's own message is none.
+# The JVM prints two lines for a thread that died, so one line in a job's own message does not match.
 _HEARTBEAT_DIED = re.compile(
     r'Exception in thread "Timer-\d+" org\.apache\.hudi\.exception\.HoodieHeartbeatException: '
     rf"Unable to generate heartbeat for instant ({_TIME})"
@@ -32,8 +32,8 @@ _WRITES = ("commit", "deltacommit", "replacecommit")
 class OwnInstants:
     """Collects the instants of a driver, line by line.
 
-    What ends a driver, or is done to an instant, rests on ``times`` and ``heartbeat_died``: on what
-    loggers and the JVM write, never on a sentence that a job has printed.
+    Decisions to end a driver, or to change an instant, use ``times`` and ``heartbeat_died``: lines of
+    loggers and of the JVM, never a line that a job has printed.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class OwnInstants:
             self._note_heartbeat(line)
 
     def feed_printed(self, line: str) -> None:
-        """Take the next line of a log in which the runner reports Hudi's records: what it does not."""
+        """Take the next printed line of a log whose Hudi records the runner reports."""
         requested = _REQUESTED.search(line) if "REQUESTED" in line else None
         if requested:
             self._mentioned_requests.add(requested[1])
@@ -64,35 +64,36 @@ class OwnInstants:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Requested times of the writes that the driver has asked for, oldest first."""
+        """Requested times of the writes that the driver has requested, oldest first."""
         return tuple(time for time in self._requested if self._actions.get(time) in _WRITES)
 
     @property
     def completed(self) -> str | None:
-        """The line in which the last of them was completed, if it was."""
+        """The line that shows the last of them completed, if it was."""
         own = self.times
         return self._completed.get(own[-1]) if own else None
 
     @property
     def unbeaten(self) -> str | None:
-        """The instant whose heartbeat's timer died, if one did."""
+        """The instant whose heartbeat timer died, if one did."""
         return max(self._unbeaten, default=None)
 
     def has_requested(self, time: str) -> bool:
-        """Whether the driver itself asked for an instant, of whatever action."""
+        """Whether the driver itself requested an instant, of any action."""
         return time in self._mentioned_requests
 
     def is_committing(self, instant: str) -> bool:
-        """Whether a write has come to its commit: Hudi asks for its heartbeat just before, and no more.
+        """Whether a write has reached its commit.
 
-        Hudi 0.15.0 to 1.2.0, ``BaseHoodieWriteClient.commitStats``.
+        Hudi checks its heartbeat just before the commit, and not again (Hudi 0.15.0 to 1.2.0,
+        ``BaseHoodieWriteClient.commitStats``).
         """
         return instant in self._committing
 
     def heartbeat_died(self, instant: str) -> bool:
-        """Whether the timer that made a write's heartbeat died: Hudi never makes it again.
+        """Whether the timer of a write's heartbeat died; Hudi never restarts it.
 
-        An error of the storage does that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
+        A storage error causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
         """
         return instant in self._unbeaten
 
@@ -113,7 +114,7 @@ class OwnInstants:
             elif made[3] in _WRITES and follows_record_start(line, made.start()):
                 self._completed[made[2]] = line.strip()
         opened = _TRANSACTION.search(line)
-        # Hudi opens one before the write, too.
+        # Hudi also opens one before the write.
         if opened and opened[1] in self._inflight and self._actions.get(opened[1]) == opened[2]:
             self._committing.add(opened[1])
 

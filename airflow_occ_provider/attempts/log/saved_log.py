@@ -1,4 +1,4 @@
-"""Pure: a driver's log as it was saved, with lines of other loggers around and after it."""
+"""Pure: a driver's log as it was saved, among lines of other loggers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.lines import attributed, is_jvm_record
 from airflow_occ_provider.attempts.outcome import Reading
 
-# Where the driver's log ends in a task's log: what our operator, and what Airflow, writes next.
+# The end of the driver's log in a task's log: the lines that our operator or Airflow writes next.
 _SETTLED = re.compile(r"Outcome: \w+ \(instant \S+, exit code (?P<code>-?\d+)\)\.")
 _TASK_FAILED = re.compile(r"Task failed with exception(?:.*Error code is: (?P<code>-?\d+))?")
 
 
 class SavedLog:
-    """Reads a saved log: a task's of Airflow in any of its forms, or a bare driver's.
+    """Reads a saved log: an Airflow task's in any of its forms, or a bare driver's.
 
-    A job may print what follows a driver's log. Where the log keeps its loggers, they tell the two
-    apart; else the driver has not ended if a record of its JVM follows.
+    A job may print the same lines that follow a driver's log. If the log records its loggers, they
+    distinguish the two; else the driver has not ended if a record of its JVM follows.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class SavedLog:
         self._exit_code: int | None = None
 
     def feed(self, raw: str) -> None:
-        """Take the next line, as it was saved."""
+        """Take the next saved line."""
         line = attributed(raw)
         if line.of_driver is not True and self._is_after_driver(line.text):
             return
@@ -40,9 +40,9 @@ class SavedLog:
         self._log.feed(line.text)
 
     def read(self, exit_code: int | None = None) -> Reading:
-        """Tell what the log says the attempt came to.
+        """Return the attempt's outcome according to the log.
 
-        :param exit_code: the driver's, negative for a signal; by default what the log says of it.
+        :param exit_code: the driver's, negative for a signal; by default the one in the log.
         """
         return self._log.read(self._exit_code if exit_code is None else exit_code)
 

@@ -1,4 +1,4 @@
-"""Pure: what exceptions of Hudi 0.15.0 to 1.2.0 mean for a writer, and which instant they name."""
+"""Pure: the outcomes and instants that exceptions of Hudi 0.15.0 to 1.2.0 show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 
 _TIME = r"\d{14,20}"
 
-# The class or the message that decides, most telling first.
+# The class or the message that decides, most specific first.
 _SIGNATURES: tuple[tuple[Outcome, re.Pattern[str]], ...] = (
     (Outcome.EARLY_CONFLICT, re.compile(r"\S*\.HoodieEarlyConflictDetectionException\b")),
     (Outcome.CLUSTERING_CONFLICT, re.compile(r"\S*\.HoodieClusteringUpdateException\b")),
@@ -34,7 +34,7 @@ _SIGNATURES: tuple[tuple[Outcome, re.Pattern[str]], ...] = (
         re.compile(r"\S*\.HoodieLockException\b|\S+: Unable to instantiate class \S*LockProvider"),
     ),
 )
-# Which instant was writing, in messages of its own writer.
+# The instant that was writing, in messages of its own writer.
 _NAMED = (
     re.compile(rf"Failed to \w+(?: \w+)* for commit time ({_TIME})"),
     re.compile(rf"Heartbeat for instant ({_TIME}) has expired"),
@@ -51,9 +51,9 @@ _CLOSES_FILE = re.compile(r"at org\.apache\.hudi\.io\.\S*Handle\.close\(")
 
 
 def classify(causes: Iterable[Cause], own: Collection[str] = ()) -> Outcome:
-    """Tell what a chain of exceptions means for a writer of a Hudi table.
+    """Return the outcome that a chain of exceptions means for a writer of a table.
 
-    :param causes: the chain; only what the JVM threw can speak for Hudi.
+    :param causes: the chain; only exceptions that the JVM threw count as Hudi's.
     :param own: requested times of the writer's instants, as far as its log shows them.
     """
     chain = [cause for cause in causes if cause.jvm]
@@ -69,7 +69,7 @@ def classify(causes: Iterable[Cause], own: Collection[str] = ()) -> Outcome:
 
 
 def named_instant(causes: Iterable[Cause]) -> str | None:
-    """Return the instant that a writer's own exceptions name as the one it was writing, if any."""
+    """Return the instant that a writer's own exceptions name as its write, if any."""
     chain = [cause for cause in causes if cause.jvm]
     found = (named.search(cause.message) for named in _NAMED for cause in chain)
     lost = (time for time, closed in map(_lost_file_of, chain) if closed)
@@ -77,13 +77,13 @@ def named_instant(causes: Iterable[Cause]) -> str | None:
 
 
 def marked_instant(line: str) -> str | None:
-    """Return the own instant that early conflict detection names beside the markers of a conflict."""
+    """Return the own instant that early conflict detection names with the markers."""
     match = _MARKED.search(line) if "onflict marker" in line else None
     return (match[1] or match[2]) if match else None
 
 
 def _lost_file_of(cause: Cause) -> tuple[str | None, bool]:
-    """Return the instant in the name of a file that is gone, and whether its writer was closing it."""
+    """Return the instant in a missing file's name, and whether its writer was closing the file."""
     match = _MISSING_FILE.search(cause.message)
     return (match[1] if match else None), any(map(_CLOSES_FILE.match, cause.frames))
 

@@ -1,4 +1,4 @@
-"""Pure: the exceptions that a driver's log shows, with their whole cause chains."""
+"""Pure: the exceptions in a driver's log, with their whole cause chains."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from airflow_occ_provider.attempts.log.lines import is_log_record
 
-# A long record of the JVM may be cut in two by the program's first line; in a message it follows ": ".
-# The golden logs hold both names.
+# The program's first line may split a long record of the JVM; in a message it follows ": ".
+# The golden logs contain both names.
 _RUNNER = re.compile(r"/airflow_occ_provider/(?:in_driver/run_job|jobs/write_job)\.py")
 _START = re.compile(r"(?:.*[^\s:])?Traceback \(most recent call last\):")
 _LINKS = (
@@ -27,7 +27,7 @@ _JVM_FRAME = re.compile(r"at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common)")
 _CONTINUES = re.compile(
     r'at |File "|Caused by: |Suppressed: |Driver stacktrace:|JVM stacktrace:|: |[\^~)]+$'
 )
-# spark-sql logs the exception of a statement, prints it, and ends, unless told to go on.
+# spark-sql logs the exception of a statement, prints it, and ends, unless it is set to go on.
 _SQL_FAILED = re.compile(r"\bSparkSQLDriver\b.{0,20}Failed in \[")
 _SQL_WENT_ON = re.compile(r"Time taken: [\d.]+ seconds")
 _JVM_ERROR = re.compile(r"(?P<type>[\w$]+(?:\.[\w$]+)+(?:Exception|Error))(?:: (?P<message>.*))?")
@@ -39,9 +39,9 @@ _MAX_FRAMES = 12
 class Cause:
     """One exception of a chain.
 
-    :param type: class name, fully qualified where the log has it so.
+    :param type: class name, fully qualified if the log has it so.
     :param message: first line of its message.
-    :param jvm: whether the JVM threw it, as against the Python program.
+    :param jvm: whether the JVM threw it, not the Python program.
     :param frames: its first stack frames.
     """
 
@@ -58,7 +58,7 @@ class Trace:
     :param causes: the chain.
     :param at_top_level: whether it left the program's top level, as an uncaught one does.
     :param from_runner: whether it left our own runner, which only an uncaught one does.
-    :param output_follows: whether the program wrote something after it, so it lived on.
+    :param output_follows: whether the program wrote something after it, so it went on.
     :param lines: the lines that name the causes, as they were printed.
     """
 
@@ -75,7 +75,7 @@ class Trace:
             self.lines.append(line.strip())
 
     def add_jvm(self, name: str, message: str, line: str) -> None:
-        """Append a cause of the JVM, and the one of an executor's task that its message names."""
+        """Append a cause of the JVM, and the executor's cause that its message names."""
         self.add(Cause(name, message, jvm=True), line)
         self.add_lost_task(message, line)
 
@@ -92,7 +92,7 @@ class Trace:
 
 
 class TraceReader:
-    """Collects the traces of a log, line by line; keeps what it needs of the last one only."""
+    """Collects the traces of a log, line by line; keeps only the last one."""
 
     def __init__(self) -> None:
         self.last: Trace | None = None
@@ -127,7 +127,7 @@ class TraceReader:
             self._after(line, text)
 
     def _feed_sql(self, text: str) -> bool:
-        """Take a line after a failed SQL statement; false where it begins something else."""
+        """Take a line after a failed SQL statement; return false if it begins something else."""
         trace = self.last
         if trace is None or _START.fullmatch(text):
             self._in_sql = False
@@ -135,7 +135,7 @@ class TraceReader:
         error = _JVM_ERROR.fullmatch(text)
         if _SQL_WENT_ON.match(text):
             trace.output_follows = True
-        elif not trace.causes and error:  # what stands before is the statement
+        elif not trace.causes and error:  # the lines before it are the statement
             self._add_jvm(trace, error, text)
         elif trace.causes:
             cause = JVM_CAUSE.match(text)

@@ -34,7 +34,9 @@ _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
 
 class Rule(NamedTuple):
-    """What an option may say beside safe concurrent writing; data, so that a driver can apply it.
+    """The values that an option may have beside safe concurrent writing.
+
+    A rule is data, so that a driver can apply it.
 
     :param keys: pattern of the whole key, without a leading ``spark.``.
     :param allowed: pattern of the whole value, its white space folded.

@@ -1,4 +1,4 @@
-"""The queue's store in ZooKeeper: persistent znodes; the token is the creation zxid."""
+"""The queue's store in ZooKeeper: persistent znodes; the token is the czxid."""
 
 from __future__ import annotations
 
