@@ -73,7 +73,7 @@ class Attempt:
     def watch(
         self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
     ) -> None:
-        """Start the driver and watch it to its end; one that is interrupted is ended and settled.
+        """Start the driver and watch it to its end; end and settle it if interrupted.
 
         :raises FenceError: if something of the driver does not end.
         """
