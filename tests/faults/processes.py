@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psutil
+
+PAYLOAD = re.compile(r"/airflow_occ_[^/]*\.json$")
+_payloads = {}
 
 
 def drivers(table):
     """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living("java") if str(table) in _command(one)]
+    return [one for one in _living("java") if str(table) in _arguments(one)]
 
 
 def programs(table):
     """Return the running Python programs of those drivers."""
-    return [one for one in _living("python") if str(table) in _command(one) and _is_runner(one)]
+    return [one for one in _living("python") if str(table) in _arguments(one) and _is_runner(one)]
 
 
 def end_all(table):
@@ -82,6 +88,18 @@ def _command(process):
     with contextlib.suppress(psutil.Error):
         return process.cmdline()
     return []
+
+
+def _arguments(process):
+    """Return the arguments of a job: they are in the payload of its driver, which its end removes."""
+    return [argument for part in _command(process) for argument in _payload(part)]
+
+
+def _payload(path):
+    if path not in _payloads and PAYLOAD.search(path):
+        with contextlib.suppress(OSError, ValueError):
+            _payloads[path] = json.loads(Path(path).read_text())["arguments"]
+    return _payloads.get(path, ())
 
 
 def _is_runner(process):

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.storage.table import HudiTable
+from tests.faults.processes import drivers
 from tests.system.dags.refused import CASES
 from tests.writers import JOB, commit_lock_held, has_markers, inflight
 
@@ -31,11 +32,7 @@ def signatures(table):
 
 def driver_of(table):
     """Return the JVM of the driver that writes a table."""
-    for process in psutil.process_iter(["cmdline", "name"]):
-        command = process.info["cmdline"] or ()
-        if process.info["name"] == "java" and str(table) in command:
-            return process
-    return None
+    return next(iter(drivers(table)), None)
 
 
 def session_of(leader):
