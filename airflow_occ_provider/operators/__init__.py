@@ -1,3 +1,3 @@
-"""Airflow operators: the thin layer over ``attempts``."""
+"""Airflow operators: the thin skin over `jobs`."""
 
 from __future__ import annotations

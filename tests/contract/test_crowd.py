@@ -1,4 +1,4 @@
-"""All clients at once over the metastore's locks: a slice of ``tests.crowd``."""
+"""Everybody at once over the metastore's locks: a slice of ``tests.crowd``."""
 
 from __future__ import annotations
 

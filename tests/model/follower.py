@@ -1,21 +1,21 @@
-"""A client's server of an ensemble, which may lag behind the others."""
+"""A client's server of an ensemble, which may be behind the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from airflow_occ_provider.leases.memory import MemoryStore
-from airflow_occ_provider.leases.store import Node, Version
+from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.nodes import Node
 
 
 class Follower:
-    """A store as one server shows it; while it lags, plain reads return an old state.
+    """Nodes as one server shows them; while it is behind, plain reads are of the past.
 
-    As in ZooKeeper, a change goes to the leader and is answered once this server has it too, a sync
-    waits for the others' state, and a watch fires when the deletion reaches this server.
+    As in ZooKeeper, a change goes to the leader and is answered when this server has it too, a sync
+    waits for what the others know, and a watch fires when this server learns of the deletion.
     """
 
-    def __init__(self, leader: MemoryStore) -> None:
+    def __init__(self, leader: MemoryNodes) -> None:
         self._leader = leader
         self._past: dict[str, Node] | None = None
         self._held_back: list[Callable[[], None]] = []
@@ -26,7 +26,7 @@ class Follower:
 
     def fall_behind(self) -> None:
         if self._past is None:
-            self._past = self._leader.read(self._leader.stamps())
+            self._past = self._leader.read(self._leader.names())
 
     def catch_up(self) -> None:
         self._past = None
@@ -38,26 +38,28 @@ class Follower:
         self.catch_up()
         return self._leader.create(name, data, requires)
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def names(self) -> frozenset[str]:
         self.catch_up()
-        return self._leader.stamps()
+        return self._leader.names()
 
-    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
-        if latest:
-            self.catch_up()
+    def read(self, names: Iterable[str]) -> dict[str, Node]:
         if self._past is None:
             return self._leader.read(names)
         return {name: self._past[name] for name in names if name in self._past}
 
-    def replace(self, name: str, data: bytes, version: Version) -> Version:
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
         self.catch_up()
-        return self._leader.replace(name, data, version)
+        return self._leader.latest(names)
 
-    def delete(self, name: str, version: Version) -> None:
+    def write(self, name: str, data: bytes, version: int) -> int:
+        self.catch_up()
+        return self._leader.write(name, data, version)
+
+    def delete(self, name: str, version: int) -> None:
         self.catch_up()
         self._leader.delete(name, version)
 
-    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
+    def watch(self, name: str, wake: Callable[[], None]) -> bool:
         def fire() -> None:
             if self._past is None:
                 wake()
@@ -65,10 +67,10 @@ class Follower:
                 self._held_back.append(wake)
 
         if self._past is None or name not in self._past:
-            return self._past is None and self._leader.on_delete(name, fire)
-        if not self._leader.on_delete(name, fire):
+            return self._past is None and self._leader.watch(name, fire)
+        if not self._leader.watch(name, fire):
             self._held_back.append(wake)
         return True
 
     def close(self) -> None:
-        """Do nothing: the others still use the leader."""
+        """Leave the leader to the others."""

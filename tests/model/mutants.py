@@ -1,4 +1,4 @@
-"""Queues with one fault each, which the checker must find."""
+"""Lines that are wrong in one thing each: what the checker must find."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.observer import Observer
-from airflow_occ_provider.leases.own_nodes import OwnNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Blocker, Mode, QueuedRequest, Request
-from airflow_occ_provider.leases.store import NodeGoneError, NodeVersionError, Store
 
 
 class MixesModes(Queue):
@@ -27,26 +26,24 @@ class MixesModes(Queue):
 
 
 class SeesHoldersOnly(Queue):
-    """A waiter is overtaken: only holders are seen."""
+    """Who waits is overtaken."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
         return found if any(self._holds(one.queued) for one in found) else ()
 
     def _holds(self, one: QueuedRequest) -> bool:
-        requests = self._reader.read(
-            request_node.names_of_tables(one.request.tables, self._store.stamps())
-        )
+        elders = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
         return not any(
-            earlier.order < one.order and theirs.conflicts_with(ours)
-            for earlier in requests
-            for theirs in earlier.request.scopes
+            elder.order < one.order and theirs.conflicts_with(ours)
+            for elder in elders
+            for theirs in elder.request.scopes
             for ours in one.request.scopes
         )
 
 
 class ForgetsTasks(Queue):
-    """A task that passed under an earlier request's lease is not seen."""
+    """A task that came in under an elder's lease is not seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         known = self._predecessors.get(ticket.name)
@@ -55,39 +52,37 @@ class ForgetsTasks(Queue):
 
 
 class PassesByOwner(Queue):
-    """A request beside a lease of its run passes it, as if it were under that lease."""
+    """Who came in beside a lease of its run passes it, as if it had come in under it."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
         return tuple(one for one in found if not request.owner.is_within(one.queued.request.owner))
 
 
-class _Owns(Queue):
-    own_nodes: type[OwnNodes]
+class TrustsTheLastAnswer(Queue):
+    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        super().__init__(store, clock)
-        self._own = self.own_nodes(self._store, clock, self._own._mark, self._forget)
-
-
-class _TrustsTheLastAnswer(OwnNodes):
-    def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
-        own = self._nodes.get(ticket.name)
+    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
+        own = self._own.get(ticket.name)
         try:
             return super()._put(ticket, content, version)
         except LockUnreachableError:
             if own:
-                self._nodes[ticket.name] = own
+                self._own[ticket.name] = own
             raise
 
 
-class _TrustsForever(OwnNodes):
-    def is_trusted(self, own: Any) -> bool:
+class TrustsForever(Queue):
+    """It says held however long ago it showed that it lives."""
+
+    def _is_trusted(self, own: Any) -> bool:
         return True
 
 
-class _KeepsEpoch(OwnNodes):
-    def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+class KeepsEpoch(Queue):
+    """An adoption leaves the epoch as it was."""
+
+    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
         while True:
             own = self._load(ticket, any_epoch=asked is not None)
             try:
@@ -97,92 +92,74 @@ class _KeepsEpoch(OwnNodes):
             return replace(ticket, epoch=own.content.epoch)
 
 
-class TrustsTheLastAnswer(_Owns):
-    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
-
-    own_nodes = _TrustsTheLastAnswer
-
-
-class TrustsForever(_Owns):
-    """It says held however long ago it showed that it lives."""
-
-    own_nodes = _TrustsForever
-
-
-class KeepsEpoch(_Owns):
-    """An adoption leaves the epoch as it was."""
-
-    own_nodes = _KeepsEpoch
-
-
 class _Uninterrupted(Observer):
-    """It counts all time, outages included, as time in which an owner could have renewed."""
+    """It counts all time as time in which an owner could have renewed."""
 
     def on_delay(self, seconds: float) -> None:
         pass
 
-    def _continued(self, before: Any) -> Any:
-        seen = super()._continued(before)
-        return replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
+    def _see(self, name: str, node: Node) -> Any:
+        before, seen = self._observations.get(name), super()._see(name, node)
+        if before and seen.stood_s:
+            seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
+            self._observations[name] = seen
+        return seen
 
 
 class _Unversioned(_Uninterrupted):
-    """It deletes without comparing versions; no interruption, so that this matters."""
+    """Without an interruption: otherwise there is little that a version saves from."""
 
-    def _remove(self, name: str) -> bool:
-        observation = self._observations.get(name)
-        if observation is None or not observation.is_expired():
+    def _remove(self, name: str, node: Node) -> bool:
+        if not self._see(name, node).is_expired():
             return False
         with suppress(KeyError, NodeGoneError, NodeVersionError):
-            self._store.delete(name, self._store.read([name])[name].version)
+            self._nodes.delete(name, self._nodes.read([name])[name].version)
         return True
 
 
 class _Hasty(Observer):
-    def _remove(self, name: str) -> bool:
-        if name not in self._observations:
-            return False
-        seen = self._observations[name]
-        self._observations[name] = replace(seen, stood_s=seen.stood_s + seen.term_s / 2)
-        return super()._remove(name)
+    def _remove(self, name: str, node: Node) -> bool:
+        sighting = self._see(name, node)
+        self._observations[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
+        return super()._remove(name, node)
 
 
 class _Blind(Observer):
-    def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
+    def remove_expired(self, elders: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         return False
 
 
 class _Observed(Queue):
     observer: type[Observer]
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        super().__init__(store, clock)
-        self._observer = self._reader._observer = self.observer(store, clock)
+    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
+        super().__init__(nodes, clock)
+        self._observer = self.observer(nodes, clock)
 
 
 class DeletesUnversioned(_Observed):
-    """A renewal between the read and the deletion does not prevent the deletion."""
+    """A renewal between the look and the deletion does not save."""
 
     observer = _Unversioned
 
 
 class DeletesEarly(_Observed):
-    """A request is removed as dead after half its term."""
+    """Half a term is enough to be taken for dead."""
 
     observer = _Hasty
 
 
 class NeverDeletes(_Observed):
-    """Dead requests are never removed."""
+    """The dead stay."""
 
     observer = _Blind
 
 
 class ReleasesAnyEpoch(Queue):
-    """A process releases a lease that another one has adopted."""
+    """A zombie takes the lease away from who adopted it."""
 
     def release(self, ticket: Ticket) -> bool:
-        node = self._store.read([ticket.name]).get(ticket.name)
+        node = self._nodes.read([ticket.name]).get(ticket.name)
         if node is None:
             return False
         epoch = Content.decode(node.data, ticket.name).epoch
@@ -190,35 +167,34 @@ class ReleasesAnyEpoch(Queue):
 
 
 class LosesUnsynced(Queue):
-    """A request is considered lost on the answer of a server that may lag."""
+    """A request is lost by the word of a server that may be behind."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        super().__init__(store, clock)
-        read = self._store.read
-        self._store.read = lambda names, latest=False: read(names)  # type: ignore[method-assign]
+    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
+        super().__init__(nodes, clock)
+        self._nodes.latest = self._nodes.read  # type: ignore[method-assign]
 
 
 class KeepsSightings(_Observed):
-    """The time of an outage counts against owners, which could not renew in it."""
+    """An outage counts against owners that could not renew in it."""
 
     observer = _Uninterrupted
 
 
 class EvictsTheOtherSite(Queue):
-    """A request of another deployment, with the same DAG, run and task, is withdrawn."""
+    """A request of another deployment, with the same DAG, run and task, is given up."""
 
-    def _drop_superseded(self, queue: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
-        for one in queue:
+    def _drop_superseded(self, line: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
+        for one in line:
             if (one.request.owner.path, one.request.owner.label) == (
                 asked.owner.path,
                 asked.owner.label,
             ):
                 self.evict(one)
-        return super()._drop_superseded(queue, asked)
+        return super()._drop_superseded(line, asked)
 
 
 class OlderTryAdopts(Queue):
-    """A try adopts a request with its id although a later try has adopted it."""
+    """A try takes over whatever has its id, also where a younger one has it."""
 
     def request(self, asked: Request) -> Ticket:
         return super().request(replace(asked, incarnation=1_000_000))

@@ -1,20 +1,19 @@
-"""A client's connection to the store: reports to the checker, and can fail at every operation."""
+"""A client's way to the store: the checker sees what it does, and it can fail at every operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.store import (
+from airflow_occ_provider.leases.nodes import (
     Node,
     NodeGoneError,
+    Nodes,
     NodeTakenError,
     NodeVersionError,
-    Store,
-    Version,
 )
 from tests.model.checker import Checker, ViolationError
 
@@ -30,19 +29,16 @@ class Fault(StrEnum):
 
 
 class KilledError(Exception):
-    """The client's process was killed."""
+    """The client's process is no more."""
 
 
 class Wire:
-    """A store over another one. ``action`` is the client's current call, for the checker.
+    """Nodes over other nodes. ``deed`` is what the client is about, for the checker."""
 
-    Every second client sees no versions in a listing, as on ZooKeeper.
-    """
-
-    def __init__(self, store: Store, checker: Checker, client: tuple[int, int]) -> None:
+    def __init__(self, nodes: Nodes, checker: Checker, client: object) -> None:
         self.client = client
-        self.action: tuple[str, object] = ("", None)
-        self._store = store
+        self.deed: tuple[str, object] = ("", None)
+        self._nodes = nodes
         self._checker = checker
         self._fault: Fault | None = None
         self._skip = 0
@@ -53,56 +49,59 @@ class Wire:
     def arm(
         self, fault: Fault | None, skip: int = 0, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Make the fault happen after ``skip`` more operations."""
+        """Have the fault come with the next operation but ``skip``."""
         self._fault, self._skip, self._meanwhile = fault, skip, meanwhile
 
-    def begin(self, action: tuple[str, object]) -> None:
-        self.action, self._operations = action, 0
+    def begin(self, deed: tuple[str, object]) -> None:
+        self.deed, self._operations = deed, 0
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         def do() -> Node:
-            node = self._store.create(name, data, requires)
-            self._checker.created(self.client, name, data, requires, node, self.action)
+            node = self._nodes.create(name, data, requires)
+            self._checker.created(self.client, name, data, requires, node, self.deed)
             return node
 
         return self._deliver(do)
 
-    def stamps(self) -> Mapping[str, Version | None]:
-        def do() -> Mapping[str, Version | None]:
-            stamps = self._store.stamps()
-            self._checker.named(self.client, stamps)
-            return stamps if self.client[0] % 2 else dict.fromkeys(stamps)
+    def names(self) -> frozenset[str]:
+        def do() -> frozenset[str]:
+            names = self._nodes.names()
+            self._checker.named(self.client, names)
+            return names
 
         return self._deliver(do)
 
-    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
-        return self._deliver(partial(self._store.read, list(names), latest=latest))
+    def read(self, names: Iterable[str]) -> dict[str, Node]:
+        return self._deliver(partial(self._nodes.read, list(names)))
 
-    def replace(self, name: str, data: bytes, version: Version) -> Version:
-        def do() -> Version:
-            written = self._store.replace(name, data, version)
-            self._checker.wrote(self.client, name, data, self.action)
+    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+        return self._deliver(partial(self._nodes.latest, list(names)))
+
+    def write(self, name: str, data: bytes, version: int) -> int:
+        def do() -> int:
+            written = self._nodes.write(name, data, version)
+            self._checker.wrote(self.client, name, data, self.deed)
             return written
 
         return self._deliver(do)
 
-    def delete(self, name: str, version: Version) -> None:
+    def delete(self, name: str, version: int) -> None:
         def do() -> None:
-            self._store.delete(name, version)
-            self._checker.deleted(name, self.action)
+            self._nodes.delete(name, version)
+            self._checker.deleted(name, self.deed)
 
         return self._deliver(do)
 
-    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
-        return self._deliver(partial(self._store.on_delete, name, wake))
+    def watch(self, name: str, wake: Callable[[], None]) -> bool:
+        return self._deliver(partial(self._nodes.watch, name, wake))
 
     def close(self) -> None:
-        """Do nothing: the others still use the store."""
+        """Leave the store to the others."""
 
     def _deliver(self, do: Callable[[], Any]) -> Any:
         self._operations += 1
         if self._operations > _MOST_OPERATIONS:
-            raise ViolationError(f"{self.action} does not come to an end")
+            raise ViolationError(f"{self.deed} does not come to an end")
         fault = self._due()
         if fault is Fault.DROPPED or self.is_away:
             raise LockUnreachableError("dropped")

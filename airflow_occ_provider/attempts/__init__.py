@@ -1,1 +1,0 @@
-"""One attempt at a Spark job, without Airflow: journal, steps, guards, outcome."""

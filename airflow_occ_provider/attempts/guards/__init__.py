@@ -1,1 +1,0 @@
-"""The guards that may stop a running driver: heartbeat, lease, second table."""

@@ -1,1 +1,0 @@
-"""Pure: what a driver's log says of its writes, its conflicts and its end."""

@@ -1,1 +1,0 @@
-"""Code that runs inside the Spark driver; needs the standard library and PySpark."""

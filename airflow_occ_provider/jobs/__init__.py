@@ -1,0 +1,3 @@
+"""One attempt at a Spark write, whoever submits it: prepare, watch, settle."""
+
+from __future__ import annotations

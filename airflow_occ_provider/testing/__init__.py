@@ -1,3 +1,0 @@
-"""Test suites for the authors of backends, as pytest plugins."""
-
-from __future__ import annotations
