@@ -36,8 +36,9 @@ test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract wi
 	$(PYTEST) -m quick tests/system/test_demo.py
 
 # The demo whose lock is a metastore runs beside the Spark provider 6.
-IN_METASTORE := tests/system/test_demo.py::test_one_loses_is_retried_and_both_land[metastore]
-test-rest: $(INSTALLED)  ## All other tests: a part beside the Spark provider 6, real services, real Airflow
+IN_METASTORE := tests/system/test_demo.py::test_the_loser_is_retried_and_both_writers_commit[metastore]
+test-rest: $(INSTALLED)  ## The site, and all other tests: a part beside the Spark provider 6, real services, real Airflow
+	$(MAKE) docs
 	$(MAKE) test-spark6 SLICE=1
 	$(PYTEST) -m rest $(SIDE_BY_SIDE) --deselect '$(IN_METASTORE)'
 
@@ -79,15 +80,15 @@ golden-tables: $(INSTALLED)  ## Record the tables in tests/golden/tables anew fr
 PAIRS ?= 2000
 SEED ?= 7
 HUDI ?= 1.2.0
-differential: $(INSTALLED)  ## Our verdicts against real Hudi's (PAIRS=2000 SEED=7 HUDI=1.2.0)
+differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=2000 SEED=7 HUDI=1.2.0)
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
 
 RUNS ?= 60
-faults: $(INSTALLED)  ## One task run, one commit, whatever is killed or frozen when (RUNS=60 SEED=7)
+faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
 
 STEPS ?= 200000
-model: $(INSTALLED)  ## The line under kills, pauses and lost answers (STEPS=200000 SEED=7)
+model: $(INSTALLED)  ## The queue under kills, pauses and lost answers (STEPS=200000 SEED=7)
 	$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 20)) --seed $(SEED)
 
@@ -96,13 +97,13 @@ handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting 
 	$(BIN)/python -m tests.handovers --runs $(HANDOVERS) --seed $(SEED)
 
 CROWD ?= 600
-crowd: $(INSTALLED)  ## Leases on a metastore, everybody at once, answers lost (CROWD=600 SEED=7)
+crowd: $(INSTALLED)  ## Leases on a metastore, many clients at once, answers lost (CROWD=600 SEED=7)
 	$(BIN)/python -m tests.crowd --mutants --seed $(SEED)
 	$(BIN)/python -m tests.crowd --seconds $(CROWD) --seed $(SEED)
 	$(BIN)/python -m tests.crowd --postgres --seconds $(CROWD) --seed $(SEED)
 
 OUTAGES ?= 10
-outages: $(INSTALLED)  ## 200 waiters while the lock service is away, or behind (OUTAGES=10)
+outages: $(INSTALLED)  ## 200 waiters while the lock service is down, or lags (OUTAGES=10)
 	$(BIN)/python -m tests.outages --times $(OUTAGES)
 	$(BIN)/python -m tests.outages --times $(OUTAGES) --lag
 
@@ -112,7 +113,7 @@ races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACE
 	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
 
 STALL ?= 180
-stalls: $(INSTALLED)  ## A store that stalls under a live writer ends no driver (STALL=180)
+stalls: $(INSTALLED)  ## A store that stalls under a live writer must stop no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
 
 # The Spark provider 6 requires pyspark-client 4, whose files overwrite PySpark's: Spark is the one of $(VENV).
@@ -140,7 +141,7 @@ bench-timeline: $(INSTALLED)  ## How fast a timeline is read (CHECK=1 fails wher
 bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.imports
 
-bench-leases: $(INSTALLED)  ## What standing in line costs beside kazoo's Lock (CHECK=1 as above)
+bench-leases: $(INSTALLED)  ## What the queue costs, compared with kazoo's Lock (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.leases
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)

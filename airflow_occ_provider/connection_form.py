@@ -1,6 +1,7 @@
-"""The forms of the lock connections in Airflow's UI.
+"""The lock connections: their types, hooks and forms in Airflow's UI.
 
-Airflow imports this at every start: keep it light.
+A new lock backend is a module with its hook and a form here, listed in ``LOCK_FORMS``. Airflow imports
+this at every start: keep it light.
 """
 
 from __future__ import annotations
@@ -233,3 +234,7 @@ def _text(label: str, description: str, **schema: str) -> _Field:
 
 def _field(label: str, description: str, **schema: Any) -> _Field:
     return {"label": label, "description": description, "schema": schema}
+
+
+LOCK_FORMS = (zookeeper_lock, metastore_lock)
+"""The functions that return the lock connections."""

@@ -25,13 +25,13 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Column, Table
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import Outcome, Reading
-from airflow_occ_provider.jobs.saved_log import SavedLog
 from airflow_occ_provider.storage.table import HudiTable
 
 DAG_ID = "two_writers"

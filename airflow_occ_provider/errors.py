@@ -169,7 +169,7 @@ class CommitStateUnknownError(OccError):
 class AttemptError(OccError):
     """One run of the Spark job failed.
 
-    :param outcome: outcome of the attempt, a value of ``jobs.outcome.Outcome``.
+    :param outcome: outcome of the attempt, a value of ``attempts.outcome.Outcome``.
     :param committed: whether its commit is in the table in spite of the failure.
     """
 

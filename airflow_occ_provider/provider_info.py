@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_occ_provider import __version__
-from airflow_occ_provider.connection_form import metastore_lock, zookeeper_lock
+from airflow_occ_provider.connection_form import LOCK_FORMS
 
 _HUDI = "Apache Hudi"
 
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata (Airflow's ``provider_info.schema.json``)."""
+    locks = [form() for form in LOCK_FORMS]
+    lock_modules = [one["hook-class-name"].rpartition(".")[0] for one in locks]
     return {
         "package-name": "airflow-occ-provider",
         "name": "Hudi OCC",
@@ -35,7 +37,9 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_occ_provider.operators.hudi_clustering",
                     "airflow_occ_provider.operators.hudi_compaction",
                     "airflow_occ_provider.operators.hudi_write",
+                    "airflow_occ_provider.operators.keep_lease",
                     "airflow_occ_provider.operators.lease",
+                    "airflow_occ_provider.operators.release_lease",
                 ],
             }
         ],
@@ -51,11 +55,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": _HUDI,
-                "python-modules": [
-                    "airflow_occ_provider.hooks.hudi_table",
-                    "airflow_occ_provider.hooks.metastore_lock",
-                    "airflow_occ_provider.hooks.zookeeper_lock",
-                ],
+                "python-modules": ["airflow_occ_provider.hooks.hudi_table", *sorted(lock_modules)],
             }
         ],
         "triggers": [
@@ -69,6 +69,6 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
-        "connection-types": [zookeeper_lock(), metastore_lock()],
+        "connection-types": locks,
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }

@@ -14,7 +14,7 @@ version = release
 
 extensions = ["myst_parser", "autoapi.extension"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autoapi_dirs = ["../airflow_occ_provider"]
@@ -24,6 +24,7 @@ autoapi_add_toctree_entry = False
 autoapi_python_class_content = "class"
 autoapi_options = ["show-inheritance"]
 autodoc_typehints = "none"
+suppress_warnings = ["autoapi.python_import_resolution"]  # of constants without a docstring
 python_maximum_signature_line_length = 80
 add_module_names = False
 

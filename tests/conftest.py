@@ -1,4 +1,4 @@
-"""Shared by all tests: a home for Airflow, the embedded services, markers for folders and tiers."""
+"""Shared by all tests: Airflow's home folder, the embedded services, markers for folders and tiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import pytest
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow_occ_tests_")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
-pytest_plugins = ["airflow_occ_provider.embedded.pytest_plugin"]
+pytest_plugins = [
+    "airflow_occ_provider.embedded.pytest_plugin",
+    "airflow_occ_provider.testing.lease_store",
+    "pytester",
+]
 
 _QUICK = ("unit", "contract")
 _SMALL_TABLES = """

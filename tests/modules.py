@@ -1,4 +1,4 @@
-"""Runs one of the test programs in a process of its own, as its make target does."""
+"""Runs one of the test programs in its own process, as its make target does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIMEOUT_S = 1750
 def run_module(
     name: str, *arguments: object, timeout_s: float = _TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m tests.NAME``, and return what it said."""
+    """Run ``python -m tests.NAME``, and return its exit code and output."""
     return subprocess.run(
         [sys.executable, "-m", f"tests.{name}", *map(str, arguments)],
         cwd=Path(__file__).parents[1],

@@ -11,7 +11,7 @@ from airflow_occ_provider.storage.table import HudiTable
 
 
 def count_rows(table: Path, column: str = "id") -> Counter[str]:
-    """How often each key is in the table: newest committed file of each file group that stands."""
+    """Count each key in the table, in the newest committed file of each current file group."""
     look = HudiTable(str(table)).snapshot()
     writes = look.timeline.completed_writes()
     completed = {one.time for one in writes}

@@ -8,7 +8,7 @@ from airflow_occ_provider.hudi.format.properties import table_checksum
 def table_properties(*, version: int = 9, layout: int = 2, **more: str) -> str:
     """Return the text of the file.
 
-    :param more: further properties, or others; ``__`` in a name stands for a dot, without ``hoodie.``.
+    :param more: further or other properties, without ``hoodie.``; ``__`` in a name means a dot.
     """
     properties = {
         "hoodie.table.name": "t",

@@ -1,11 +1,10 @@
-"""Runs protected Spark writes without Airflow: the other submitter that the seam allows."""
+"""Runs protected Spark writes without Airflow."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,29 +16,40 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
+from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.identity import Signature, new_identity
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Stop
+from airflow_occ_provider.attempts.settle import Settlement, settle
+from airflow_occ_provider.attempts.site import Site, Source, read_site
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    effective_options,
+    prepared,
+    refuse_unproven,
+)
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature, new_identity
-from airflow_occ_provider.jobs.settle import Settlement, settle
-from airflow_occ_provider.jobs.site import read_site
-from airflow_occ_provider.operators.driver import end_session
-from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
 NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}  # a quarter of what a driver costs
 _PATIENCE_S = 600
+_UNSEEN = Site(Source("spark-defaults.conf", ()))
 
 
 @dataclass
 class Writer:
-    """One protected attempt, run in a thread; ``settlement`` is there when it has ended."""
+    """One protected attempt, run in a thread; ``settlement`` is set when it has ended."""
 
     stack: EmbeddedStack
     table: Path
@@ -55,14 +65,15 @@ class Writer:
     watched: bool = False
     file_system: Any = None
     timeout_s: float = 60.0
+    sees_site: bool = True
 
     def __post_init__(self) -> None:
         self.lines: list[str] = []
         self.logger = logging.getLogger(f"writer.{self.identity}")
-        self.ended_s: float | None = None
         self.settlement: Settlement | None = None
         self.exit_code: int | None = None
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Any = None
+        self.stop: Stop | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded_run, daemon=True)
 
@@ -83,8 +94,7 @@ class Writer:
         return self.settlement
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Kill the JVM, then what outlives it: that holds the log open."""
-        assert self.process is not None
+        """Kill the JVM, then its remaining children, which hold the log open."""
         os.kill(self.process.pid, number)
         end_session(self.process)
 
@@ -103,7 +113,7 @@ class Writer:
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
         job = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
-        site = read_site("spark-submit", environment)
+        site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         signature = Signature(self.identity, "dag", "run", "task", latest_instant=since)
@@ -120,33 +130,22 @@ class Writer:
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
-        alarm = HeartbeatAlarm(table, log, HeartbeatRule.of(options), self._end, logger=self.logger)
-        with prepared(job, options, site) as submission, alarm if self.watched else nullcontext():
+        alarm = HeartbeatAlarm(table, log, HeartbeatRule.of(options), logger=self.logger)
+        with prepared(job, options) as submission, alarm if self.watched else nullcontext():
             command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
             for key, value in self.conf.items():
                 command += ["--conf", f"{key}={value}"]
-            command += ["--driver-class-path", submission.driver_class_path, submission.application]
-            self.process = subprocess.Popen(
-                [*command, *submission.arguments],
-                env={**environment, **submission.environment},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-            assert self.process.stdout is not None
-            for line in self.process.stdout:
-                self.lines.append(line)
-                log.feed(line)
-            self.process.stdout.close()
-            self.exit_code = self.process.wait()
-        return settle(table, signature, log, self.exit_code, stop=alarm.stop, retire=self.retire)
+            command += [submission.application, *submission.arguments]
+            submitter = SparkSubmit(lambda: command, {**environment, **submission.environment})
 
-    def _end(self) -> None:
-        if self.process and self.ended_s is None:
-            self.ended_s = time.monotonic()
-            end_session(self.process)
+            def started(_: Handle) -> None:
+                self.process = submitter._process
+
+            driver = Driver(submitter)
+            follower, guards = Follower(log, started), [alarm] if self.watched else []
+            driver.run(self.identity, follower, guards, echo=self.lines.append)
+            self.exit_code, self.stop = driver.exit_code, driver.stop
+        return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
 
 
 def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> None:
@@ -161,7 +160,7 @@ def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> Non
 
 
 class HudiCommitLock(Lock):
-    """Hudi's own commit lock, as a stand-in for a neighbour that is just committing."""
+    """Hudi's own commit lock, held in place of another writer that is just committing."""
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]  # noqa: RUF012 - kazoo adds it to a list

@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow.state import TaskScope, get_state_backend
 
+from airflow_occ_provider.attempts.commit import find_commit
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.jobs.commit import find_commit
-from airflow_occ_provider.jobs.record import RECORD_KEY, Attempt, TaskRecord
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -65,7 +65,7 @@ def _run(record: TaskRecord) -> dict[str, Any]:
 
 
 def _attempt(
-    attempt: Attempt, record: TaskRecord, snapshot: Snapshot | None, unreadable: str
+    attempt: AttemptRecord, record: TaskRecord, snapshot: Snapshot | None, unreadable: str
 ) -> dict[str, Any]:
     described = attempt.to_json()
     del described["max_tries"]
@@ -78,7 +78,7 @@ def _attempt(
     return described
 
 
-def _commit(snapshot: Snapshot, attempt: Attempt, since: str) -> str | None:
+def _commit(snapshot: Snapshot, attempt: AttemptRecord, since: str) -> str | None:
     """Return the instant that this attempt, not another one, committed."""
     commit = find_commit(snapshot, attempt.identity, since)
     if commit is None:

@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
+from airflow_occ_provider.attempts.cleaning import foresee, pending_residue
 from airflow_occ_provider.cli.table import exit_on_error, print_table
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.cleaning import foresee, pending_residue
 
 _NOTHING = "No pending writes and no residue of dead writers."
 

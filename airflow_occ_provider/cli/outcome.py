@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TextIO
 
-from airflow_occ_provider.jobs.outcome import Reading
-from airflow_occ_provider.jobs.saved_log import SavedLog
+from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.outcome import Reading
 
 
 def outcome(args: argparse.Namespace) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
+from airflow_occ_provider.attempts.commit import Commit, find_commit
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.jobs.commit import Commit, find_commit
 from airflow_occ_provider.storage.address import fsspec_scheme, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.snapshot import Snapshot

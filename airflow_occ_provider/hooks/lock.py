@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import cast
+
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
-from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-
-_KINDS: tuple[type[HudiLockHook], ...] = (HudiZookeeperLockHook, HudiMetastoreLockHook)
-_HOOKS = {kind.conn_type: kind for kind in _KINDS}
-_NAMES = " or ".join(repr(kind.hook_name) for kind in _KINDS)
 
 
 def lock_hook(lock_conn_id: str) -> HudiLockHook:
@@ -21,19 +19,22 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
     :param lock_conn_id: id of the connection.
     :raises ConfigurationError: if the connection does not exist, or is not a lock connection.
     """
+    forms = {form["connection-type"]: form for form in (lock_form() for lock_form in LOCK_FORMS)}
     try:
         connection = BaseHook.get_connection(lock_conn_id)
     except AirflowNotFoundException as error:
+        names = " or ".join(repr(form["hook-name"]) for form in forms.values())
         raise ConfigurationError(
             "lock_conn_id",
             f"connection {lock_conn_id!r} does not exist",
-            remedy=f"create it under Admin > Connections with the type {_NAMES}",
+            remedy=f"create it under Admin > Connections with the type {names}",
         ) from error
-    conn_type = connection.conn_type
-    if conn_type not in _HOOKS:
+    if connection.conn_type not in forms:
         raise ConfigurationError(
             "lock_conn_id",
-            f"connection {lock_conn_id!r} has the type {conn_type!r}, which is not a lock",
-            remedy=f"use a connection of the type {' or '.join(map(repr, _HOOKS))}",
+            f"connection {lock_conn_id!r} has the type {connection.conn_type!r}, which is not a lock",
+            remedy=f"use a connection of the type {' or '.join(map(repr, forms))}",
         )
-    return _HOOKS[conn_type](lock_conn_id, connection)
+    module, _, name = forms[connection.conn_type]["hook-class-name"].rpartition(".")
+    hook = cast("type[HudiLockHook]", getattr(import_module(module), name))
+    return hook(lock_conn_id, connection)

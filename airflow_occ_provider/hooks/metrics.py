@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from airflow.sdk.observability import stats
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.storage.address import canonical_table
 
 CONFLICTS = frozenset({Outcome.EARLY_CONFLICT, Outcome.COMMIT_CONFLICT, Outcome.CLUSTERING_CONFLICT})
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 def attempt(work: Work, outcome: str, seconds: float) -> None:
     """Count a finished attempt.
 
-    :param outcome: one of ``jobs.outcome.Outcome``.
+    :param outcome: one of ``attempts.outcome.Outcome``.
     :param seconds: how long its driver ran.
     """
     tags = {**work._asdict(), "outcome": outcome}

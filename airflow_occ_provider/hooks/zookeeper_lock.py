@@ -44,9 +44,9 @@ class HudiZookeeperLockHook(HudiLockHook):
         :raises LockUnreachableError: if ZooKeeper does not answer in time.
         """
         from airflow_occ_provider.leases.queue import Queue
-        from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+        from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
-        return Queue(ZookeeperNodes(self._access, self._lease_root))
+        return Queue(ZookeeperStore(self._access, self._lease_root))
 
     def check(self) -> str:
         """Check the connection to ZooKeeper; return a summary.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.store import Store
 
 
 class DeletionWatches:
     """The watches of the waiters, at most one for each.
 
-    :param nodes: the store.
+    :param store: of the requests.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
 
     def set(self, waiter: str, predecessor: str, wake: Callable[[], None]) -> bool:
@@ -29,7 +29,7 @@ class DeletionWatches:
         self._watched[waiter] = (predecessor, wake)
         exists = False
         try:
-            exists = self._nodes.watch(predecessor, fired)
+            exists = self._store.on_delete(predecessor, fired)
         finally:
             # Without an answer there may be no watch; the next call sets one.
             if not exists:

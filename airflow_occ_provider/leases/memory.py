@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, NodeTakenError, NodeVersionError
+from airflow_occ_provider.leases.store import (
+    Node,
+    NodeGoneError,
+    NodeTakenError,
+    NodeVersionError,
+    Version,
+)
 
 
-class MemoryNodes:
-    """Nodes in this process's memory.
+class MemoryStore:
+    """A ``Store`` in this process's memory.
 
     :param now_ms: returns epoch milliseconds, for display.
     """
@@ -19,8 +25,18 @@ class MemoryNodes:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
-        self._watches: dict[str, list[Callable[[], None]]] = {}
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
         self._token = 0
+
+    def stamps(self) -> Mapping[str, Version | None]:
+        """Return the names of all nodes, with their versions."""
+        with self._lock:
+            return {name: node.version for name, node in self._nodes.items()}
+
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:  # noqa: ARG002
+        """Return the nodes that exist."""
+        with self._lock:
+            return {name: self._nodes[name] for name in names if name in self._nodes}
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         """Create a node, atomically with a check that another one exists."""
@@ -33,47 +49,33 @@ class MemoryNodes:
             self._nodes[name] = node = Node(data, 0, self._token, self._now_ms())
             return node
 
-    def names(self) -> frozenset[str]:
-        """Return the names of all nodes."""
-        with self._lock:
-            return frozenset(self._nodes)
-
-    def read(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return the nodes that exist."""
-        with self._lock:
-            return {name: self._nodes[name] for name in names if name in self._nodes}
-
-    def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        """Return the nodes that exist."""
-        return self.read(names)
-
-    def write(self, name: str, data: bytes, version: int) -> int:
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
         with self._lock:
             node = self._at(name, version)
-            self._nodes[name] = node._replace(data=data, version=version + 1)
-            return version + 1
+            self._nodes[name] = node._replace(data=data, version=int(version) + 1)
+            return self._nodes[name].version
 
-    def delete(self, name: str, version: int) -> None:
+    def delete(self, name: str, version: Version) -> None:
         """Delete a node."""
         with self._lock:
             self._at(name, version)
             del self._nodes[name]
-            watches = self._watches.pop(name, [])
-        for wake in watches:
+            callbacks = self._callbacks.pop(name, [])
+        for wake in callbacks:
             wake()
 
-    def watch(self, name: str, wake: Callable[[], None]) -> bool:
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
         """Call ``wake`` once when a node is deleted; return whether it exists now."""
         with self._lock:
             if name in self._nodes:
-                self._watches.setdefault(name, []).append(wake)
+                self._callbacks.setdefault(name, []).append(wake)
             return name in self._nodes
 
     def close(self) -> None:
         """Do nothing: the nodes stay for other queues over them."""
 
-    def _at(self, name: str, version: int) -> Node:
+    def _at(self, name: str, version: Version) -> Node:
         node = self._nodes.get(name)
         if node is None:
             raise NodeGoneError(name)

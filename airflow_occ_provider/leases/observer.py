@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.errors import LeaseRefusedError
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionError, Store, Version
 
 RENEWALS_PER_TTL = 3
 """How often an owner renews, and an observer checks, within a TTL."""
@@ -32,7 +32,7 @@ _EXPIRED = 1.02
 @dataclass(frozen=True, slots=True)
 class _Observation:
     token: int
-    version: int
+    version: Version
     term_s: float
     period_s: float
     seen_s: float
@@ -45,12 +45,12 @@ class _Observation:
 class Observer:
     """The observations of other owners' nodes, and the removal of expired ones.
 
-    :param nodes: the store.
+    :param store: of the requests.
     :param clock: a monotonic clock, in seconds.
     """
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        self._nodes = nodes
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
         self._lock = threading.Lock()
         self._observations: dict[str, _Observation] = {}
@@ -70,6 +70,15 @@ class Observer:
         for name, node in nodes.items():
             self._see(name, node)
 
+    def listed(self, stamps: Mapping[str, Version | None]) -> None:
+        """Record a listing of all nodes: which are gone, and each one's version."""
+        with self._lock:
+            for name, before in list(self._observations.items()):
+                if name not in stamps:
+                    del self._observations[name]
+                elif stamps[name] == before.version:
+                    self._observations[name] = self._continued(before)
+
     def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         """Remove expired requests; return whether one of them is gone.
 
@@ -79,49 +88,52 @@ class Observer:
         :param ttl_ms: the waiter's own TTL, in milliseconds.
         """
         now_s = self._clock()
-        due = [one.name for one in earlier if not one.unknown and self._is_due(one, ttl_ms, now_s)]
-        if not due:
-            return False
-        nodes = self._nodes.read(due)
+        known = [one for one in earlier if not one.unknown]
+        due = [one.name for one in known if self._is_due(one, ttl_ms, now_s)]
+        nodes = self._store.read(due) if due else {}
         if missing := [name for name in due if name not in nodes]:
-            nodes |= self._nodes.latest(missing)
-        return bool([name for name in due if name not in nodes or self._remove(name, nodes[name])])
-
-    def retain(self, names: frozenset[str]) -> None:
-        """Discard the observations of all other nodes."""
-        with self._lock:
-            for name in self._observations.keys() - names:
-                del self._observations[name]
+            nodes |= self._store.read(missing, latest=True)
+        self.observe(nodes)
+        gone = [name for name in due if name not in nodes]
+        removed = [one for one in known if self._remove(one.name)]
+        return bool(gone or removed)
 
     def _is_due(self, earlier: QueuedRequest, ttl_ms: int, now_s: float) -> bool:
         observation = self._observations.get(earlier.name)
         period_s = min(ttl_ms, earlier.request.ttl_ms) / 1000 / RENEWALS_PER_TTL
         return observation is None or now_s - observation.seen_s >= period_s / 2
 
-    def _remove(self, name: str, node: Node) -> bool:
-        observation = self._see(name, node)
-        if not observation.is_expired():
+    def _remove(self, name: str) -> bool:
+        """Remove a node if it has expired; return whether it is gone."""
+        observation = self._observations.get(name)
+        if observation is None or not observation.is_expired():
             return False
         try:
-            self._nodes.delete(name, observation.version)
+            self._store.delete(name, observation.version)
         except NodeVersionError:
+            with self._lock:
+                self._observations.pop(name, None)
             return False
         except NodeGoneError:
             pass
         return True
 
-    def _see(self, name: str, node: Node) -> _Observation:
+    def _see(self, name: str, node: Node) -> None:
         with self._lock:
-            # The clock is read after the node, so the version is at least that old.
-            now_s, before = self._clock(), self._observations.get(name)
+            before = self._observations.get(name)
             if before and (before.token, before.version) == (node.token, node.version):
-                more_s = min(now_s - before.seen_s, before.period_s)
-                observation = replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
+                self._observations[name] = self._continued(before)
             else:
-                term_s, period_s = _times(node, name)
-                observation = _Observation(node.token, node.version, term_s, period_s, now_s)
-            self._observations[name] = observation
-            return observation
+                # The clock is read after the node, so the version is at least that old.
+                self._observations[name] = _Observation(
+                    node.token, node.version, *_times(node, name), self._clock()
+                )
+
+    def _continued(self, before: _Observation) -> _Observation:
+        """Return the observation of a node whose version is the same as before."""
+        now_s = self._clock()
+        more_s = min(now_s - before.seen_s, before.period_s)
+        return replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
 
 
 def _times(node: Node, name: str) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases.digest import digest
-from airflow_occ_provider.leases.nodes import Node
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.leases.store import Node
 
 _FORMAT = 1
 _VERSION = 2

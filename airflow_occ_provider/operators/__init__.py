@@ -1,3 +1,3 @@
-"""Airflow operators: the thin skin over `jobs`."""
+"""Airflow operators: the thin layer over ``attempts``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells this Airflow deployment from others that share its lock service."""
+"""Distinguishes this Airflow deployment from others at the same lock service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DESCRIPTION = (
 
 @cache
 def site() -> str:
-    """Return what stays the same for this deployment, and differs from every other one.
+    """Return this deployment's constant id, which no other deployment has.
 
     :raises StateStoreError: if Airflow does not answer.
     """
@@ -41,10 +41,10 @@ def _known() -> str:
 
 
 def _made() -> str:
-    # Airflow reads a Variable as missing also while its API server is away.
+    # Airflow also reports a Variable as missing while its API server is down.
     if SITE_KEY not in list(Variable.keys(prefix=SITE_KEY)):
         Variable.set(SITE_KEY, uuid.uuid4().hex[:12], _DESCRIPTION)
-    # Of tasks that are the first ones at once, the one that wrote last decides.
+    # If several tasks are the first at the same time, the last one to write decides.
     found, before = _known(), None
     while found != before:
         time.sleep(_SETTLE_S)

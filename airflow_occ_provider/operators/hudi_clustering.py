@@ -1,92 +1,159 @@
-"""``HudiClusteringOperator``: clusters a table without a writer's loss."""
+"""``HudiClusteringOperator``: clusters a table; no writer loses a conflict to it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
+from airflow_occ_provider.attempts.choices import (
+    AdmissionMode,
+    admission_choice,
+    constant_options,
+    dead_plan_choice,
+    early_choice,
+    refuse_foreign,
+    resolution_choice,
+    service_op_choice,
+)
+from airflow_occ_provider.attempts.clustering_limits import PARTITION_OPTIONS, clustering_limits
+from airflow_occ_provider.attempts.service_claim import ServiceClaim
+from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.table_service import Plan, Service
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.preparation import Preparation
-from airflow_occ_provider.operators.service_claim import prefers_writers
-from airflow_occ_provider.operators.table_service import TableServiceOperator
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
+from airflow_occ_provider.in_driver import table_service as service_job
+from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.service_run import FOREIGN, serve
+from airflow_occ_provider.storage.address import canonical_table, named_partitions
+from airflow_occ_provider.storage.table import HudiTable
 
-_PARTITIONS = "hoodie.clustering.plan.strategy.partition."
-_PATTERN = f"{_PARTITIONS}regex.pattern"
-_CHECKED_LAYOUT = 8
+if TYPE_CHECKING:
+    from airflow.sdk import Context, RetryPolicy
 
 
-class HudiClusteringOperator(TableServiceOperator):
-    """Plan and run the clustering of one table, and clean up after those that died.
+class HudiClusteringOperator(HudiSparkOperator):
+    """Plan and run the clustering of one table, and resolve plans of dead drivers.
 
     It is a ``SparkSubmitOperator`` without an application: Hudi's write client plans and clusters, with
     the writers' lock. A pending clustering rejects upserts of its file groups, and by Hudi's default
-    its rivals lose at their commit, too: so it holds its scope alone, and writers of ours
-    wait. With ``conflict_resolution="prefer_writer"``, the writers' own as well, it runs beside writers
-    and is who yields; once it has lost, it runs alone.
+    its rivals also lose at their commit. So the task holds its scope alone, and writers of this provider
+    are queued. With ``conflict_resolution="prefer_writer"``, for the writers as well, it runs beside
+    them and yields to them; after a lost conflict it runs alone.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param scope: the partitions to cluster, each with all below it; by default the table. (templated)
-    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the plans that wait, or
+    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
     :param instants: requested times of the plans to run, and no others, such as another task's
         ``scheduled``; with ``op="run"``. (templated)
-    :param dead_plan: what becomes of a plan that nobody runs, and that rejects writers for ever:
+    :param dead_plan: what to do with a plan that no process runs, and that rejects writers for ever:
         ``"run"`` to run it again, ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to
-        tell of it. One whose file groups were written since is always rolled back, as it would
+        only log it. A plan whose file groups were written since is always rolled back, as it would
         undo that write.
     :param plan_timeout: how long a plan stays requested or inflight, without a live heartbeat, until
-        nobody runs it. Clusterings have none: longer than the longest one outside the queue, and with
-        ``"prefer_writer"``, where clusterings run beside each other, than the longest of all.
+        it counts as dead. Clusterings have no heartbeat: set it longer than the longest one outside the
+        queue; with ``"prefer_writer"``, when clusterings run beside each other, longer than any. A task
+        that has to run such a plan waits until then, without a worker slot.
+    :param admission: as for ``HudiWriteOperator``.
+    :param admission_timeout: how long to wait in the queue, and for plans that another driver may be
+        running, before the task fails.
+    :param storage_conn_id: as for ``HudiWriteOperator``. (templated)
+    :param early_conflict_detection: as for ``HudiWriteOperator``.
+    :param conflict_resolution: as for ``HudiWriteOperator``.
     :param hudi_options: further Hudi options, such as
         ``hoodie.clustering.plan.strategy.sort.columns``. (templated)
+    :param name: as for ``HudiWriteOperator``. (templated)
+    :param retries: upper bound of all retries of the task, whatever their cause.
+    :param retry_policy: decides what is retried, how often and when.
 
-    All else is as for ``HudiWriteOperator``. The result is a dictionary: ``scheduled``, ``completed``,
-    ``rolled_back`` and ``left`` (still pending), lists of requested times, and ``seconds``.
+    The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
+    pending), lists of requested times, and ``seconds``.
     """
 
-    service = Service.CLUSTERING
+    template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "scope", "instants")
+    ui_color = "#e4e9f7"
 
-    def _refuse_options(self, options: Mapping[str, Any]) -> None:
-        super()._refuse_options(options)
+    def __init__(
+        self,
+        *,
+        table: str,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
+        scope: str | Sequence[str] | None = None,
+        op: ServiceOp | str = ServiceOp.SCHEDULE_AND_RUN,
+        instants: str | Sequence[str] | None = None,
+        dead_plan: DeadPlan | str = DeadPlan.RUN,
+        plan_timeout: timedelta = timedelta(hours=1),
+        admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
+        admission_timeout: timedelta = timedelta(hours=12),
+        storage_conn_id: str | None = None,
+        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
+        conflict_resolution: Strategy | str | None = None,
+        hudi_options: Mapping[str, Any] | str | None = None,
+        name: str | None = None,
+        retries: int | None = DEFAULT_RETRIES,
+        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        **kwargs: Any,
+    ) -> None:
+        refuse_foreign(kwargs, FOREIGN, "a table service has none: it runs a job of ours")
+        super().__init__(
+            application=service_job.__file__,
+            application_args=None,  # named, so that default_args for writers do not reach it
+            name=name,
+            retries=retries,
+            retry_policy=retry_policy,
+            **kwargs,
+        )
+        self.table = table
+        self.lock_conn_id = lock_conn_id
+        self.scope = scope
+        self.op = service_op_choice(op)
+        self.instants = instants
+        self.dead_plan = dead_plan_choice(dead_plan)
+        self.plan_timeout = plan_timeout
+        self.admission = admission_choice(admission)
+        self.admission_timeout = admission_timeout
+        self.storage_conn_id = storage_conn_id
+        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.conflict_resolution = resolution_choice(conflict_resolution)
+        self.hudi_options = hudi_options
+        refuse_instants(instants, self.op)
+        self.refuse_options(constant_options(hudi_options))
+
+    def claim(self, table: HudiTable) -> ServiceClaim:
+        """Return the claim of the task before it clusters.
+
+        :param table: the table.
+        :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
+        """
+        path, version = canonical_table(self.table), table.config().version
+        return ServiceClaim(path, self._partitions, False, False, Service.CLUSTERING, version)
+
+    def refuse_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse Hudi options that contradict the operator's parameters.
+
+        :param options: as far as they are known.
+        :raises ConfigurationError: with the wrong option, and the remedy.
+        """
+        super().refuse_options(options)
         for key in options:
-            if key.startswith(_PARTITIONS):
+            if key.startswith(PARTITION_OPTIONS):
                 raise ConfigurationError(
                     "hudi_options", f"{key} has a parameter of its own", remedy="use scope"
                 )
 
-    def _refuse_table(self, snapshot: Snapshot, preparation: Preparation) -> None:
-        if prefers_writers(preparation.options) and snapshot.config.version < _CHECKED_LAYOUT:
-            self.log.warning(
-                "Below table version 8, Hudi 1.1 and later take a clustering's own plan for a rival's, "
-                "so that it never commits: use another conflict_resolution."
-            )
+    def _steps(self, context: Context) -> dict[str, Any]:
+        limits = clustering_limits(self._partitions, self.log)
+        return serve(self._protected_run(context), self._service_task(), limits)
 
-    def _restricted(self, preparation: Preparation, admitted: Admitted) -> Preparation:
-        partitions = self._held(admitted)
-        if not partitions:
-            return preparation
-        # A selection, such as of the site's own hudi-defaults.conf, would go before the pattern.
-        others = {
-            key: value for key, value in preparation.options.items() if not key.startswith(_PARTITIONS)
-        }
-        return replace(preparation, options={**others, _PATTERN: below(partitions)})
+    def _service_task(self) -> ServiceTask:
+        named = named_plans(self.instants)
+        return ServiceTask(Service.CLUSTERING, self.op, self.dead_plan, self.plan_timeout, named)
 
-    def _is_outside(self, plan: Plan, admitted: Admitted) -> bool:
-        held = self._held(admitted)
-        return bool(held) and not all(re.fullmatch(below(held), path) for path in plan.partitions)
-
-    def _held(self, admitted: Admitted) -> tuple[str, ...]:
-        """Return the partitions that it is for, empty for all; a shared lease names none."""
-        return self._partitions or (admitted.scope.partitions if admitted.scope else None) or ()
-
-
-def below(partitions: Sequence[str]) -> str:
-    """Return a pattern, for Java and Python, of the paths of some partitions and of all below them."""
-    paths = "|".join(re.escape(path.strip("/")) for path in partitions)
-    return f"(?:{paths})(?:/.*)?"
+    @property
+    def _partitions(self) -> tuple[str, ...] | None:
+        return named_partitions(self.scope)

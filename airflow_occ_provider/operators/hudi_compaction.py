@@ -2,51 +2,143 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
+from airflow_occ_provider.attempts.choices import (
+    AdmissionMode,
+    admission_choice,
+    constant_options,
+    dead_plan_choice,
+    early_choice,
+    refuse_foreign,
+    resolution_choice,
+    service_op_choice,
+)
+from airflow_occ_provider.attempts.service_attempt import ServiceLimits
+from airflow_occ_provider.attempts.service_claim import ServiceClaim
+from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.operators.preparation import Preparation
-from airflow_occ_provider.operators.table_service import TableServiceOperator
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
+from airflow_occ_provider.in_driver import table_service as service_job
+from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.service_run import FOREIGN, serve
+from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, RetryPolicy
 
 
-class HudiCompactionOperator(TableServiceOperator):
-    """Plan and run the compaction of one merge-on-read table, and clean up after those that died.
+class HudiCompactionOperator(HudiSparkOperator):
+    """Plan and run a merge-on-read table's compaction; resolve plans of dead drivers.
 
     It is a ``SparkSubmitOperator`` without an application: Hudi's write client plans and compacts,
-    with the writers' lock and heartbeat. A table of version 9 is compacted beside writers, who pass over
-    compactions. Older ones lose to a compaction that was planned after they had begun, and so do writers
-    with ``conflict_resolution="prefer_writer"``: there it runs alone, in its turn.
+    with the writers' lock and heartbeat. A table of version 9 is compacted beside its writers, which
+    ignore compactions. Writers of older tables, and writers with
+    ``conflict_resolution="prefer_writer"``, lose to a compaction that was planned after they had begun:
+    for those the task is queued, and runs alone.
 
     :param table: base path of the table, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
-    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the plans that wait, or
+    :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
     :param instants: requested times of the plans to run, and no others, such as another task's
         ``scheduled``; with ``op="run"``. (templated)
-    :param dead_plan: what becomes of a plan that nobody runs: ``"run"`` to run it again,
-        ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to tell of it. A log
+    :param dead_plan: what to do with a plan that no process runs: ``"run"`` to run it again,
+        ``"roll_back"`` to remove it with all that it has left, ``"leave"`` to only log it. A log
         compaction cannot be run again: it is rolled back.
     :param plan_timeout: how long a plan stays requested or inflight, without a live heartbeat, until
-        nobody runs it. Before Hudi 1.2 compactions have no heartbeat: longer than the longest one.
+        it counts as dead. Before Hudi 1.2 compactions have no heartbeat: set it longer than the longest
+        one. A task that has to run such a plan waits until then, without a worker slot.
+    :param admission: as for ``HudiWriteOperator``.
+    :param admission_timeout: how long to wait in the queue, and for plans that another driver may be
+        running, before the task fails.
+    :param storage_conn_id: as for ``HudiWriteOperator``. (templated)
+    :param early_conflict_detection: as for ``HudiWriteOperator``.
+    :param conflict_resolution: as for ``HudiWriteOperator``.
     :param hudi_options: further Hudi options, such as ``hoodie.compact.inline.max.delta.commits``, which
         decides when there is something to plan. (templated)
+    :param name: as for ``HudiWriteOperator``. (templated)
+    :param retries: upper bound of all retries of the task, whatever their cause.
+    :param retry_policy: decides what is retried, how often and when.
 
-    All else is as for ``HudiWriteOperator``. The result is a dictionary: ``scheduled``, ``completed``,
-    ``rolled_back`` and ``left`` (still pending), lists of requested times, and ``seconds``.
+    The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
+    pending), lists of requested times, and ``seconds``.
     """
 
-    service = Service.COMPACTION
+    template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "instants")
+    ui_color = "#e4e9f7"
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        if self.scope is not None:
-            raise ConfigurationError(
-                "scope", "Hudi compacts what its plan names", remedy="leave it out: it is the table"
-            )
+    def __init__(
+        self,
+        *,
+        table: str,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
+        op: ServiceOp | str = ServiceOp.SCHEDULE_AND_RUN,
+        instants: str | Sequence[str] | None = None,
+        dead_plan: DeadPlan | str = DeadPlan.RUN,
+        plan_timeout: timedelta = timedelta(hours=1),
+        admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
+        admission_timeout: timedelta = timedelta(hours=12),
+        storage_conn_id: str | None = None,
+        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
+        conflict_resolution: Strategy | str | None = None,
+        hudi_options: Mapping[str, Any] | str | None = None,
+        name: str | None = None,
+        retries: int | None = DEFAULT_RETRIES,
+        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        **kwargs: Any,
+    ) -> None:
+        refuse_foreign(kwargs, FOREIGN, "a table service has none: it runs a job of ours")
+        refuse_foreign(kwargs, ["scope"], "Hudi compacts what its plan names")
+        super().__init__(
+            application=service_job.__file__,
+            application_args=None,  # named, so that default_args for writers do not reach it
+            name=name,
+            retries=retries,
+            retry_policy=retry_policy,
+            **kwargs,
+        )
+        self.table = table
+        self.lock_conn_id = lock_conn_id
+        self.op = service_op_choice(op)
+        self.instants = instants
+        self.dead_plan = dead_plan_choice(dead_plan)
+        self.plan_timeout = plan_timeout
+        self.admission = admission_choice(admission)
+        self.admission_timeout = admission_timeout
+        self.storage_conn_id = storage_conn_id
+        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.conflict_resolution = resolution_choice(conflict_resolution)
+        self.hudi_options = hudi_options
+        refuse_instants(instants, self.op)
+        self.refuse_options(constant_options(hudi_options))
 
-    def _refuse_table(self, snapshot: Snapshot, preparation: Preparation) -> None:  # noqa: ARG002
+    def claim(self, table: HudiTable) -> ServiceClaim:
+        """Return the claim of the task before it compacts.
+
+        :param table: the table.
+        """
+        version = table.config().version
+        path = canonical_table(self.table)
+        return ServiceClaim(path, None, False, False, Service.COMPACTION, version)
+
+    def _steps(self, context: Context) -> dict[str, Any]:
+        limits = ServiceLimits(refuse_table=self._refuse_table)
+        return serve(self._protected_run(context), self._service_task(), limits)
+
+    def _service_task(self) -> ServiceTask:
+        named = named_plans(self.instants)
+        return ServiceTask(Service.COMPACTION, self.op, self.dead_plan, self.plan_timeout, named)
+
+    def _refuse_table(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:  # noqa: ARG002
         if not snapshot.config.merge_on_read:
             raise ConfigurationError(
                 "table",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _log = logging.getLogger(__name__)
-# Airflow's UI folds what follows a failed execute; the reason should be seen without a click.
+# Airflow's UI folds the lines after a failed execute; the reason should be visible without a click.
 _LEAVE_FOLDED_GROUP = "::endgroup::"
 _SPENT_KEY = "hudi_retries"
 
@@ -27,9 +27,9 @@ _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
 class _DefaultRetries(int):
-    """The ``retries`` of an operator for which the user set none, told from an equal number by its type.
+    """The ``retries`` of an operator whose user set none; a type that differs from a plain number's.
 
-    ``partial()`` turns it into a plain number (Airflow 3.3.2), so a mapped task cannot tell.
+    ``partial()`` converts it to a plain number (Airflow 3.3.2), so a mapped task never has it.
     """
 
     __slots__ = ()
@@ -40,12 +40,12 @@ DEFAULT_RETRIES = _DefaultRetries(sum(DEFAULT_BUDGETS.values()))
 
 
 class HudiConflictRetryPolicy(RetryPolicy):
-    """Retry what a rival or the infrastructure did to a Hudi write; leave the job's own errors alone.
+    """Retry failures by a rival or the infrastructure, not the job's own errors.
 
-    :param budgets: retries allowed per cause, ``conflict``, ``lock``, ``heartbeat``, ``killed``,
+    :param budgets: retries allowed per cause: ``conflict``, ``lock``, ``heartbeat``, ``killed``,
         ``storage``, ``airflow`` (its API server or triggerer failed) and ``worker`` (it died together
         with its driver); a cause that is left out keeps its default.
-    :param base_delay: upper bound of the random wait before the first retry; it doubles after.
+    :param base_delay: upper bound of the random wait before the first retry; it doubles for each next.
     :param max_delay: upper bound of every wait.
     """
 
@@ -63,11 +63,11 @@ class HudiConflictRetryPolicy(RetryPolicy):
 
     @property
     def conflict_budget(self) -> int:
-        """How many retries a conflict is granted."""
+        """The number of retries for a conflict."""
         return self.rules.budgets["conflict"]
 
     def warn_of_few(self, retries: int, log: Any) -> None:
-        """Warn in a task's log where Airflow stops retrying before a conflict's budget is spent."""
+        """Log a warning if Airflow's retries end before a conflict's budget does."""
         if retries < self.conflict_budget:
             log.warning(
                 "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
@@ -82,7 +82,7 @@ class HudiConflictRetryPolicy(RetryPolicy):
         max_tries: int,
         context: Context | None = None,
     ) -> RetryDecision:
-        """Decide on a failed try, and count it where the next try will find it."""
+        """Decide on a failed try, and count the retry in the task state store."""
         spent = _Spent(context, max_tries)
         verdict = self.rules.judge(
             exception,
@@ -107,14 +107,14 @@ class HudiConflictRetryPolicy(RetryPolicy):
     def grants(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context
     ) -> bool:
-        """Whether a try that failed so is run again, as far as is known; nothing is counted."""
+        """Whether a retry follows this failure, as far as known; counts nothing."""
         counts = _Spent(context, max_tries).counts
         verdict = self.rules.judge(exception, counts, _own_retries(context, max_tries), 0.0)
         return bool(verdict.retry) and try_number <= max_tries
 
 
 class _Spent:
-    """Retries granted so far, in the task state store; a clear by the user starts them anew."""
+    """The granted retries, in the task state store; a clear by the user resets them."""
 
     def __init__(self, context: Context | None, max_tries: int) -> None:
         self._store: Any = cast("Any", context).get("task_state_store") if context else None
@@ -130,20 +130,20 @@ class _Spent:
 
 
 def _is_queued(exception: BaseException, context: Context | None) -> bool:
-    """Whether the next try waits in line, so that losers need not be spread over time."""
+    """Whether the next try is queued, so that no random delay is needed."""
     task = cast("Any", context or {}).get("task")
     return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
 
 
 def _is_infrastructure(exception: BaseException) -> bool:
-    """Whether Airflow itself failed: its API server was away, or a trigger failed."""
+    """Whether Airflow itself failed: its API server was down, or a trigger failed."""
     if isinstance(exception, AirflowRuntimeError):
         return exception.error.error in _AWAY
     return isinstance(exception, TaskDeferralError)
 
 
 def _own_retries(context: Context | None, max_tries: int) -> int:
-    """Return how often the user lets the job's own errors be retried."""
+    """Return how often the job's own errors are retried, by the user's arguments."""
     task = context["task"] if context else None
     given = getattr(task, "job_retries", None)
     if given is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match
@@ -18,7 +19,6 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,
 )
-from airflow_occ_provider.jobs.record import INSTANTS_KEY
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants, writer_payload
 

@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.shared_watch import SharedWatch, WatchResult, WatchTarget, shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
@@ -19,7 +20,6 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,
 )
-from airflow_occ_provider.jobs.record import INSTANTS_KEY
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.earliest import until_earliest

@@ -1,4 +1,4 @@
-"""The writers' heartbeats, in a process of their own."""
+"""The writers' heartbeats, kept up by a separate process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SLOWEST_S = 0.05
 
 
 class Beating:
-    """All writers of a load beat for the time of a ``with`` block, but for those that are stopped.
+    """Keeps up the heartbeats of a load's writers in a ``with`` block, until they are stopped.
 
-    :param load: says which.
+    :param load: the writers.
     :param seed: of the jitter.
     """
 
@@ -36,7 +36,7 @@ class Beating:
         self._process.join()
 
     def stop(self, table: int, instant: str) -> float:
-        """Let a writer beat no more; return the epoch seconds of its last tick."""
+        """Stop a writer's heartbeat; return the epoch seconds of the last one."""
         self._here.send((table, instant))
         self._here.recv()
         return self._load.heartbeat(table, instant).stat().st_mtime
@@ -57,7 +57,7 @@ def _beat(load: Load, seed: int, orders: Connection) -> None:
             orders.send(None)
         while due[0][0] <= time.monotonic():
             at_s, writer = due[0]
-            # From when it was due, as java.util.Timer at a fixed rate: the jitter does not add up.
+            # From when it was due, as java.util.Timer at a fixed rate does: the jitter does not add up.
             heapq.heapreplace(due, (at_s + interval_s * (1 + rng.uniform(-1, 1) * load.jitter), writer))
             if writer not in stopped:
                 os.utime(load.heartbeat(*writer))

@@ -1,8 +1,8 @@
-"""Competitors timed side by side, and what was promised of their ratios.
+"""Competitors timed side by side, and goals for their ratios.
 
 All run in one process, one after the other in each round, so that a busy machine disturbs all
 alike; the order changes from round to round, and the garbage collector is left as users have it
-but for one collection before each turn, so that nobody pays for another's garbage.
+but for one collection before each run, so that no competitor pays for another's garbage.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Competitor:
-    """One way to do the job.
+    """One way to do a job.
 
-    :param name: as the table shows it.
+    :param name: its row in the table.
     :param run: does it once.
-    :param prepare: is called before each turn, untimed.
+    :param prepare: called before each run, untimed.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Competitor:
 
 @dataclass(frozen=True)
 class Goal:
-    """A promise on what was measured: a ratio of medians, or a number.
+    """A goal for a measured value: a ratio of medians, or a number.
 
     :param text: what is compared.
     :param value: what was measured.
@@ -53,7 +53,7 @@ class Goal:
         )
 
     def __str__(self) -> str:
-        target = f"at most {self.at_most:g}" if self.at_most is not None else "told, no target"
+        target = f"at most {self.at_most:g}" if self.at_most is not None else "no target"
         if self.at_least is not None:
             target = f"at least {self.at_least:g}"
         verdict = "ok" if self.met else "MISSED"
@@ -61,10 +61,10 @@ class Goal:
 
 
 def race(competitors: Sequence[Competitor], rounds: int) -> dict[str, list[float]]:
-    """Time each competitor once a round, after one untimed turn each.
+    """Time each competitor once a round, after one untimed run each.
 
-    :param competitors: who takes part.
-    :param rounds: how often each is timed.
+    :param competitors: those that are timed.
+    :param rounds: number of timed runs of each.
     :return: the seconds of each round by the competitor's name.
     """
     times: dict[str, list[float]] = {competitor.name: [] for competitor in competitors}
@@ -95,7 +95,7 @@ def show(title: str, times: Mapping[str, Sequence[float]]) -> None:
 
 
 def conclude(goals: Sequence[Goal]) -> int:
-    """Print the promises, and return the exit code: 1 if one is broken and ``CHECK=1`` is set."""
+    """Print the goals, and return the exit code: 1 if one is missed and ``CHECK=1`` is set."""
     print("\nTargets")
     for goal in goals:
         print(goal)

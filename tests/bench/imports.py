@@ -1,7 +1,7 @@
 """What importing the pure core costs: ``python -m tests.bench.imports``; ``CHECK=1`` makes it a test.
 
 Whole processes are timed, against one that imports nothing, with bytecode in a cache as after an
-installation. What counts is the fastest start of each: all that is slower is the machine's.
+installation. The fastest start of each counts: slower ones are due to the machine.
 """
 
 from __future__ import annotations

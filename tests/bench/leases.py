@@ -1,7 +1,7 @@
-"""What standing in line costs: ``python -m tests.bench.leases``; ``CHECK=1`` makes it a test.
+"""What the queue costs: ``python -m tests.bench.leases``; ``CHECK=1`` makes it a test.
 
-Against kazoo's stock Lock, which promises less: it dies with its process. Both talk to the same
-real ZooKeeper, each client by a session of its own; hand-overs are timed between processes.
+Compared with kazoo's Lock, which promises less: it ends with its process. Both use the same
+real ZooKeeper, each client with its own session; hand-overs are timed between processes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.bench.harness import Competitor, Goal, conclude, medians, race, show
-from tests.bench.turns import (
+from tests.bench.holdings import (
     KINDS,
     ON_METASTORE,
     TIMEOUT_S,
     Contestant,
+    Holding,
     OnMetastore,
-    Turn,
     handovers,
-    take_turns,
+    hold_repeatedly,
 )
 
-POLL_S = 1.0  # as MetastoreLeases has it where nothing is said
-HOLD_S = 0.015  # enough for who let go to stand in line again
-ROUNDS, TURNS = 6, 100
+POLL_S = 1.0  # the default of MetastoreLeases
+HOLD_S = 0.015  # long enough for the previous holder to be queued again
+ROUNDS, HOLDINGS = 6, 100
 WAITERS = (2, 20, 200)
 
 
@@ -51,15 +51,15 @@ def bench_alone(hosts: str) -> list[Goal]:
     )
     for client in clients.values():
         client.close()
-    show("Nobody else there: take it and let it go", times)
+    show("Without contention: acquire and release", times)
     kazoos, ours = medians(times).values()
     return [Goal("alone: ours / kazoo's", ours / kazoos, at_most=2.5)]
 
 
-def start_turns(
-    pool: ProcessPoolExecutor, kind: str, hosts: str, people: int, count: int
-) -> list[Future[list[Turn]]]:
-    return [pool.submit(take_turns, kind, hosts, count, HOLD_S) for _ in range(people)]
+def start_holding(
+    pool: ProcessPoolExecutor, kind: str, hosts: str, clients: int, count: int
+) -> list[Future[list[Holding]]]:
+    return [pool.submit(hold_repeatedly, kind, hosts, count, HOLD_S) for _ in range(clients)]
 
 
 def p99_ms(times: list[float]) -> float:
@@ -70,15 +70,15 @@ def bench_handover(pool: ProcessPoolExecutor, hosts: str) -> list[Goal]:
     rounds: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     for _ in range(ROUNDS):
         for kind, took in rounds.items():
-            started = start_turns(pool, kind, hosts, 2, TURNS)
+            started = start_holding(pool, kind, hosts, 2, HOLDINGS)
             took.append(handovers([one.result(TIMEOUT_S) for one in started]))
     times = {kind: list(chain(*took)) for kind, took in rounds.items()}
-    show("Hand-over to a waiting process, from before the release until it knows", times)
+    show("Hand-over to a waiting process, from before the release until its answer", times)
     kazoos, ours = medians(times).values()
     kazoos_late, ours_late = map(p99_ms, times.values())
     return [
         Goal("hand-over, p50: ours / kazoo's", ours / kazoos, at_most=1.5),
-        # Four processes and a JVM: on a busy machine the last percent is the scheduler's.
+        # Four processes and a JVM: on a busy machine the slowest percent is due to the scheduler.
         Goal("hand-over, p99: ours", ours_late, at_most=25, unit="ms"),
         Goal("hand-over, p99: ours, calmest round", min(map(p99_ms, rounds["ours"])), unit="ms"),
         Goal("hand-over, p99: kazoo's", kazoos_late, unit="ms"),
@@ -86,13 +86,13 @@ def bench_handover(pool: ProcessPoolExecutor, hosts: str) -> list[Goal]:
 
 
 class Waiter:
-    """A client that stands in line in a thread, and holds until it is told to go."""
+    """A client that is queued by a thread, and holds until it has to release."""
 
     def __init__(self, client: Contestant, holders: queue.Queue[Waiter]) -> None:
         self.client, self._holders, self._go = client, holders, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def stand(self) -> None:
+    def start(self) -> None:
         self._go.clear()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -112,7 +112,7 @@ class Waiter:
 
 
 class Counter:
-    """How many messages a server has had and sent by its own count, less what asking it costs."""
+    """Counts a server's messages, received and sent, without those of the counting itself."""
 
     def __init__(self, port: int) -> None:
         self._port, self._asked, self._cost = port, 0, 0
@@ -124,11 +124,11 @@ class Counter:
             answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
         lines = dict(line.split("\t", 1) for line in answer.splitlines())
         self._asked += 1
-        said = int(lines["zk_packets_received"]) + int(lines["zk_packets_sent"])
-        return said - self._cost * self._asked
+        messages = int(lines["zk_packets_received"]) + int(lines["zk_packets_sent"])
+        return messages - self._cost * self._asked
 
     def settled(self) -> int:
-        """Return the count once nobody says anything any more."""
+        """Return the count once it no longer changes."""
         before, now = -1, self.count()
         while now != before:
             time.sleep(0.25)
@@ -137,35 +137,35 @@ class Counter:
 
 
 def count_messages(kind: str, zookeeper: EmbeddedZookeeper, size: int) -> float:
-    """Return the messages per hand-over with a line of so many waiters, of all clients together."""
+    """Return the messages per hand-over of all clients together, with so many waiters queued."""
     counter = Counter(zookeeper.port)
     holders: queue.Queue[Waiter] = queue.Queue()
-    people = [Waiter(KINDS[kind](zookeeper.hosts), holders) for _ in range(size + 1)]
-    handed, said = min(size, 20), 0
+    clients = [Waiter(KINDS[kind](zookeeper.hosts), holders) for _ in range(size + 1)]
+    handed, messages = min(size, 20), 0
     rounds = -(-20 // size)
     for _ in range(rounds):
-        for waiter in people:
-            waiter.stand()
+        for waiter in clients:
+            waiter.start()
         holder = holders.get(timeout=TIMEOUT_S)
         before = counter.settled()
         for _ in range(handed):
             holder.go()
             holder = holders.get(timeout=TIMEOUT_S)
-        said += counter.settled() - before
-        for waiter in people:
+        messages += counter.settled() - before
+        for waiter in clients:
             waiter.go()
-        for waiter in people:
+        for waiter in clients:
             waiter.leave()
         while not holders.empty():
             holders.get_nowait()
-    for waiter in people:
+    for waiter in clients:
         waiter.client.close()
-    return said / handed / rounds
+    return messages / handed / rounds
 
 
 def bench_messages(zookeeper: EmbeddedZookeeper) -> list[Goal]:
     counts = {kind: [count_messages(kind, zookeeper, size) for size in WAITERS] for kind in KINDS}
-    print(f"\nMessages per hand-over with {WAITERS} waiters, had and sent by ZooKeeper")
+    print(f"\nMessages per hand-over with {WAITERS} waiters, received and sent by ZooKeeper")
     for kind, found in counts.items():
         print(f"  {kind:<58}" + "".join(f"{count:>9.1f}" for count in found))
     few, *_, many = counts["ours"]
@@ -179,27 +179,29 @@ def bench_ensemble(pool: ProcessPoolExecutor, ensemble: EmbeddedZookeeperEnsembl
     goals = []
     times = {}
     for kind in KINDS:
-        people, count = 3, 200
-        started = start_turns(pool, kind, ensemble.hosts, people, count)
+        clients, count = 3, 200
+        started = start_holding(pool, kind, ensemble.hosts, clients, count)
         time.sleep(2.5)
         leader = next(server for server in ensemble.servers if server.mode == "leader")
         leader.stop()
         killed_s = time.monotonic()
-        everybody = [one.result(2 * TIMEOUT_S) for one in started]
+        by_process = [one.result(2 * TIMEOUT_S) for one in started]
         leader.start()
-        turns = sorted((turn for all_ in everybody for turn in all_), key=lambda turn: turn.held_s)
-        times[f"{kind}, {len(turns)} turns"] = took = handovers(everybody)
-        both = sum(a.released_s > b.held_s for a, b in pairwise(turns))
-        back = sum(a.token > b.token for a, b in pairwise(turns))
+        holdings = sorted(
+            (holding for one in by_process for holding in one), key=lambda holding: holding.held_s
+        )
+        times[f"{kind}, {len(holdings)} holdings"] = took = handovers(by_process)
+        both = sum(a.released_s > b.held_s for a, b in pairwise(holdings))
+        back = sum(a.token > b.token for a, b in pairwise(holdings))
         goals += [Goal(f"leader killed: longest hand-over, {kind}", max(took), unit="s")]
         if kind == "ours":
-            lost = people * count - len(turns)
-            after = sum(turn.held_s > killed_s for turn in turns)
+            lost = clients * count - len(holdings)
+            after = sum(holding.held_s > killed_s for holding in holdings)
             goals += [
-                Goal("leader killed: turns after it", after, at_least=people, unit=""),
-                Goal("leader killed: turns lost", lost, at_most=0, unit=""),
+                Goal("leader killed: holdings after it", after, at_least=clients, unit=""),
+                Goal("leader killed: holdings lost", lost, at_most=0, unit=""),
                 Goal("leader killed: two at once", both, at_most=0, unit=""),
-                Goal("leader killed: tokens that went back", back, at_most=0, unit=""),
+                Goal("leader killed: tokens that decreased", back, at_most=0, unit=""),
             ]
     show("Hand-over with three servers, the leader killed in between", times)
     kazoos, ours = medians(times).values()
@@ -213,7 +215,7 @@ def bench_ensemble(pool: ProcessPoolExecutor, ensemble: EmbeddedZookeeperEnsembl
 
 
 def bench_metastore(pool: ProcessPoolExecutor, hosts: str, uris: str) -> list[Goal]:
-    """The same service on both: a metastore calls nobody, so who waits looks once in a poll."""
+    """Compare both services: a metastore sends no notifications, so a waiter polls it."""
     clients = {"ours, on ZooKeeper": KINDS["ours"](hosts), ON_METASTORE: (counted := OnMetastore(uris))}
 
     def once(client: Contestant) -> None:
@@ -223,7 +225,7 @@ def bench_metastore(pool: ProcessPoolExecutor, hosts: str, uris: str) -> list[Go
     times = race(
         [Competitor(kind, lambda client=client: once(client)) for kind, client in clients.items()], 60
     )
-    show("Nobody else there: take it and let it go, on both", times)
+    show("Without contention: acquire and release, on both", times)
     on_zookeeper, on_metastore = medians(times).values()
     before = counted.client.calls
     once(counted)
@@ -231,8 +233,8 @@ def bench_metastore(pool: ProcessPoolExecutor, hosts: str, uris: str) -> list[Go
     for client in clients.values():
         client.close()
 
-    turns, hold_s = 15, 0.4
-    started = [pool.submit(take_turns, ON_METASTORE, uris, turns, hold_s) for _ in range(2)]
+    holdings, hold_s = 15, 0.4
+    started = [pool.submit(hold_repeatedly, ON_METASTORE, uris, holdings, hold_s) for _ in range(2)]
     took = handovers([one.result(2 * TIMEOUT_S) for one in started])
     show(f"Hand-over on a metastore, polled every {POLL_S:g} s", {ON_METASTORE: took})
     return [

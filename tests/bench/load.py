@@ -1,4 +1,4 @@
-"""What is watched: tables, their beating writers, and how many triggers watch each."""
+"""A load: tables, their live writers, and how many triggers watch each."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ FIRST_RUN = datetime(2026, 3, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Load:
-    """Writer n of a table began at the logical date of run n: its triggers find it by that.
+    """A load; writer n of a table began at the logical date of run n, by which its triggers find it.
 
     :param root: folder of the tables.
     :param tables: how many.
     :param writers: of each table, and runs of its DAG.
     :param followers: triggers that watch one writer.
-    :param everybody: triggers in each run that watch all writers of the table.
+    :param table_watchers: triggers in each run that watch all writers of the table.
     :param interval_ms: Hudi's heartbeat interval.
     :param misses: Hudi's tolerable misses.
-    :param jitter: share of the interval by which a beat may be early or late.
+    :param jitter: share of the interval by which a heartbeat may be early or late.
     """
 
     root: str
     tables: int = 100
     writers: int = 20
     followers: int = 4
-    everybody: int = 1
+    table_watchers: int = 1
     interval_ms: int = 60_000
     misses: int = 2
     jitter: float = 0.2
 
     @property
     def triggers(self) -> int:
-        return self.tables * self.writers * (self.followers + self.everybody)
+        return self.tables * self.writers * (self.followers + self.table_watchers)
 
     @property
     def period_s(self) -> float:
@@ -71,7 +71,7 @@ class Load:
         return cls(**json.loads(os.environ[_VARIABLE]))
 
     def make_tables(self) -> None:
-        """Lay out each table: completed instants, and the pending ones of its writers."""
+        """Make each table: completed instants, and the pending ones of its writers."""
         for number in range(self.tables):
             timeline = make_table(self.table(number), _COMPLETED)
             (self.table(number) / ".hoodie" / ".heartbeat").mkdir()

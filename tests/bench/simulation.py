@@ -1,8 +1,8 @@
-"""A table's writers in virtual time, and what a real ``WriterWatch`` says of them.
+"""A table's writers in virtual time, and what a real ``WriterWatch`` reports of them.
 
-Every request to the storage takes a while, in which the writers go on: they begin, beat, commit, and
-are killed. It is answered with what stood there at some moment of that while; now and then it takes
-almost as long as it may, or the watching host stands still before it looks at the answer.
+Each request to the storage takes a while, in which the writers continue: they begin, beat, commit, and
+are killed. It is answered with the state of some moment of that while; now and then it takes
+almost as long as it may, or the watching host pauses before it reads the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Odds:
     :param beats: of a writer, on average.
     :param killed: share of the writers that are.
     :param slow: share of the requests that take almost as long as a request may.
-    :param frozen: share of the answers after which the watching host stands still.
+    :param frozen: share of the answers after which the watching host pauses.
     """
 
     beats: int = 50
@@ -48,14 +48,14 @@ USUAL = Odds()
 
 @dataclass(slots=True)
 class Writer:
-    """What is true of a writer.
+    """The true state of a writer.
 
     :param instant: its requested time.
     :param beats: how often it will beat.
     :param beating: whether it lives, and does not commit or fail on the next occasion.
     :param last_ms: when it last beat.
     :param expired_ms: when its heartbeat expires, of one that was killed.
-    :param told: whether a look has called it dead, or a lazy clean has taken it away.
+    :param reported: whether an observation called it dead, or a lazy clean removed it.
     """
 
     instant: str
@@ -63,27 +63,27 @@ class Writer:
     beating: bool = True
     last_ms: float = 0.0
     expired_ms: float | None = None
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass
 class Findings:
-    """What came out.
+    """The result of a simulation.
 
     :param beats: how many there were.
-    :param looks: how often the table was looked at.
+    :param observations: how often the table was observed.
     :param committed: how many writers did.
     :param false: writers that were called dead and were not, with when.
-    :param told: how many were killed and called dead.
-    :param overlooked: looks that began after the end of Hudi's tolerance for one that was killed, and
+    :param reported: how many were killed and called dead.
+    :param overlooked: observations that began after Hudi's tolerance for a killed writer, and
         did not call it dead.
     """
 
     beats: int = 0
-    looks: int = 0
+    observations: int = 0
     committed: int = 0
     false: list[tuple[str, float]] = field(default_factory=list)
-    told: int = 0
+    reported: int = 0
     overlooked: int = 0
 
 
@@ -137,7 +137,7 @@ class World:
         return self._answered(lambda: _PROPERTIES)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no cache."""
 
     def _strip_protocol(self, path: str) -> str:
         return path
@@ -158,7 +158,7 @@ class World:
         self._after(self._rng.uniform(0, _STEP_MS), happens)
 
     def _begin(self) -> None:
-        """As Hudi does: the heartbeat, then the request; then it beats at a fixed rate."""
+        """Begin a write as Hudi does: heartbeat, then request; then heartbeats at a fixed rate."""
         writer = Writer(
             f"{20260101000000000 + next(self._numbers)}", self._rng.randint(1, 2 * self._odds.beats)
         )
@@ -193,8 +193,8 @@ class World:
         self._step(lambda: self._forget(writer))
 
     def _clean(self, writer: Writer) -> None:
-        """As a lazy clean does."""
-        writer.told = True
+        """Remove a dead writer's files as a lazy clean does."""
+        writer.reported = True
         self._folders[_TIMELINE].pop(f"{writer.instant}.commit.requested")
         self._step(lambda: self._forget(writer))
 
@@ -220,11 +220,11 @@ def simulate(
     jitter: float = 0.2,
     odds: Odds = USUAL,
 ) -> Findings:
-    """Watch a table until its writers have beaten so often, and return what the watch said of them.
+    """Watch a table until its writers have beaten so often; return what the watch reported.
 
     :param seed: decides everything.
     :param beats: of all writers together.
-    :param rule: of the heartbeats; the table is looked at four times in an interval.
+    :param rule: of the heartbeats; the table is observed four times in an interval.
     :param writers: how many write at any time.
     :param jitter: share of the interval by which a beat may be early or late.
     :param odds: of what else happens.
@@ -236,7 +236,7 @@ def simulate(
     while findings.beats < beats:
         begun_ms = world.now_ms
         sight = watch.observe()
-        findings.looks += 1
+        findings.observations += 1
         _compare(sight, world, begun_ms)
         world.pass_time(max(0, rule.interval_ms / 4 - (world.now_ms - begun_ms)))
     return findings
@@ -250,8 +250,8 @@ def _compare(sight: Observation, world: World, begun_ms: float) -> None:
             world.findings.false.append((instant, world.now_ms))
     for writer in world.killed:
         if writer.instant in dead:
-            world.findings.told += not writer.told
-            writer.told = True
-        elif writer.expired_ms < begun_ms and not writer.told:
+            world.findings.reported += not writer.reported
+            writer.reported = True
+        elif writer.expired_ms < begun_ms and not writer.reported:
             world.findings.overlooked += 1
-    world.killed = [writer for writer in world.killed if not writer.told]
+    world.killed = [writer for writer in world.killed if not writer.reported]

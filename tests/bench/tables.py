@@ -19,7 +19,7 @@ from tests.table_properties import table_properties
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _BETWEEN = timedelta(seconds=61, milliseconds=234)
 _LASTS = timedelta(seconds=5, milliseconds=678)
-# As a copy-on-write table with inline cleaning and the one or other overwrite has them.
+# The mix of a copy-on-write table with inline cleaning and a few overwrites.
 _ACTIONS = ("commit", "clean", "commit", "clean", "commit", "replacecommit", "commit", "rollback")
 _STATS = ("numInserts", "numUpdateWrites", "numDeletes", "numWrites", "fileSizeInBytes")
 _STAT = {
@@ -109,7 +109,7 @@ def make_table(root: Path, number: int, layout: int = 2) -> Path:
 
 
 def make_history(folder: Path) -> list[Path]:
-    """Write a history of 10,000 entries in the files that Hudi's defaults come to.
+    """Write a history of 10,000 entries, in files as Hudi's defaults make them.
 
     Ten files of one level are merged into one of the next: nine of a thousand entries, nine of a
     hundred, ten of ten.

@@ -1,8 +1,8 @@
 """How fast a timeline is read: ``python -m tests.bench.timeline``; ``CHECK=1`` makes it a test.
 
 Each read starts from a folder's path and looks at the time, action, state and completion time of
-every instant. It is compared with the least that a reader can do, with hudi-rs, with pyarrow, and
-with itself when it is refreshed.
+every instant. It is compared with the least work that a reader can do, with hudi-rs, pyarrow, and
+a refresh.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_and_forget(folder: Path) -> None:
 
 
 def read_with_times(folder: Path) -> list[tuple[tuple[str | None, ...], int]]:
-    """Look besides at each completed file, whose time of change is the completion time in layout 1."""
+    """Read each completed file's time of change too: in layout 1 that is its completion time."""
     found = []
     for name in os.listdir(folder):  # noqa: PTH208
         match = _PARSE(name)
@@ -89,7 +89,7 @@ def read_rows(files: Sequence[Path]) -> None:
 
 
 class Growing:
-    """A table in which one new commit stands since it was read; before each turn it is another."""
+    """A table with one new commit since it was read; before each run it is another one."""
 
     def __init__(self, root: Path, timeline: Path, size: int) -> None:
         self.table, self.folder = HudiTable(str(root)), timeline
@@ -131,7 +131,7 @@ def bench_cold(root: Path, folder: Path, size: int, rounds: int) -> list[Goal]:
             Competitor("os.listdir, each name parsed by a compiled regex", partial(read_bare, folder)),
             Competitor("the same, but nothing is kept of it", partial(read_and_forget, folder)),
             Competitor("ours: list_folder, Timeline.from_file_names", partial(read_ours, folder)),
-            # The table is open, and it shows no more than the completed commits: a head start.
+            # An advantage for hudi-rs: the table is open, and it shows only the completed commits.
             Competitor("hudi-rs: get_completed_commits", partial(read_hudi_rs, rust)),
         ],
         rounds,
@@ -194,7 +194,7 @@ def bench_history(folder: Path, rounds: int) -> list[Goal]:
     files = make_history(folder)
     times = race(
         [
-            # One Python object an entry, as ours; the columns alone are told beside it.
+            # One Python object an entry, as ours; the columns alone are shown beside it.
             Competitor("pyarrow: the same columns, to_pylist", partial(read_rows, files)),
             Competitor("pyarrow: the same columns, to_pydict", partial(read_columns, files)),
             Competitor("ours: History.instants", History(_LOCAL, str(folder)).instants),

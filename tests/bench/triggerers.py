@@ -46,7 +46,7 @@ _SETTINGS = {
 
 
 def wait_until(happened: Callable[[], object], what: str) -> float:
-    """Wait, and return for how many seconds it was."""
+    """Wait until something has happened; return the seconds that it took."""
     begun_s = time.monotonic()
     while not happened():
         if time.monotonic() - begun_s > _PATIENCE_S:
@@ -55,8 +55,8 @@ def wait_until(happened: Callable[[], object], what: str) -> float:
     return time.monotonic() - begun_s
 
 
-class Told(NamedTuple):
-    """An event that a triggerer has recorded: its task goes on.
+class Event(NamedTuple):
+    """An event that a triggerer has recorded: its task is scheduled again.
 
     :param dag: of the task.
     :param task: its id.
@@ -72,7 +72,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Home:
-    """An Airflow home; what is started from it uses the same keys.
+    """An Airflow home; all processes started from it use the same keys.
 
     :param folder: of it.
     :param load: what its DAGs watch.
@@ -153,13 +153,13 @@ class Home:
             return int(self.ask("SELECT count(*) FROM task_instance WHERE state = 'deferred'")[0][0])
         return 0
 
-    def told(self) -> list[Told]:
+    def events(self) -> list[Event]:
         """Return the events that the triggerer has recorded."""
         rows = self.ask(
             "SELECT ti.dag_id, ti.task_id, run.logical_date, ti.scheduled_dttm FROM task_instance ti "
             "JOIN dag_run run USING (dag_id, run_id) WHERE ti.state = 'scheduled'"
         )
-        return [Told(dag, task, run.partition(".")[0], _epoch_s(at)) for dag, task, run, at in rows]
+        return [Event(dag, task, run.partition(".")[0], _epoch_s(at)) for dag, task, run, at in rows]
 
     def _database(self) -> closing[sqlite3.Connection]:
         url = f"file:{self.folder}/airflow.db?mode=ro"
@@ -202,7 +202,7 @@ class Window:
 
 
 class Triggerer:
-    """A real triggerer for the time of a ``with`` block, which can be made to stand still.
+    """A real triggerer for the time of a ``with`` block, which can be paused.
 
     :param home: its Airflow home.
     """
@@ -220,11 +220,11 @@ class Triggerer:
     def __exit__(self, *_: object) -> None:
         for process in self._processes():
             with suppress(psutil.Error):
-                process.kill()  # what it would write into its database is of no use to anybody
+                process.kill()  # its last writes to the database are not needed
         self._server.stop()
 
     def wait(self) -> float:
-        """Return when all triggers run, and for how many seconds it was."""
+        """Wait until all triggers run; return the seconds that it took."""
         name = self.home.folder.name
         try:
             return wait_until(lambda: self._running() > self.home.load.triggers, f"triggers of {name}")
@@ -249,19 +249,19 @@ class Triggerer:
         self.pause()
 
     def watch(self, settle_s: float, seconds: float) -> Window:
-        """Let it run for a while, and return what it did after it had settled."""
+        """Let it run for a while; return what it did after it had settled."""
         with self.awake():
             time.sleep(settle_s)
             begun_s, cpu_s = time.monotonic(), self._cpu_s()
             time.sleep(seconds)
             ended_s, spent_s = time.monotonic(), self._cpu_s() - cpu_s
-            time.sleep(1.5)  # until the probe has told of it
+            time.sleep(1.5)  # until the probe has written a reading
         readings = [one for one in self._readings() if begun_s <= one["at"] <= ended_s]
         listings = Counter(readings[-1]["listings"])
         listings.subtract(readings[0]["listings"])
-        told_s = readings[-1]["at"] - readings[0]["at"]
+        read_s = readings[-1]["at"] - readings[0]["at"]
         lags_ms = [lag for one in readings[1:] for lag in one["lags"]]
-        return Window(told_s, spent_s / (ended_s - begun_s), lags_ms, listings)
+        return Window(read_s, spent_s / (ended_s - begun_s), lags_ms, listings)
 
     def _processes(self) -> list[psutil.Process]:
         return self._guard.children(recursive=True)
@@ -281,7 +281,7 @@ class Triggerer:
 
 
 def allow_open_files(number: int) -> None:
-    """Allow this process and its children more open files: a triggerer keeps a log open a trigger."""
+    """Allow this process and its children more open files: a triggerer opens a log per trigger."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < number:
         raise EmbeddedError(f"{number} open files are needed, {hard} are allowed: ulimit -Hn")

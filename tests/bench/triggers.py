@@ -2,8 +2,8 @@
 
 Ten thousand tasks over a hundred tables, started from the trigger by a real scheduler. Two real
 triggerers run them, each on its own copy of the metadata database: one with ``HudiHeartbeatTrigger``,
-one with a trigger that does nothing, until at last one in ten of these looks for itself. They take
-turns, so that a busy machine disturbs all alike: while one is measured, the other stands still.
+one with a trigger that does nothing, until finally one in ten of these polls for itself. They
+alternate, so that a busy machine disturbs both alike: while one is measured, the other is paused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WINDOW_PERIODS, SETTLE_S = 3, 8.0
 DEATHS = 10
 SIMULATED = 100  # tables
 SIMULATED_BEATS = 10_000  # of each
-IDLE, OURS, LONELY = "a trigger that does nothing", "ours", f"one in {ONE_IN} looks for itself"
+IDLE, OURS, LONELY = "a trigger that does nothing", "ours", f"one in {ONE_IN} polls for itself"
 
 
 def class_path(trigger: type) -> str:
@@ -37,7 +37,7 @@ def class_path(trigger: type) -> str:
 
 
 def start(stack: ExitStack, scratch: Path, load: Load) -> dict[str, Triggerer]:
-    """Start the triggerers; each stands still until its turn comes."""
+    """Start the triggerers, and pause each until it is measured."""
     ours = Home.make(scratch / "ours", load)
     took_s = ours.defer()
     print(f"\nA real scheduler started {load.triggers:,} tasks from the trigger in {took_s:.0f} s")
@@ -55,7 +55,7 @@ def start(stack: ExitStack, scratch: Path, load: Load) -> dict[str, Triggerer]:
     return triggerers
 
 
-def take_turns(triggerers: Mapping[str, Triggerer], seconds: float) -> dict[str, list[Window]]:
+def alternate(triggerers: Mapping[str, Triggerer], seconds: float) -> dict[str, list[Window]]:
     windows: dict[str, list[Window]] = {IDLE: [], OURS: [], LONELY: []}
     for number in range(ROUNDS):
         for name in sorted(triggerers, reverse=number % 2 == 1):
@@ -70,8 +70,10 @@ def show(load: Load, windows: Mapping[str, Sequence[Window]]) -> None:
     print(f"\nTriggerers with {load.triggers:,} triggers over {load.tables} tables\n  {'':<44}{head}")
     for name, taken in windows.items():
         for window in taken:
-            told = f"{100 * window.cores:>12.1f}{window.lag_ms(50):>9.1f} ms{window.lag_ms(99):>9.1f} ms"
-            print(f"  {name:<44}{told}{listings(load, window):>12.2f}")
+            measured = (
+                f"{100 * window.cores:>12.1f}{window.lag_ms(50):>9.1f} ms{window.lag_ms(99):>9.1f} ms"
+            )
+            print(f"  {name:<44}{measured}{listings(load, window):>12.2f}")
 
 
 def listings(load: Load, window: Window) -> float:
@@ -83,21 +85,21 @@ def listings(load: Load, window: Window) -> float:
 def compare(load: Load, windows: Mapping[str, Sequence[Window]]) -> list[Goal]:
     cores = {name: statistics.median(one.cores for one in taken) for name, taken in windows.items()}
     lags = {name: statistics.median(one.lag_ms(99) for one in taken) for name, taken in windows.items()}
-    looks = [listings(load, one) for one in windows[OURS]]
+    polls = [listings(load, one) for one in windows[OURS]]
     alone = listings(load, windows[LONELY][0]) * ONE_IN
-    # Of two turns that followed each other: what the machine does besides changes over time.
+    # Of two windows that followed each other: the machine's other load changes over time.
     pairs = zip(windows[OURS], windows[IDLE], strict=True)
     above = statistics.median(ours.cores - idle.cores for ours, idle in pairs)
     lonely = (cores[LONELY] - cores[IDLE]) * ONE_IN
     return [
         Goal("ours, above doing nothing: share of a core", 100 * above, at_most=5, unit="%"),
-        Goal("if each looks for itself, above doing nothing", 100 * lonely, unit="%"),
+        Goal("if each polls for itself, above doing nothing", 100 * lonely, unit="%"),
         Goal("doing nothing: share of a core", 100 * cores[IDLE], unit="%"),
         Goal("event loop's lag, p99: ours", lags[OURS], at_most=50, unit="ms"),
         Goal("event loop's lag, p99: doing nothing", lags[IDLE], unit="ms"),
         Goal(f"event loop's lag, p99: {LONELY}", lags[LONELY], unit="ms"),
-        Goal("listings of a table in a period: ours", max(looks), at_most=1.1, unit=""),
-        Goal("listings of a table, if each looks for itself", alone, unit=""),
+        Goal("listings of a table in a period: ours", max(polls), at_most=1.1, unit=""),
+        Goal("listings of a table, if each polls for itself", alone, unit=""),
     ]
 
 
@@ -109,13 +111,13 @@ def bench_deaths(triggerer: Triggerer, beating: Beating) -> list[Goal]:
             f"table_{number}": beating.stop(number, next(load.instants())) + load.tolerance_s
             for number in range(0, load.tables, load.tables // DEATHS)
         }
-        expected = len(expired_s) * (load.followers + load.everybody * load.writers)
-        with suppress(EmbeddedError):  # the goals tell of what is missing
-            wait_until(lambda: len(home.told()) >= expected, "events")
-        time.sleep(1)  # for those that should not be
-        told = home.told()
+        expected = len(expired_s) * (load.followers + load.table_watchers * load.writers)
+        with suppress(EmbeddedError):  # the goals show what is missing
+            wait_until(lambda: len(home.events()) >= expected, "events")
+        time.sleep(1)  # for events that should not come
+        events = home.events()
     run = f"{FIRST_RUN:%Y-%m-%d %H:%M:%S}"
-    of_victims = (one for one in told if one.dag in expired_s)
+    of_victims = (one for one in events if one.dag in expired_s)
     right = [one for one in of_victims if one.run == run or one.task.startswith("all")]
     late_s = [one.at_s - expired_s[one.dag] for one in right]
     print(f"\n{len(expired_s)} writers stopped, {len(right)} of {expected} events recorded")
@@ -124,7 +126,7 @@ def bench_deaths(triggerer: Triggerer, beating: Beating) -> list[Goal]:
         Goal("death recorded: longest", max(late_s), at_most=load.period_s + 1, unit="s"),
         Goal("death recorded: soonest", min(late_s), at_least=0, unit="s"),
         Goal("deaths not recorded", expected - len(right), at_most=0, unit=""),
-        Goal("living writers taken for dead", len(told) - len(right), at_most=0, unit=""),
+        Goal("living writers reported dead", len(events) - len(right), at_most=0, unit=""),
     ]
 
 
@@ -132,8 +134,11 @@ def bench_simulated() -> list[Goal]:
     begun_s = time.monotonic()
     found = [simulate(seed, SIMULATED_BEATS, writers=50) for seed in range(SIMULATED)]
     took_s, beats = time.monotonic() - begun_s, sum(one.beats for one in found)
-    told, looks = sum(one.told for one in found), sum(one.looks for one in found)
-    print(f"\n{beats:,} beats simulated, {looks:,} looks, {told} deaths told: {took_s:.0f} s")
+    reported, observations = sum(one.reported for one in found), sum(one.observations for one in found)
+    print(
+        f"\n{beats:,} beats simulated, {observations:,} observations, "
+        f"{reported} deaths reported: {took_s:.0f} s"
+    )
     overlooked = sum(one.overlooked for one in found)
     return [
         Goal("simulated: false deaths", sum(len(one.false) for one in found), at_most=0, unit=""),
@@ -149,7 +154,7 @@ def main() -> int:
         load.make_tables()
         beating = stack.enter_context(Beating(load))
         triggerers = start(stack, Path(scratch), load)
-        windows = take_turns(triggerers, WINDOW_PERIODS * load.period_s)
+        windows = alternate(triggerers, WINDOW_PERIODS * load.period_s)
         show(load, windows)
         goals = [*compare(load, windows), *bench_deaths(triggerers[OURS], beating), *goals]
     return conclude(goals)

@@ -23,7 +23,7 @@ from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_
 
 READINGS = "BENCH_READINGS"
 WAKE = "BENCH_WAKE"
-ONE_IN = 10  # all of them are more than a process can do
+ONE_IN = 10  # a process cannot do it for all of them
 _NAP_S = 0.01
 _TELLS_EVERY_S = 1.0
 _COUNTS_EVERY_S = 5.0
@@ -33,9 +33,9 @@ _woken = asyncio.Event()
 
 
 class IdleTrigger(HudiHeartbeatTrigger):
-    """Does nothing: what Airflow itself costs. From a word on, one in so many looks for itself.
+    """Does nothing, to measure Airflow itself; after a signal, one in so many polls for itself.
 
-    It looks each period, as a trigger that shares nothing does.
+    It polls each period, as a trigger that shares nothing does.
     """
 
     def shared_stream_key(self) -> None:
@@ -67,13 +67,13 @@ class ProbeTrigger(BaseTrigger):
         out = Path(os.environ[READINGS]).open("a", buffering=1)  # noqa: ASYNC230, SIM115
         counted_s = float("-inf")
         while True:
-            told: dict[str, Any] = {"lags": await _lags_ms(), "listings": dict(_listings)}
-            told["at"] = now_s = time.monotonic()
+            reading: dict[str, Any] = {"lags": await _lags_ms(), "listings": dict(_listings)}
+            reading["at"] = now_s = time.monotonic()
             if now_s - counted_s > _COUNTS_EVERY_S:
-                told["tasks"], counted_s = len(asyncio.all_tasks()), now_s
+                reading["tasks"], counted_s = len(asyncio.all_tasks()), now_s
                 if Path(os.environ[WAKE]).exists():  # noqa: ASYNC240
                     _woken.set()
-            out.write(json.dumps(told) + "\n")
+            out.write(json.dumps(reading) + "\n")
         yield TriggerEvent({})
 
 
@@ -86,7 +86,7 @@ async def _lags_ms() -> list[float]:
 
 
 def _count_listings() -> None:
-    """Count what is asked of the storage, at the one door through which all of it goes."""
+    """Count the requests to the storage, in the one method through which all of them go."""
     ask = TableFolder.ask
 
     def counted(self: TableFolder, name: str, call: Any) -> Any:

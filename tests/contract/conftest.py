@@ -16,14 +16,15 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
-from tests.contract.lines import METASTORE, STORES, Backend, MetastoreProcess, Process
+from airflow_occ_provider.testing.queues import LossyQueue
+from tests.contract.lines import METASTORE, STORES, MetastoreProcess
 
 BUCKET = "lake"
 
@@ -100,38 +101,46 @@ def storage(request):
 
 @pytest.fixture(params=[*STORES, METASTORE])
 def backend(request):
+    """The name of a backend; a metastore is no store, but a lease service of its own."""
+    return request.param
+
+
+@pytest.fixture
+def open_store(backend, request):
+    if backend == "memory":
+        store = MemoryStore()
+        return lambda: store
+    access = Access(request.getfixturevalue("embedded_zookeeper").hosts)
+    root = f"/test/{uuid.uuid4()}"
+    return lambda: ZookeeperStore(access, root)
+
+
+@pytest.fixture
+def open_queue(backend, request):
     opened = []
-    if request.param == "memory":
-        nodes = MemoryNodes()
-        yield Backend(lambda: Process(nodes))
-    elif request.param == "zookeeper":
-        access, root = (
-            Access(request.getfixturevalue("embedded_zookeeper").hosts),
-            f"/test/{uuid.uuid4()}",
-        )
-        yield Backend(lambda: _kept(opened, Process(ZookeeperNodes(access, root))))
-    else:
+
+    def open_one():
+        opened.append(process())
+        return opened[-1]
+
+    if backend == METASTORE:
         metastore, database = request.getfixturevalue("embedded_metastore"), f"test_{uuid.uuid4().hex}"
 
         def process():
             locks = MetastoreLocks(MetastoreClient(MetastoreAccess(metastore.uris)), database)
-            return _kept(opened, MetastoreProcess(locks, metastore.lock_timeout_s))
+            return MetastoreProcess(locks, metastore.lock_timeout_s)
 
-        yield Backend(process)
+    else:
+        open_store = request.getfixturevalue("open_store")
+
+        def process():
+            return LossyQueue(open_store())
+
+    yield open_one
     for one in opened:
         one.close()
 
 
-def _kept(opened, one):
-    opened.append(one)
-    return one
-
-
 @pytest.fixture
-def line(backend):
-    return backend.process()
-
-
-@pytest.fixture
-def other(backend):
-    return backend.process()
+def line(queue):
+    return queue

@@ -1,4 +1,4 @@
-"""Everybody at once over the metastore's locks: a slice of ``tests.crowd``."""
+"""All clients at once over the metastore's locks: a slice of ``tests.crowd``."""
 
 from __future__ import annotations
 

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.memory import MemoryNodes
-from tests.contract.lines import (
+from airflow_occ_provider.leases.memory import MemoryStore
+from airflow_occ_provider.testing.lost_answers import (
+    LostAnswerContract,
+    lost_calls,
+    repeat_after_a_lost_answer,
+)
+from airflow_occ_provider.testing.queue_contract import ExpiryContract
+from airflow_occ_provider.testing.queues import (
     SHARED,
     B,
-    Process,
+    LossyQueue,
     ask,
     holds,
     look_until_held,
     part,
     waits_for,
-    where_waiters_remove_the_dead,
 )
+from tests.contract.lines import METASTORE, where_waiters_remove_the_dead
 
 
 @where_waiters_remove_the_dead
-def test_the_dead_are_removed_after_their_term(line, other):
-    dead, rival = line.request(ask("r1", ttl_ms=3000)), other.request(ask("r2"))
-    assert not holds(other, rival)
-    assert not look_until_held(other, rival, 3.0)
-    assert look_until_held(other, rival, 2.0)
-    with pytest.raises(LeaseLostError):
-        line.renew(dead)
+class TestExpiry(ExpiryContract):
+    pass
+
+
+@where_waiters_remove_the_dead
+class TestLostAnswers(LostAnswerContract):
+    pass
 
 
 @where_waiters_remove_the_dead
@@ -74,25 +76,6 @@ def test_who_lives_before_a_holder_is_left_alone(line, other):
 
 
 @where_waiters_remove_the_dead
-def test_a_renewal_saves(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    for _ in range(12):
-        other.clock.s += 1.0
-        line.renew(ticket)
-        assert not holds(other, rival)
-    line.ensure_held(ticket)
-
-
-@where_waiters_remove_the_dead
-def test_a_renewal_saves_in_the_last_moment(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    other.way.before("delete", lambda: line.renew(ticket))
-    assert not look_until_held(other, rival, 5.0)
-    assert "delete" in other.way.calls
-    line.ensure_held(ticket)
-
-
-@where_waiters_remove_the_dead
 def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     assert not holds(other, rival)
@@ -102,19 +85,19 @@ def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
 
 
 def _a_renewal_fails(other, rival):
-    other.way.lose("write", carried_out=False)
+    other.way.lose("replace", carried_out=False)
     with pytest.raises(LockUnreachableError):
         other.renew(rival)
 
 
 def _a_look_fails(other, rival):
-    other.way.lose("names", carried_out=False)
+    other.way.lose("stamps", carried_out=False)
     with pytest.raises(LockUnreachableError):
         holds(other, rival)
 
 
 def _a_look_waits(other, rival):
-    other.way.before("names", lambda: setattr(other.clock, "s", other.clock.s + 70.0))
+    other.way.before("stamps", lambda: setattr(other.clock, "s", other.clock.s + 70.0))
     assert not holds(other, rival)
 
 
@@ -126,17 +109,6 @@ def test_while_the_lock_service_is_away_no_term_runs(line, other, away):
     away(other, rival)
     other.clock.s += 70.0
     assert not look_until_held(other, rival, 3.0), "its owner has a whole term to come back"
-    line.renew(ticket)
-    line.ensure_held(ticket)
-
-
-@where_waiters_remove_the_dead
-def test_an_outage_that_an_observer_slept_through_counts_as_one_renewal(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    assert not look_until_held(other, rival, 1.0)
-    other.clock.s += 70.0
-    assert not look_until_held(other, rival, 0.0)
-    assert not look_until_held(other, rival, 1.0)
     line.renew(ticket)
     line.ensure_held(ticket)
 
@@ -160,15 +132,6 @@ def test_a_claim_stands_for_as_long_as_was_said(line, other, claim_ms, stands_s)
 
 
 @where_waiters_remove_the_dead
-def test_an_adoption_ends_the_claim(line, other, backend):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    line.renew(ticket, 60_000)
-    backend.process().adopt(ticket)
-    assert not holds(other, rival)
-    assert look_until_held(other, rival, 5.0)
-
-
-@where_waiters_remove_the_dead
 def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     assert holds(line, ticket)
@@ -179,7 +142,7 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
         line.clock.s += 10.0
         assert look_until_held(other, rival, 5.0)
 
-    line.way.after("names", stop)
+    line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
         line.status(ticket)
 
@@ -188,7 +151,7 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
 def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     line.renew(ticket, 60_000)
-    line.way.lose("write", carried_out=True)
+    line.way.lose("replace", carried_out=True)
     with pytest.raises(LockUnreachableError):
         line.renew(ticket)
     assert not holds(other, rival)
@@ -197,67 +160,31 @@ def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
         line.clock.s += 10.0
         assert look_until_held(other, rival, 5.0)
 
-    line.way.after("names", stop)
+    line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
         line.status(ticket)
 
 
-def test_wake_is_called_on_a_deletion_and_not_on_renewals(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    woken = threading.Event()
-    assert not other.status(rival, woken.set).held
-    for _ in range(3):
-        line.renew(ticket)
-    third = line.request(ask("r3"))
-    line.release(third)
-    assert not woken.wait(0.3)
-    line.release(ticket)
-    assert woken.wait(5)
-    assert holds(other, rival)
-
-
-def test_after_a_watch_that_was_not_answered_the_same_callback_wakes(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    woken = threading.Event()
-    other.way.lose("watch", carried_out=False)
-    with pytest.raises(LockUnreachableError):
-        other.status(rival, woken.set)
-    assert not other.status(rival, woken.set).held
-    line.release(ticket)
-    assert woken.wait(5)
-
-
-def test_an_elder_who_leaves_before_he_is_watched_is_not_missed(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    other.way.before("watch", lambda: line.release(ticket))
-    woken = threading.Event()
-    assert other.status(rival, woken.set).held or woken.wait(5)
-    assert holds(other, rival)
-
-
-class Lagging(MemoryNodes):
+class Lagging(MemoryStore):
     """Read from a server that has seen nothing yet; what is asked after a sync is as it is."""
 
-    def read(self, names):
-        return {}
-
-    def latest(self, names):
-        return super().read(names)
+    def read(self, names, *, latest=False):
+        return super().read(names) if latest else {}
 
 
 def test_a_server_that_lags_behind_takes_no_lease_away():
     nodes = Lagging()
-    ticket = Process(nodes).request(ask("r1"))
-    adopted = Process(nodes).adopt(ticket)
-    Process(nodes).renew(adopted)
-    Process(nodes).ensure_held(adopted)
-    assert Process(nodes).release(adopted) is True
+    ticket = LossyQueue(nodes).request(ask("r1"))
+    adopted = LossyQueue(nodes).adopt(ticket)
+    LossyQueue(nodes).renew(adopted)
+    LossyQueue(nodes).ensure_held(adopted)
+    assert LossyQueue(nodes).release(adopted) is True
 
 
 def test_a_server_that_lags_behind_lets_nobody_in():
     nodes = Lagging()
-    holder = Process(nodes)
-    ticket, rival = holder.request(ask("r1")), Process(nodes)
+    holder = LossyQueue(nodes)
+    ticket, rival = holder.request(ask("r1")), LossyQueue(nodes)
     waiting = rival.request(ask("r2"))
     assert waits_for(rival, waiting) == [ticket.id]
     holder.renew(ticket)
@@ -266,19 +193,7 @@ def test_a_server_that_lags_behind_lets_nobody_in():
     assert rival.evict(first)
 
 
-OF_NODES = {
-    "request": ["names", "create"],
-    "request again": ["names", "read", "latest", "write"],
-    "request anew": ["latest", "delete", "create"],
-    "request under": ["create"],
-    "status": ["names", "read", "watch", "latest", "write"],
-    "renew": ["latest", "write"],
-    "ensure_held": ["latest", "write", "names"],
-    "adopt": ["latest", "write"],
-    "release": ["latest", "delete"],
-    "line": ["names", "read"],
-}
-OF_LOCKS = {
+LOST_CALLS = {
     "request": ["rows", "lock"],
     "request again": ["rows", "heartbeat", "lock"],
     "request anew": ["unlock", "lock"],
@@ -288,61 +203,11 @@ OF_LOCKS = {
     "ensure_held": ["rows", "heartbeat", "check"],
     "adopt": ["rows", "heartbeat", "lock"],
     "release": ["rows", "heartbeat", "lock", "unlock"],
-    "line": ["rows"],
+    "requests": ["rows"],
 }
-LOST = [
-    pytest.param(
-        *(store, name, operation, carried_out),
-        id=f"{store}-{name}-{operation}-{'after' if carried_out else 'before'}",
-    )
-    for store, methods in (("memory", OF_NODES), ("zookeeper", OF_NODES), ("metastore", OF_LOCKS))
-    for name, operations in methods.items()
-    for operation, carried_out in itertools.product(operations, [True, False])
-]
 
 
-@pytest.mark.parametrize(("backend", "name", "operation", "carried_out"), LOST, indirect=["backend"])
-def test_every_method_may_be_repeated_after_a_lost_answer(backend, other, name, operation, carried_out):
-    asked = ask("r1", "t", name="asked", instead_of=["before"])
-    ticket = None
-    if name == "request under":
-        other.request(ask("r1", label="setup"))
-    elif name == "request anew":
-        other.request(ask("r1", "t", name="before"))
-    elif name == "status" and operation in {"read", "watch"}:
-        other.request(ask("elder"))
-    if not name.startswith("request") or name == "request again":
-        ticket = other.request(asked)
-    rival = other.request(ask("rival"))
-    line = backend.process()
-    if name in {"status", "renew", "ensure_held"}:
-        ticket = line.adopt(ticket)
-        line.forget()
-
-    def do():
-        match name.split()[0]:
-            case "request":
-                return line.request(asked)
-            case "status":
-                return line.status(ticket, lambda: None)
-            case "line":
-                return line.requests()
-            case method:
-                return getattr(line, method)(ticket)
-
-    line.way.lose(operation, carried_out=carried_out)
-    with pytest.raises(LockUnreachableError):
-        do()
-    answer = do()
-    mine = [one for one in other.requests() if one.request.id == "asked"]
-    if name == "release":
-        assert answer is not (carried_out and operation in {"delete", "unlock"})
-        assert mine == []
-        assert holds(other, rival)
-        return
-    assert len(mine) == 1
-    assert holds(other, rival) is (name in {"request", "request anew"})
-    if isinstance(answer, Ticket):
-        assert (answer.name, answer.token) == (mine[0].name, mine[0].token)
-        assert answer.epoch == (2 if name in {"adopt", "request again"} else 1)
-        line.renew(answer)
+@pytest.mark.parametrize("backend", [METASTORE], indirect=True)
+@pytest.mark.parametrize(("method", "lost", "carried_out"), lost_calls(LOST_CALLS))
+def test_every_method_can_be_repeated_on_a_metastore(open_queue, other, method, lost, carried_out):
+    repeat_after_a_lost_answer(open_queue, other, method, lost, carried_out=carried_out)

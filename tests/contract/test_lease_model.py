@@ -8,7 +8,7 @@ import pytest
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
@@ -27,10 +27,10 @@ def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
     with ExitStack() as stack:
         stores = []
         for _ in range(4):
-            stores.append(ZookeeperNodes(Access(embedded_zookeeper.hosts), "/model"))
+            stores.append(ZookeeperStore(Access(embedded_zookeeper.hosts), "/model"))
             stack.callback(stores[-1].close)
         counts = run(200, 7, stores=stores)
-        assert stores[0].names() == frozenset()
+        assert stores[0].stamps() == {}
     assert counts["grants"] > 10
 
 

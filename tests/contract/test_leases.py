@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
-from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from tests.contract.lines import (
+from airflow_occ_provider.testing.queue_contract import QueueContract
+from airflow_occ_provider.testing.queues import (
     SHARED,
     WHOLE,
     A,
@@ -19,62 +19,19 @@ from tests.contract.lines import (
     look_until_held,
     part,
     waits_for,
-    where_waiters_remove_the_dead,
 )
+from airflow_occ_provider.testing.store_contract import StoreContract
+from tests.contract.lines import where_waiters_remove_the_dead
 from tests.golden.request_nodes import FIRST, NAMES, TRIPS
 
 
-def test_first_come_first_served(line, other):
-    first, second, third = line.request(ask("r1")), other.request(ask("r2")), line.request(ask("r3"))
-    assert [holds(line, first), holds(other, second), holds(line, third)] == [True, False, False]
-    assert waits_for(line, third) == [first.id, second.id]
-    assert other.release(second)
-    assert waits_for(line, third) == [first.id]
-    assert line.release(first)
-    assert holds(line, third)
+@where_waiters_remove_the_dead
+class TestStore(StoreContract):
+    pass
 
 
-def test_tokens_rise(line, other):
-    tokens = [one.request(ask(f"r{n}")).token for n, one in enumerate([line, other] * 4)]
-    assert tokens == sorted(set(tokens))
-
-
-def test_shared_goes_with_shared_and_does_not_overtake_exclusive(line, other):
-    first, second = line.request(ask("r1", scopes=SHARED)), other.request(ask("r2", scopes=SHARED))
-    alone = other.request(ask("r3"))
-    late = line.request(ask("r4", scopes=SHARED))
-    assert holds(line, first)
-    assert holds(other, second)
-    assert waits_for(other, alone) == [first.id, second.id]
-    assert waits_for(line, late) == [alone.id]
-
-
-def test_disjoint_partitions_go_together(line, other):
-    one, two = line.request(ask("r1", scopes=part("p=1"))), other.request(ask("r2", scopes=part("p=2")))
-    below = other.request(ask("r3", scopes=part("p=1/q=1")))
-    assert holds(line, one)
-    assert holds(other, two)
-    assert waits_for(other, below) == [one.id]
-
-
-def test_several_tables_are_taken_at_once_in_whatever_order(line, other):
-    both = [Scope.of(A, None), Scope.of(B, None)]
-    first, second = line.request(ask("r1", scopes=both)), other.request(ask("r2", scopes=both[::-1]))
-    on_b = other.request(ask("r3", scopes=part("p=1", table=B)))
-    assert holds(line, first)
-    assert waits_for(other, second) == [first.id]
-    assert waits_for(other, on_b) == [first.id, second.id]
-    line.release(first)
-    assert holds(other, second)
-
-
-def test_a_task_passes_under_the_lease_of_its_run(line, other):
-    lease, rival = line.request(ask("r1", label="setup")), other.request(ask("r2"))
-    task = other.request(ask("r1", "t", scopes=part("p=1")))
-    assert holds(line, lease)
-    assert holds(other, task)
-    assert waits_for(other, rival) == [lease.id, task.id]
-    assert task.order_token == f"{lease.order_token}.{task.token}"
+class TestQueue(QueueContract):
+    pass
 
 
 @pytest.mark.parametrize("looked", [True, False])
@@ -91,10 +48,10 @@ def test_a_lease_that_goes_leaves_its_task_before_the_rival(line, other, looked)
 
 
 @where_waiters_remove_the_dead
-def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(backend, line, other):
+def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(open_queue, line, other):
     lease = line.request(ask("r1", label="setup"))
     waiting = other.request(ask("r2"))
-    rival = backend.process()
+    rival = open_queue()
     ticket = rival.adopt(waiting)
     tasks = []
 
@@ -102,17 +59,8 @@ def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(backen
         tasks.append(line.request(ask("r1", "t")))
         line.release(lease)
 
-    rival.way.after("names", go)
+    rival.way.after("stamps", go)
     assert waits_for(rival, ticket) == [tasks[0].id]
-
-
-def test_a_task_whose_runs_lease_goes_while_it_asks_stands_last(backend, line, other):
-    lease, rival = line.request(ask("r1", label="setup")), other.request(ask("r2"))
-    late = backend.process()
-    late.way.before("create", lambda: line.release(lease))
-    task = late.request(ask("r1", "t"))
-    assert holds(other, rival)
-    assert waits_for(late, task) == [rival.id]
 
 
 def test_tasks_under_one_lease_take_turns(line, other):
@@ -153,28 +101,6 @@ def test_of_two_leases_that_one_run_asks_for_at_once_the_younger_is_refused(line
     assert [one.request.id for one in other.requests()] == ["first"]
 
 
-def test_of_two_requests_of_one_owner_at_once_one_waits(line, other):
-    line.way.before("create", lambda: other.request(ask("r1", "t", name="first")))
-    second = line.request(ask("r1", "t"))
-    assert waits_for(line, second) == ["first"]
-
-
-def test_a_second_lease_is_refused_and_leaves_nothing(line):
-    line.request(ask("r1", label="setup", scopes=part("p=1")))
-    with pytest.raises(LeaseRefusedError, match="Remedy"):
-        line.request(ask("r1", "t", scopes=part("p=2")))
-    assert len(line.requests()) == 1
-
-
-def test_the_same_owner_asking_anew_gives_the_first_up(line, other):
-    first, rival = line.request(ask("r1", "t")), line.request(ask("r2"))
-    anew = other.request(ask("r1", "t", scopes=SHARED, instead_of=[first.id]))
-    assert [one.request.id for one in line.requests()] == [rival.id, anew.id]
-    with pytest.raises(LeaseLostError):
-        line.status(first)
-    assert holds(line, rival)
-
-
 def test_a_request_that_is_not_known_is_waited_for_even_if_its_owner_is_the_same(line, other):
     first, second = line.request(ask("r1", "t")), other.request(ask("r1", "t"))
     assert waits_for(other, second) == [first.id]
@@ -204,10 +130,10 @@ def test_an_older_try_neither_takes_over_nor_gives_up_what_a_younger_one_asked_f
     assert len(other.requests()) == 1
 
 
-def test_an_older_try_that_wakes_while_it_takes_over_is_refused(line, other, backend):
+def test_an_older_try_that_wakes_while_it_takes_over_is_refused(line, other, open_queue):
     asked, taken = ask("r1", "t", attempt=1), []
-    backend.process().request(asked)
-    line.way.before("write", lambda: taken.append(other.request(replace(asked, incarnation=2))))
+    open_queue().request(asked)
+    line.way.before("replace", lambda: taken.append(other.request(replace(asked, incarnation=2))))
     with pytest.raises(LeaseRefusedError):
         line.request(asked)
     other.ensure_held(taken[0])
@@ -221,24 +147,6 @@ def test_the_same_request_again_keeps_its_place(line, other, process):
     assert (again.name, again.token) == (first.name, first.token)
     assert again.epoch == (1 if process == "same" else 2)
     assert waits_for(other, rival) == [first.id]
-
-
-def test_of_one_request_that_came_twice_the_elder_is_taken_over(line, other, backend):
-    asked, elder = ask("r1"), []
-    line.way.before("create", lambda: elder.append(other.request(asked)))
-    assert line.request(asked).token == elder[0].token
-    assert backend.process().request(asked).token == elder[0].token
-    assert len(line.requests()) == 1
-
-
-def test_a_ticket_goes_from_process_to_process(backend, line):
-    ticket = line.request(ask("r1"))
-    for epoch in range(2, 5):
-        ticket = backend.process().adopt(Ticket.from_json(ticket.to_json()))
-        assert ticket.epoch == epoch
-    last = backend.process()
-    ticket = last.adopt(ticket)
-    last.ensure_held(ticket)
 
 
 @pytest.mark.parametrize("call", ["renew", "ensure_held", "adopt"])
@@ -259,38 +167,10 @@ def test_a_zombie_knows_within_one_renewal(line, other):
         line.status(old)
 
 
-def test_only_one_of_two_processes_adopts(line, other, backend):
-    old = line.request(ask("r1"))
-    third = backend.process()
-    other.way.before("write", lambda: third.adopt(old))
-    with pytest.raises(LeaseLostError):
-        other.adopt(old)
-
-
-def test_an_old_ticket_releases_nothing(line, other):
-    old = line.request(ask("r1"))
-    new = other.adopt(old)
-    assert line.release(old) is False
-    assert holds(other, new)
-    assert other.release(new) is True
-    assert other.release(new) is False
-
-
 def test_who_waits_may_leave(line, other):
     first, second = line.request(ask("r1")), other.request(ask("r2"))
     assert other.release(second)
     assert [one.request.id for one in line.requests()] == [first.id]
-
-
-def test_ensure_held(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    line.ensure_held(ticket)
-    with pytest.raises(LeaseLostError, match="it is blocked by dag / r1"):
-        other.ensure_held(rival)
-    line.release(ticket)
-    other.ensure_held(rival)
-    with pytest.raises(LeaseLostError, match="it was removed"):
-        line.ensure_held(ticket)
 
 
 def test_the_line_of_a_table(line, other):
@@ -315,27 +195,9 @@ def test_the_line_of_a_run(line, other):
     assert [one.request.id for one in found] == [lease.id, task.id]
 
 
-def test_an_eviction_by_force(line, other):
-    ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    (first, _) = other.requests(A)
-    line.renew(ticket)
-    assert other.evict(first) is True
-    assert other.evict(first) is False
-    assert holds(other, rival)
-    with pytest.raises(LeaseLostError):
-        line.renew(ticket)
-
-
-def test_a_closed_line_leaves_its_requests(backend, other):
-    leaving = backend.process()
-    ticket = leaving.request(ask("r1"))
-    leaving.close()
-    assert [one.request.id for one in other.requests()] == [ticket.id]
-
-
 @where_waiters_remove_the_dead
 def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
-    nodes, run = other.way.nodes, ("trips", "scheduled__2026-11-21")
+    nodes, run = other.way.store, ("trips", "scheduled__2026-11-21")
     nodes.create(NAMES[1], FIRST[1])
     rival, task = (
         line.request(Request(name, Owner((*run, *below), site="green"), TRIPS, 3000))
@@ -352,7 +214,7 @@ def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
 @where_waiters_remove_the_dead
 @pytest.mark.parametrize("name", ["stray", NAMES[1]])
 def test_an_unknown_node_blocks_and_stays(line, other, name):
-    other.way.nodes.create(name, b"of another release")
+    other.way.store.create(name, b"of another release")
     trips = line.request(Request("trips", Owner(("d", "r")), TRIPS, 3000))
     elsewhere = line.request(ask("r2", scopes=part("p", table=B)))
     assert not look_until_held(line, trips, 30.0)

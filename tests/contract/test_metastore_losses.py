@@ -11,22 +11,23 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import Part
-from tests.contract.lines import METASTORE, POLL_S, A, ask, holds, waits_for
+from airflow_occ_provider.testing.queues import A, ask, holds, waits_for
+from tests.contract.lines import METASTORE, POLL_S
 
 pytestmark = pytest.mark.parametrize("backend", [METASTORE], indirect=True)
 
 
 def drop(line, lock_id):
     """Take a lock away as the metastore does, behind its owner's back."""
-    line.way.nodes.unlock(lock_id)
+    line.way.store.unlock(lock_id)
 
 
 def epochs(line, ticket):
-    return line.way.nodes.rows(request_lock.epoch_table(ticket.token))
+    return line.way.store.rows(request_lock.epoch_table(ticket.token))
 
 
 def beats(line):
-    return {row.lock_id: row.since_ms for row in line.way.nodes.rows()}
+    return {row.lock_id: row.since_ms for row in line.way.store.rows()}
 
 
 @pytest.mark.parametrize("call", ["renew", "status", "ensure_held", "adopt"])
@@ -93,7 +94,7 @@ def test_a_zombie_keeps_nothing_alive(line, other, call):
 
 def test_what_a_process_left_on_an_epoch_is_kept_alive_by_nobody(line, other):
     ticket = line.adopt(other.request(ask("r1")))
-    left, _ = other.way.nodes.lock([request_lock.epoch_part(ticket.token, 2)], "dead", "dead")
+    left, _ = other.way.store.lock([request_lock.epoch_part(ticket.token, 2)], "dead", "dead")
     before = beats(line)[left]
     line.ensure_held(ticket)
     assert beats(line)[left] == before
@@ -101,7 +102,7 @@ def test_what_a_process_left_on_an_epoch_is_kept_alive_by_nobody(line, other):
     assert beats(line) == {}
 
 
-def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
+def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, open_queue):
     for _ in range(5):
         old, together, taken = line.request(ask("r1")), threading.Barrier(2), []
 
@@ -113,7 +114,7 @@ def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
             except LeaseLostError:
                 taken.append(None)
 
-        both = [threading.Thread(target=adopt, args=(one,)) for one in (other, backend.process())]
+        both = [threading.Thread(target=adopt, args=(one,)) for one in (other, open_queue())]
         for one in both:
             one.start()
         for one in both:
@@ -125,8 +126,8 @@ def test_of_two_who_adopt_in_the_same_moment_one_has_it(line, other, backend):
         assert process.release(ticket)
 
 
-def test_who_adopts_so_late_that_the_name_is_free_again_has_nothing(line, other, backend):
-    old, third, last = line.request(ask("r1")), backend.process(), []
+def test_who_adopts_so_late_that_the_name_is_free_again_has_nothing(line, other, open_queue):
+    old, third, last = line.request(ask("r1")), open_queue(), []
     line.way.before("lock", lambda: last.append(third.adopt(other.adopt(old))))
     with pytest.raises(LeaseLostError, match="another process adopted it"):
         line.adopt(old)
@@ -147,16 +148,18 @@ def test_a_metastore_that_died_while_it_enqueued_an_epoch_keeps_nobody_waiting(l
     """It granted nothing, so that lock waits until it is dropped."""
     old = line.request(ask("r1"))
     part = request_lock.epoch_part(old.token, 2)
-    other.way.nodes.lock([part._replace(exclusive=True)], "x", "x")
-    other.way.nodes.lock([part._replace(exclusive=True)], "dead", "dead")
+    other.way.store.lock([part._replace(exclusive=True)], "x", "x")
+    other.way.store.lock([part._replace(exclusive=True)], "dead", "dead")
     again = other.request(ask("r1", name=old.id))
     assert again.epoch == 3
     other.ensure_held(again)
 
 
-def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_last(backend, line, other):
+def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_last(
+    open_queue, line, other
+):
     lease, rival = line.request(ask("r1", label="setup")), other.request(ask("r2"))
-    late, asked, was_granted = backend.process(), ask("r1", "t"), []
+    late, asked, was_granted = open_queue(), ask("r1", "t"), []
 
     def go():
         line.release(lease)
@@ -173,7 +176,7 @@ def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_las
 
 
 def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
-    locks, woken = line.way.nodes, threading.Event()
+    locks, woken = line.way.store, threading.Event()
     by_hand, _ = locks.lock(
         [Part(request_lock.table_name(A), "", exclusive=True)], "somebody", "beeline"
     )
@@ -187,7 +190,7 @@ def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
 
 
 def test_a_request_of_an_unknown_release_is_waited_for(line, other):
-    lock_id, _ = other.way.nodes.lock([Part("request", "p000=aaaa", exclusive=False)], "newer", "newer")
+    lock_id, _ = other.way.store.lock([Part("request", "p000=aaaa", exclusive=False)], "newer", "newer")
     ticket = line.request(ask("r1"))
     assert waits_for(line, ticket) == [f"lock {lock_id}"]
     (unknown, _) = other.requests()

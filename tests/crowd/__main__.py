@@ -1,4 +1,4 @@
-"""``python -m tests.crowd --seconds 600 --seed 7``: leases on a real metastore, everybody at once.
+"""``python -m tests.crowd --seconds 600 --seed 7``: leases on a real metastore, many clients at once.
 
 ``--postgres`` keeps the locks in PostgreSQL, ``--memory`` in memory; by default they are in Derby.
 """
@@ -26,14 +26,16 @@ TIMEOUT_S = 6
 
 
 def main() -> int:
-    """Run; an exception where a promise was broken."""
+    """Run the clients; raise if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.crowd", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--people", type=int, default=6)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--postgres", action="store_true", help="over a metastore on PostgreSQL")
     parser.add_argument("--memory", action="store_true", help="over locks in memory")
-    parser.add_argument("--mutants", action="store_true", help="have the wrong ones found, in memory")
+    parser.add_argument(
+        "--mutants", action="store_true", help="check that the mutants are found, in memory"
+    )
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     wanted = {"people": given.people, "seconds": given.seconds, "seed": given.seed}

@@ -1,4 +1,4 @@
-"""Locks in memory that are granted and dropped as a metastore does, and a way that loses answers."""
+"""Locks in memory, granted and dropped as by a metastore, and a connection that loses answers."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class MemoryLocks:
         with self._mutex:
             self._beats.setdefault(lock_id, time.monotonic())
             self.heartbeat(lock_id)
-            elders = [row for one in self._rows if one < lock_id for row in self._rows[one]]
+            earlier_rows = [row for one in self._rows if one < lock_id for row in self._rows[one]]
             mine = self._rows[lock_id]
-            if any(_waits(row.part, elder.part) for row in mine for elder in elders):
+            if any(_waits(row.part, earlier.part) for row in mine for earlier in earlier_rows):
                 return False
             self._rows[lock_id] = [row._replace(acquired=True) for row in mine]
             return True
@@ -79,9 +79,9 @@ class MemoryLocks:
 
 
 class Lossy:
-    """Loses an answer now and then, or a question, or takes its time; says how many.
+    """A connection that sometimes loses a call or its answer, or is slow; it counts them.
 
-    :param locks: that are asked.
+    :param locks: the locks behind it.
     :param seed: decides when.
     """
 
@@ -111,9 +111,9 @@ class Lossy:
         raise LockUnreachableError("the answer was lost")
 
 
-def _waits(part: Part, elder: Part) -> bool:
+def _waits(part: Part, earlier: Part) -> bool:
     return (
-        part.table == elder.table
-        and ("" in (part.partition, elder.partition) or part.partition == elder.partition)
-        and (part.exclusive or elder.exclusive)
+        part.table == earlier.table
+        and ("" in (part.partition, earlier.partition) or part.partition == earlier.partition)
+        and (part.exclusive or earlier.exclusive)
     )

@@ -1,4 +1,4 @@
-"""Services that are wrong in one thing each: the witness has to find them."""
+"""Services with one fault each, which the witness must find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_occ_provider.leases.rules import Request
 
 
 class BelievesTheMetastoreAlone(MetastoreLeases):
-    """It has no word for who passes under a lease."""
+    """It ignores that a request passes under a lease."""
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         said = super().status(ticket, wake)
@@ -21,14 +21,14 @@ class BelievesTheMetastoreAlone(MetastoreLeases):
 
 
 class MarksNothing(MetastoreLeases):
-    """Whoever asked below a lease passes under it, though it went before."""
+    """A request made below a lease passes under it, though the lease was released before."""
 
     def _confirm(self, ticket: Ticket, snapshot: QueueSnapshot) -> None:
         pass
 
 
 class TakesAnyEpoch(MetastoreLeases):
-    """It does not look who else took the same epoch."""
+    """It does not check whether another process took the same epoch."""
 
     def _begin_epoch(self, ticket: Ticket, before: RequestLock, asked: Request) -> bool:
         super()._begin_epoch(ticket, before, asked)
@@ -36,14 +36,14 @@ class TakesAnyEpoch(MetastoreLeases):
 
 
 class BeatsForItsRequestOnly(MetastoreLeases):
-    """The lock of the epoch is dropped while the request's stands."""
+    """The epoch's lock is dropped while the request's is held."""
 
     def _heartbeat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], Any]) -> Any:
         return super()._heartbeat(ticket, (), beat)
 
 
 class AsksAgainAnew(MetastoreLeases):
-    """A request that is asked again stands in line twice."""
+    """A request that is made again is queued twice."""
 
     def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
         if asked is None or self._snapshot().locks[ticket.token].mark == self._mark:

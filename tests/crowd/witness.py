@@ -1,6 +1,6 @@
-"""Hears what everybody was told of his lease, and says where two cannot both be right.
+"""Collects the answers that all clients get, and reports those that contradict each other.
 
-It states the rules anew, so that it shares no mistake with the line.
+It states the rules again, so that it shares no mistake with the queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.rules import Request
 
-# How much of the time-out an owner trusts in.
+# The share of the timeout on which an owner relies.
 TRUSTED = 0.9
 
 
@@ -24,7 +24,7 @@ class ViolationError(AssertionError):
 
 @dataclass
 class Claim:
-    """A request, and the clock before it was last shown to live."""
+    """A request, and the clock before its last renewal."""
 
     asked: Request
     ticket: Ticket | None = None
@@ -32,7 +32,7 @@ class Claim:
 
     @property
     def place(self) -> Ticket:
-        """The ticket that is good now."""
+        """The ticket that is valid now."""
         assert self.ticket
         return self.ticket
 
@@ -50,25 +50,25 @@ class Witness:
         self._holders: list[Claim] = []
         self._granted: dict[str, tuple[tuple[int, ...], Request]] = {}
 
-    def hears(self, do: Callable[[], None]) -> None:
-        """Run what a thread does, and keep what it fails with."""
+    def run_checked(self, do: Callable[[], None]) -> None:
+        """Run a thread's work, and keep its error."""
         try:
             do()
         except Exception as error:  # noqa: BLE001 - a thread's failure is the run's
             self._failures.append(error)
 
     @property
-    def has_seen_enough(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether a promise was broken."""
         return bool(self._failures)
 
-    def told_all(self) -> None:
-        """Raise what a thread failed with, the first one's."""
+    def raise_first(self) -> None:
+        """Raise the first error of a thread, if there is one."""
         if self._failures:
             raise self._failures[0]
 
-    def told_held(self, claim: Claim) -> None:
-        """Who is told so holds until he lets go, or lets his term pass."""
+    def on_held(self, claim: Claim) -> None:
+        """Check the answer; the client holds until it releases or its term ends."""
         with self._mutex:
             now, mine = time.monotonic(), (claim.order, claim.asked)
             for other in self._holders:
@@ -78,49 +78,49 @@ class Witness:
             if claim.asked.id not in self._granted:
                 for before in self._granted.values():
                     if before[0] > mine[0] and _exclude(mine, before):
-                        raise ViolationError(f"{claim} is granted after its younger {before}")
+                        raise ViolationError(f"{claim} is granted after the later {before}")
                 self._granted[claim.asked.id] = mine
                 self.counts["granted"] += 1
             if claim not in self._holders:
                 self._holders.append(claim)
 
-    def told_blocked(self, claim: Claim) -> None:
+    def on_blocked(self, claim: Claim) -> None:
         self.counts["let wait"] += 1
         with self._mutex:
             is_fresh = time.monotonic() < claim.renewed_s + self._timeout_s * TRUSTED
             if is_fresh and any(one is claim for one in self._holders):
-                raise ViolationError(f"{claim} was told to be held, and waits now")
+                raise ViolationError(f"{claim} was reported held, and waits now")
 
-    def told_lost(self, claim: Claim) -> None:
-        """Nobody is removed who renewed in time."""
+    def on_lost(self, claim: Claim) -> None:
+        """Check that the lost claim was not renewed in time."""
         stood_s = time.monotonic() - claim.renewed_s
         if stood_s < self._timeout_s * TRUSTED:
             raise ViolationError(f"{claim} is lost {stood_s:.2f} s after a heartbeat")
         self.counts["lost in time"] += 1
-        self.left(claim)
+        self.on_left(claim)
 
-    def left(self, claim: Claim) -> None:
-        """Called before he lets go."""
+    def on_left(self, claim: Claim) -> None:
+        """Forget a holder; called before it releases."""
         with self._mutex:
             self._holders = [one for one in self._holders if one is not claim]
 
 
 def _exclude(one: tuple[tuple[int, ...], Request], other: tuple[tuple[int, ...], Request]) -> bool:
-    """Whether both may not hold: in conflict, and the younger did not come in under the elder."""
-    (elder, theirs), (younger, ours) = sorted((one, other), key=lambda pair: pair[0])
-    if younger[: len(elder)] == elder:
+    """Whether they may not both hold: they conflict, and the later did not pass under the earlier."""
+    (earlier, theirs), (later, ours) = sorted((one, other), key=lambda pair: pair[0])
+    if later[: len(earlier)] == earlier:
         return False
     return any(
-        mine.table == his.table
-        and "exclusive" in (mine.mode, his.mode)
+        mine.table == rival.table
+        and "exclusive" in (mine.mode, rival.mode)
         and (
-            None in (mine.partitions, his.partitions)
+            None in (mine.partitions, rival.partitions)
             or any(
                 f"{path}/".startswith(f"{over}/") or f"{over}/".startswith(f"{path}/")
                 for path in mine.partitions or ()
-                for over in his.partitions or ()
+                for over in rival.partitions or ()
             )
         )
         for mine in ours.scopes
-        for his in theirs.scopes
+        for rival in theirs.scopes
     )

@@ -1,3 +1,3 @@
-"""Real Hudi decides, we predict: seeded pairs of concurrent writers in one Spark."""
+"""Predictions compared with real Hudi's decisions: seeded pairs of concurrent writers in one Spark."""
 
 from __future__ import annotations

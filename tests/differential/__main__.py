@@ -22,7 +22,7 @@ Seen = tuple[Pair, Observation | Exception]
 
 
 def main() -> int:
-    """Run, record or replay pairs; 1 where a mismatch, a rig's error or a missed bound is reported."""
+    """Run, record or replay pairs; return 1 after a mismatch, a rig error or a missed bound."""
     arguments = _arguments()
     report, started = Report(), time.monotonic()
     for count, (pair, seen) in enumerate(_observe(arguments), 1):
@@ -46,9 +46,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="index of the first pair")
     parser.add_argument("--hudi", default=HUDI_VERSION, help="release of Hudi")
     parser.add_argument("--jobs", type=int, default=2, help="pairs that run at a time")
-    parser.add_argument("--keep", type=Path, help="folder that keeps what was seen, to go on from there")
+    parser.add_argument(
+        "--keep", type=Path, help="folder that keeps the observations, so that a run can be resumed"
+    )
     parser.add_argument("--record-only", action="store_true", help="predict nothing")
-    parser.add_argument("--slice", action="store_true", help="too few pairs for bounds on shares")
+    parser.add_argument(
+        "--slice", action="store_true", help="do not check bounds on shares, for a run of few pairs"
+    )
     parser.add_argument("--replay", type=Path, help="predict from a folder that --keep left")
     return parser.parse_args()
 
@@ -97,7 +101,7 @@ def _run(arguments: argparse.Namespace, folder: Path) -> Iterator[Seen]:
 
 
 def _kept(keep: Path, pair: Pair) -> Observation | None:
-    """Return what an earlier run has kept of the very same pair: a run that was cut off goes on."""
+    """Return an earlier run's observation of the same pair, so that a run can be resumed."""
     path = keep / f"{pair.seed}-{pair.index}" / FILE_NAME
     known = load(path) if path.is_file() else None
     return known if known and known.pair == pair else None

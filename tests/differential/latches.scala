@@ -10,7 +10,7 @@ import org.apache.hudi.client.transaction.lock.InProcessLockProvider
 import org.apache.hudi.common.config.LockConfiguration
 import org.apache.hudi.storage.StorageConfiguration
 
-/** One writer: where it is sent to, where it stands, and the instants that it requested. */
+/** One writer: the point at which it is to stop, where it is stopped, and its requested instants. */
 final class Writer(base: String, patienceMs: Long) {
   private val instants = mutable.ListBuffer.empty[String]
   private val home = base + "/.hoodie/"
@@ -22,10 +22,10 @@ final class Writer(base: String, patienceMs: Long) {
   private var requested = false
   private var locks = 0
 
-  /** Lets it go on, to stand at a point that is still ahead, or nowhere. */
+  /** Lets it continue, to stop at a point that is still ahead, or nowhere. */
   def send(point: String): Unit = synchronized { target = point; notifyAll() }
 
-  /** Waits until it stands at the point or has ended. */
+  /** Waits until it has stopped at the point or has ended. */
   def arrive(point: String): String = synchronized {
     patiently(at != point && !ended)
     if (at == point) "reached" else if (ended) "ended" else s"timed out before '$target'"

@@ -1,4 +1,4 @@
-"""What the rig saw of one pair."""
+"""What the rig observed of one pair."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FILE_NAME = "observation.json"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one writer.
+    """The end of one writer.
 
-    :param result: in one word; ``planned`` is a table service that was only scheduled, ``error`` is
-        what the rig has no other word for.
-    :param evidence: the chain of exceptions, one a line; empty where it committed.
+    :param result: one word; ``planned`` is a table service that was only scheduled, ``error`` is
+        any other failure.
+    :param evidence: the chain of exceptions, one per line; empty if it committed.
     :param instants: its instants in the order of their requests, as ``time.action``.
     """
 
@@ -31,10 +31,10 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One pair, the table's metadata as frozen before either commit check, and what Hudi did.
+    """One pair, the table's metadata as copied before either commit check, and what Hudi did.
 
-    :param snapshot: folder that looks like the table's base path; only ``.hoodie`` is in it.
-    :param snapshot_at: where our writer stood: ``requested``, ``inflight`` or ``commit``.
+    :param snapshot: folder in place of the table's base path; only ``.hoodie`` is in it.
+    :param snapshot_at: where our writer was stopped: ``requested``, ``inflight`` or ``commit``.
     :param snapshot_ms: when it was taken, epoch milliseconds.
     :param table: the base path that the table had.
     :param instant: our instant's requested time.

@@ -1,4 +1,4 @@
-"""What became of a writer: the exceptions that it threw and the table's completed instants."""
+"""A writer's end, read from the exceptions that it threw and the table's completed instants."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def read_fate(
 ) -> Fate:
     """Return a writer's fate.
 
-    :param name: the writer's, with which its commit is signed.
+    :param name: the writer's name, with which its commit is signed.
     :param write: its work.
-    :param error: what it failed with.
+    :param error: its error, if it failed.
     :param instants: its instants as ``time.action``.
     :param table: base path.
     """
@@ -39,7 +39,7 @@ def read_fate(
 
 
 def causes(error: BaseException) -> Iterator[str]:
-    """Yield the first line of an error and of each of its causes, Java's own where it has them."""
+    """Yield the first line of an error and of each of its causes, Java's own if it has them."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         yield f"{type(error).__name__}: {error}"

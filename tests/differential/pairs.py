@@ -1,4 +1,4 @@
-"""What a pair of concurrent writers is, and how a seed draws one."""
+"""Pairs of concurrent writers, and how a seed draws one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.differential.told import is_told
+from tests.differential.predictable import is_predictable
 
 PARTITIONS = ("p0", "p1", "p2")
 BATCHES = ("b0", "b1")
@@ -58,16 +58,16 @@ class Write:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Every partition that it names."""
+        """The partitions that it names."""
         return tuple(sorted({partition for partition, _ in self.groups} | set(self.inserts)))
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two concurrent writers of one table; ``ours`` is the one whose fate is predicted.
+    """Two concurrent writers of one table; the fate of ``ours`` is predicted.
 
-    :param window: where the rival's completion lands on our writer's way.
-    :param elder: where the rival stands while ours is requested; ``no`` if it starts in the window.
+    :param window: the part of our writer's course in which the rival completes.
+    :param elder: where the rival is stopped while ours is requested; ``no`` if it starts in the window.
     :param small_files: whether inserts are routed to small files.
     :param early: early conflict detection: by ``markers``, or by completed ``commits`` too.
     """
@@ -88,7 +88,7 @@ class Pair:
 
 
 def draw(seed: int, index: int, hudi: str) -> Pair:
-    """Return the pair that this seed and index stand for, always the same one.
+    """Return the pair of this seed and index, always the same one.
 
     :param hudi: the release; not all of them can do everything.
     """
@@ -96,14 +96,14 @@ def draw(seed: int, index: int, hudi: str) -> Pair:
 
 
 def passed_over(seed: int, index: int, hudi: str) -> int:
-    """Return how many pairs that the metadata cannot tell were drawn before it, and passed over."""
+    """Return how many unpredictable pairs were drawn before it and passed over."""
     return len(_attempts(seed, index, hudi)) - 1
 
 
 def _attempts(seed: int, index: int, hudi: str) -> list[Pair]:
     dice = random.Random(f"{seed}/{index}")
     drawn = [_draw(dice, seed, index, hudi)]
-    while not is_told(drawn[-1]) and dice.random() > _UNTOLD:
+    while not is_predictable(drawn[-1]) and dice.random() > _UNPREDICTABLE:
         drawn.append(_draw(dice, seed, index, hudi))
     return drawn
 
@@ -132,8 +132,8 @@ def _draw(dice: random.Random, seed: int, index: int, hudi: str) -> Pair:
     )
 
 
-# Of the pairs that nobody could tell so many are kept: they must come out as undecided.
-_UNTOLD = 0.01
+# The share of unpredictable pairs that is kept: their verdict must be undecided.
+_UNPREDICTABLE = 0.01
 _EARLY: tuple[Early, ...] = ("off", "markers", "commits")
 _INDEXES = {"SIMPLE": 55, "BLOOM": 38, "GLOBAL_SIMPLE": 7}
 _OURS = {
@@ -191,17 +191,17 @@ def _operations(
     if strategy == "prefer_writer" and not template.bucket and window != "before_request":
         ours["clustering"] = 15
     operation = _weighted(dice, ours)
-    if operation == "clustering":  # pending, it refuses the one, and leaves nothing to the others
+    if operation == "clustering":  # a pending one refuses upserts, and leaves nothing to other services
         for service in ("delete_partition", "clustering", "clustering_plan"):
             rivals.pop(service, None)
     return operation, _weighted(dice, rivals)
 
 
 def _elder(dice: random.Random, window: Window, strategy: str, ours: str, early: Early) -> Elder:
-    """Draw where the rival stands while ours is requested.
+    """Draw where the rival is stopped while ours is requested.
 
-    Not drawn before the commit lock: with early detection a younger rival, which would end without
-    a commit at our markers; with the bucket strategy an elder one against our pending overwrite,
+    Not drawn before the commit lock: with early detection a later rival, which would end without
+    a commit at our markers; with the bucket strategy an earlier one against our pending overwrite,
     on whose empty file ids it breaks (StringIndexOutOfBoundsException, issue 11516 of Hudi).
     """
     if window == "before_request":

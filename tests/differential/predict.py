@@ -1,4 +1,4 @@
-"""The seam to the code under test: what a snapshot alone says of our writer's fate."""
+"""The only use of the code under test: our writer's fate as predicted from a snapshot alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRATEGIES = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is expected of our writer, and why."""
+    """The verdict on our writer, and its evidence."""
 
     verdict: Literal["certain", "possible", "none"]
     evidence: str
@@ -30,23 +30,23 @@ class Prediction:
 def predict(observation: Observation) -> Prediction:
     """Return the verdict on our writer, from the snapshot alone.
 
-    :param observation: what was recorded; neither its results nor later files may be used.
+    :param observation: the recorded pair; neither its results nor later files may be used.
     """
     major, minor, *_ = map(int, observation.pair.hudi.split("."))
     early = observation.pair.early
-    told = Setup(
+    setup = Setup(
         _STRATEGIES[observation.pair.strategy],
         (major, minor),
         EarlyDetection.OFF if early == "off" else EarlyDetection.SIMPLE_DIRECT,
         check_commits=early == "commits",
         writing=observation.snapshot_at != "commit",
     )
-    verdict = _verdict(observation, told)
+    verdict = _verdict(observation, setup)
     by_default = Strategy.BUCKET_INDEX if observation.pair.template.bucket else Strategy.SIMPLE
-    if told.strategy is by_default:
-        inferred = _verdict(observation, replace(told, strategy=None, release=None))
+    if setup.strategy is by_default:
+        inferred = _verdict(observation, replace(setup, strategy=None, release=None))
         agrees = inferred.certainty in (verdict.certainty, Certainty.POSSIBLE)
-        assert agrees, f"inferred: {_evidence(inferred)}; told: {_evidence(verdict)}"
+        assert agrees, f"inferred: {_evidence(inferred)}; given: {_evidence(verdict)}"
     return Prediction(verdict.certainty.value, _evidence(verdict))
 
 

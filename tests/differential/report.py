@@ -1,4 +1,4 @@
-"""Counts, shares and mismatches of a run, and whether it is good enough."""
+"""Counts, shares and mismatches of a run, and whether it met its bounds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.differential.predict import Prediction
 
 _UNDECIDED = 0.02
 _UNDECIDED_IN_CELL = 0.05
-_JUDGED_CELL = 40  # pairs; below, one or two undecided pairs say nothing of a share
+_JUDGED_CELL = 40  # pairs; with fewer, one or two undecided pairs say nothing about a share
 _SHARE = 0.20
 _LOST = frozenset({"conflict", "early", "rejected"})
 
 
 def is_mismatch(observation: Observation, prediction: Prediction) -> bool:
-    """Whether a decided prediction is not what Hudi did."""
+    """Whether a decided prediction differs from what Hudi did."""
     if prediction.verdict == "possible":
         return False
     return (prediction.verdict == "certain") != (observation.ours.result in _LOST)
@@ -28,7 +28,7 @@ def is_mismatch(observation: Observation, prediction: Prediction) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """What a run came to, filled pair by pair."""
+    """The result of a run, filled pair by pair."""
 
     results: Counter[str] = field(default_factory=Counter)
     cells: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -66,25 +66,25 @@ class Report:
             )
 
     def add_rig_error(self, pair: Pair, error: BaseException) -> None:
-        """Count a pair that did not run as it was meant to: never a match."""
+        """Count a pair that did not run as planned: never a match."""
         self.results["rig error"] += 1
         self.problems.append(f"{_title(pair)}: RIG ERROR\n" + "\n".join(causes(error)))
 
     def failures(self) -> list[str]:
-        """Return what is not good enough: one line each, none if all is."""
+        """Return the missed bounds and other failures, one line each."""
         return [*(problem.splitlines()[0] for problem in self.problems), *self._missed_bounds()]
 
     def lines(self) -> Iterator[str]:
         """Yield the report."""
         for problem in self.problems:
             yield f"\n{problem}"
-        yield f"\npassed over when drawing, since no metadata tells them (told.py): {self.passed_over}"
+        yield f"\npassed over when drawing, as unpredictable (predictable.py): {self.passed_over}"
         yield "results: " + ", ".join(f"{name} {n}" for name, n in self.results.most_common())
         yield f"\n{'operation':24}" + "".join(f"{window:>20}" for window in WINDOWS)
         for operation in sorted({operation for operation, _ in self.cells}):
             yield f"{operation:24}" + "".join(f"{self._cell(operation, w):>20}" for w in WINDOWS)
         yield "(each cell: pairs / lost" + (" / undecided)" if self.predicted else ")")
-        yield from (f"NOT GOOD ENOUGH: {line}" for line in self._missed_bounds())
+        yield from (f"MISSED BOUND: {line}" for line in self._missed_bounds())
 
     def _cell(self, operation: str, window: str) -> str:
         cell = (operation, window)

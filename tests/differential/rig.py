@@ -1,4 +1,4 @@
-"""Runs one pair: the rival's completion is forced into the window by latches, never by sleeping."""
+"""Runs one pair: latches, not sleeps, make the rival complete in its window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.differential.tables import Templates
 from tests.differential.writer import Point, RigError, Writer
 from tests.differential.writes import pair_options, run_service, save, write_rows
 
-_WAY: tuple[Point, ...] = ("requested", "before_inflight", "inflight")
+_POINTS: tuple[Point, ...] = ("requested", "before_inflight", "inflight")
 _WINDOW_ENDS: dict[Window, Point] = {
     "before_comparison": "requested",
     "before_inflight": "before_inflight",
@@ -40,10 +40,10 @@ class Rig:
         self._templates = Templates(spark, hudi, folder / "templates")
 
     def run(self, pair: Pair, keep: Path) -> Observation:
-        """Run a pair and return what was seen.
+        """Run a pair and return the observation.
 
         :param keep: the folder that takes the snapshot.
-        :raises RigError: if it did not run as meant.
+        :raises RigError: if it did not run as planned.
         """
         started = time.monotonic()
         table = self._folder / f"table-{pair.seed}-{pair.index}"
@@ -52,7 +52,7 @@ class Rig:
         ours, rival = (self._writer(pair, table, name) for name in ("ours", "rival"))
         try:
             try:
-                _choreograph(pair, ours, rival, snapshot)
+                _run_to_window(pair, ours, rival, snapshot)
             finally:
                 errors = ours.finish(), rival.finish()
             if not ours.instants:
@@ -84,13 +84,13 @@ class Rig:
         return Writer(self._spark._jvm, self._threads, str(table), work)
 
 
-def _choreograph(pair: Pair, ours: Writer, rival: Writer, snapshot: _Snapshot) -> None:
-    """Bring ours to its commit lock, and the rival's completion into the window."""
+def _run_to_window(pair: Pair, ours: Writer, rival: Writer, snapshot: _Snapshot) -> None:
+    """Run ours to its commit lock, and let the rival complete in the window."""
     if pair.window == "before_request":
         rival.finish()
     elif pair.elder != "no":
         rival.run_to(pair.elder)
-    for point in _WAY:
+    for point in _POINTS:
         if not ours.run_to(point):
             return
         if point == _WINDOW_ENDS.get(pair.window):
@@ -105,7 +105,7 @@ def _choreograph(pair: Pair, ours: Writer, rival: Writer, snapshot: _Snapshot) -
 
 @dataclass(slots=True)
 class _Snapshot:
-    """A table's metadata as last taken; whoever ends before its commit lock is judged by that."""
+    """The last copy of a table's metadata; it predicts a writer that ends before its commit lock."""
 
     table: Path
     target: Path

@@ -1,4 +1,4 @@
-"""The tables that pairs start from: each made once by real Hudi, then copied."""
+"""The tables that pairs start from: real Hudi makes each once, then it is copied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Templates:
         self._lock = threading.Lock()
 
     def copy(self, template: Template, target: Path) -> None:
-        """Put a copy at ``target``, file times included: they are version 6's completion times."""
+        """Copy to ``target``, file times included: they are version 6's completion times."""
         with self._lock:
             if template not in self._made:
                 table = self._folder / str(len(self._made))

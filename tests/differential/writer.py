@@ -1,4 +1,4 @@
-"""One writer on a thread of its own, which goes as far as it is told to."""
+"""One writer on its own thread, which runs to a given point and stops there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _PATIENCE_S = 60.0
 
 
 class RigError(RuntimeError):
-    """A pair did not run as it was meant to; it says nothing of Hudi."""
+    """A pair did not run as planned; this says nothing about Hudi."""
 
 
 class Writer:
-    """A write that stops at a point of its way until it is sent on.
+    """A write that stops at a given point until it may continue.
 
     :param jvm: the session's view of the JVM.
     :param threads: where it runs.
     :param table: base path of its table.
     :param work: the write itself.
-    :param patience_s: seconds after which it stands at a point no longer, but fails.
+    :param patience_s: seconds after which a stopped write fails.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Writer:
         self._future: Future[BaseException | None] | None = None
 
     def run_to(self, point: Point) -> bool:
-        """Let it run, from where it stands, to a point; whether it came there or ended before.
+        """Let it run to a point; return whether it reached the point before it ended.
 
-        :raises RigError: if it did neither in time.
+        :raises RigError: if it neither reached the point nor ended in time.
         """
         self._latch.send(point)
         self._start()
@@ -52,7 +52,7 @@ class Writer:
         return bool(state == "reached")
 
     def finish(self) -> BaseException | None:
-        """Let it run to its end and return what it failed with, if it failed.
+        """Let it run to its end and return its error, if it failed.
 
         :raises TimeoutError: if it does not end.
         """
@@ -61,7 +61,7 @@ class Writer:
 
     @property
     def instants(self) -> tuple[str, ...]:
-        """Its instants as ``time.action``, in the order of their requests."""
+        """The writer's instants as ``time.action``, in the order of their requests."""
         text = self._latch.requests()
         return tuple(text.split(",")) if text else ()
 

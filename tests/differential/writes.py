@@ -1,4 +1,4 @@
-"""A writer's work, run on real Spark and Hudi."""
+"""The writes of a pair, run on real Spark and Hudi."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def pair_options(pair: Pair, writer: str) -> dict[str, str]:
 
 
 def signature(writer: str) -> str:
-    """Return what a writer's commits carry in their extra metadata."""
+    """Return the signature in the extra metadata of a writer's commits."""
     return f"signed by {writer}"
 
 
@@ -98,7 +98,7 @@ def batch_rows(groups: Iterable[tuple[str, str]], value: int) -> list[Row]:
 
 
 def write_rows(write: Write, writer: str) -> list[Row]:
-    """Return what a writer writes; of their new keys two writers share one in each partition."""
+    """Return a writer's rows; two writers share one of their new keys in each partition."""
     new = [(f"{p}-{writer}-{n}", p, 7) for p in write.inserts for n in range(_KEYS - 1)]
     both = [(f"{p}-both", p, 7) for p in write.inserts]
     return [*batch_rows(write.groups, 7), *new, *both]

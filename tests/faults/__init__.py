@@ -1,1 +1,1 @@
-"""Seeded faults: one task run, one commit, whatever is killed or frozen when."""
+"""Seeded faults: one task run makes one commit, whichever process is killed or frozen at any point."""

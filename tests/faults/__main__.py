@@ -1,4 +1,4 @@
-"""``python -m tests.faults --runs 60 --seed 7``: seeded faults, each run told, a table at the end."""
+"""``python -m tests.faults --runs 60 --seed 7``: seeded faults; prints each run and a summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def main():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--only", default="", help="a point, victim or step of the fence")
-    parser.add_argument("--folder", type=Path, help="where everything goes; by default it is removed")
+    parser.add_argument(
+        "--folder", type=Path, help="folder for all files, which is kept; by default a temporary one"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="airflow_occ_faults_") as scratch:
         wrong = play(args, args.folder or Path(scratch))

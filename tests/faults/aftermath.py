@@ -1,4 +1,4 @@
-"""After all runs: one more lazy clean of every table, then every row once and nothing left behind."""
+"""Checks after all runs: one more lazy clean of each table, then each row once and nothing pending."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HEARTBEATS = {
 
 
 def make_tables(stack, folder, faults):
-    """Make every table, with one commit: as most tables are that a writer finds."""
+    """Make all tables, each with one commit, like most tables that are written."""
     for some in _portions([str(folder / "tables" / fault.name) for fault in faults]):
         run_job(stack, folder / "made", "make_tables.py", *some)
 
 
 def inspect(stack, folder, reports):
-    """Add what is wrong with the tables to the reports; tell what no procedure of Hudi's removes."""
+    """Add the tables' errors to the reports; print what no procedure of Hudi's removes."""
     time.sleep(EXPIRY_S)
     written = [report for report in reports if (report.table / ".hoodie").is_dir()]
     rows = {}
@@ -50,7 +50,7 @@ def inspect(stack, folder, reports):
 
 
 def run_job(stack, table, job, *arguments, conf=None):
-    """Run one of the jobs that look after the tables, protected as any other writer."""
+    """Run a job that makes, cleans or repairs tables, protected as any other writer."""
     writer = Writer(
         stack,
         table,
@@ -69,7 +69,7 @@ def _portions(tables):
 
 
 def leftovers(table):
-    """What is in the metadata folder and no clean removes."""
+    """Return what is in the metadata folder that no clean removes."""
     for folder, name in (
         (".hoodie/.heartbeat", "heartbeats"),
         (".hoodie/.temp", "markers"),

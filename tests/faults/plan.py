@@ -1,4 +1,4 @@
-"""What is done to which run, drawn from a seed: every pair of point and victim comes up first."""
+"""The fault of each run, drawn from a seed; each pair of point and victim is drawn once first."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Fault:
     """One fault.
 
     :param number: of the run.
-    :param point: how far the driver is.
-    :param victim: which process is killed; ``frozen`` for a driver that is stopped beyond its heartbeat
+    :param point: how far the driver has got.
+    :param victim: the process that is killed; ``frozen`` for a driver that is paused beyond its timeout
         on a host that is lost.
-    :param thawed: the step of the fence at which a frozen driver goes on.
+    :param thawed: the step of the fence at which a frozen driver resumes.
     """
 
     number: int
@@ -30,7 +30,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """A name for its table and its DAG run."""
+        """The name of its table and its DAG run."""
         parts = (f"r{self.number:03}", self.point, self.victim, self.thawed)
         return "_".join(part for part in parts if part)
 

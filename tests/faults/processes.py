@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psutil
 
+PAYLOAD = re.compile(r"/airflow_occ_[^/]*\.json$")
+_payloads = {}
+
 
 def drivers(table):
-    """The living JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living("java") if str(table) in _command(one)]
+    """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
+    return [one for one in _living("java") if str(table) in _arguments(one)]
 
 
 def programs(table):
-    """The living Python programs of those drivers."""
-    return [one for one in _living("python") if str(table) in _command(one) and _is_runner(one)]
+    """Return the running Python programs of those drivers."""
+    return [one for one in _living("python") if str(table) in _arguments(one) and _is_runner(one)]
 
 
 def end_all(table):
-    """End whatever a run has left."""
+    """Kill the drivers that a run has left."""
     for one in (*drivers(table), *programs(table)):
         send((one,), signal.SIGKILL)
 
@@ -44,7 +50,7 @@ class Census:
         self._thread.start()
 
     def close(self):
-        assert self._thread.is_alive(), "the census was cut short"
+        assert self._thread.is_alive(), "the census ended early"
         self._closed.set()
         self._thread.join()
 
@@ -58,7 +64,7 @@ class Census:
 def wait_until_gone(processes, timeout_s=30):
     deadline = time.monotonic() + timeout_s
     while any(_is_living(one) for one in processes):
-        assert time.monotonic() < deadline, f"{processes} live on"
+        assert time.monotonic() < deadline, f"{processes} still run"
         time.sleep(0.05)
 
 
@@ -84,5 +90,17 @@ def _command(process):
     return []
 
 
+def _arguments(process):
+    """Return the arguments of a job: they are in the payload of its driver, which its end removes."""
+    return [argument for part in _command(process) for argument in _payload(part)]
+
+
+def _payload(path):
+    if path not in _payloads and PAYLOAD.search(path):
+        with contextlib.suppress(OSError, ValueError):
+            _payloads[path] = json.loads(Path(path).read_text())["arguments"]
+    return _payloads.get(path, ())
+
+
 def _is_runner(process):
-    return any(part.endswith("/write_job.py") for part in _command(process))
+    return any(part.endswith("/run_job.py") for part in _command(process))

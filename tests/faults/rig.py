@@ -1,4 +1,4 @@
-"""One faulty run through real Airflow, Spark and Hudi: reach the point, do the harm, watch it heal."""
+"""One faulty run through real Airflow, Spark and Hudi: reach the point, inject the fault, check."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.record import RECORD_KEY
 from airflow_occ_provider.storage.table import HudiTable
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
@@ -42,9 +42,9 @@ _LOOK_S = 10
 
 @dataclass
 class Report:
-    """What came of one run.
+    """The result of one run.
 
-    :param wrong: what should not have been; empty for a run that held.
+    :param wrong: what should not have happened; empty for a good run.
     """
 
     fault: object
@@ -58,7 +58,7 @@ class Report:
 
 @contextlib.contextmanager
 def airflow(folder, stack):
-    """A real Airflow whose DAGs may be harmed."""
+    """A real Airflow with the DAGs of the faults."""
     path = os.pathsep.join([str(HERE / "bin"), stack.environment["PATH"]])
     environment = {**stack.environment, "PATH": path}
     with EmbeddedAirflow(folder, HERE / "dags", environment, SETTINGS) as running:
@@ -94,7 +94,7 @@ class FaultyRun:
         census = Census(self.table)
         try:
             self._run()
-        except Exception as error:  # noqa: BLE001 - told with all others at the end
+        except Exception as error:  # noqa: BLE001 - reported with all others at the end
             self.report.wrong.append(f"{type(error).__name__}: {error}")
         finally:
             census.close()
@@ -103,9 +103,9 @@ class FaultyRun:
             with contextlib.suppress(AssertionError):
                 wait_until_gone(self.frozen, 120)
         elif census.most > 1:
-            self.report.wrong.append(f"{census.most} drivers were alive at once")
+            self.report.wrong.append(f"{census.most} drivers ran at the same time")
         if drivers(self.table):
-            self.report.wrong.append("a driver outlives its run")
+            self.report.wrong.append("a driver still runs after its run")
             end_all(self.table)
         self.report.seconds = time.monotonic() - started
         return self.report
@@ -120,26 +120,26 @@ class FaultyRun:
         self.run_id = self.airflow.trigger(self.dag_id, conf)
         self._path = f"/dags/{self.dag_id}/dagRuns/{self.run_id}"
         with self._at_the_point():
-            harmed = self._freeze() if self.fault.victim == "frozen" else self._kill()
+            instants = self._freeze() if self.fault.victim == "frozen" else self._kill()
         for hold in self.gate.glob("*.hold"):
             hold.unlink()
         if self.fault.victim == "frozen":
-            self._thaw(harmed)
+            self._thaw(instants)
         state = self._wait("the end of the run", self._ended)
         if state == "failed" and self.fault.victim == "frozen":
-            state = self._run_what_is_told(self._last_log())
+            state = self._apply_remedy(self._last_log())
         self.report.tries = self._task()["try_number"]
         if state != "success":
             self.report.wrong.append(f"the run ended as {state}: {self._last_log()}")
         self._audit()
 
-    def _run_what_is_told(self, log):
-        """Do as a ``DataLossError`` says, as a person would: run its statement, clear the task."""
-        told = STATEMENT.search(log)
-        if "DataLossError" not in log or not told:
+    def _apply_remedy(self, log):
+        """Do what a ``DataLossError`` tells the user to do: run its statement, clear the task."""
+        statement = STATEMENT.search(log)
+        if "DataLossError" not in log or not statement:
             return "failed"
         folder = self.gate / "statement"
-        run_job(self.stack, folder, "run_statement.py", str(self.table), told[0], conf=SQL)
+        run_job(self.stack, folder, "run_statement.py", str(self.table), statement[0], conf=SQL)
         tries = self._task()["try_number"]
         body = {"dry_run": False, "dag_run_id": self.run_id, "only_failed": False, "task_ids": ["write"]}
         self.airflow.call("POST", f"/dags/{self.dag_id}/clearTaskInstances", body)
@@ -148,7 +148,7 @@ class FaultyRun:
 
     @contextlib.contextmanager
     def _at_the_point(self):
-        """Bring the driver to the fault's point; it cannot pass it while this is open."""
+        """Run the driver to the fault's point, which it cannot pass while this is open."""
         point = self.fault.point
         step = {"before": "before", "committed": "after"}.get(point, "rows")
         self._wait(f"step {step}", (self.gate / f"{step}.reached").exists)
@@ -170,7 +170,7 @@ class FaultyRun:
             yield
 
     def _commits(self, instant):
-        """Whether Hudi writes the commit's part of the metadata table: it holds its lock then."""
+        """Whether Hudi writes the commit's part of the metadata table, under its lock."""
         folder = self.table / ".hoodie" / "metadata" / ".hoodie" / "timeline"
         return any(name.name.startswith(instant) for name in folder.glob("*.deltacommit*"))
 
@@ -188,7 +188,7 @@ class FaultyRun:
         send(victims, signal.SIGKILL)
 
     def _freeze(self):
-        """Stop the driver, kill its task, and make its host a lost one."""
+        """Pause the driver, kill its task, and record a lost host as the driver's host."""
         self.frozen = [*drivers(self.table), *programs(self.table)]
         (driver,) = drivers(self.table)
         wrapper = psutil.Process(driver.ppid())
@@ -206,7 +206,7 @@ class FaultyRun:
         return record["attempts"][-1]["instants"]
 
     def _thaw(self, instants):
-        """Let the driver go on at one step of the fence."""
+        """Resume the driver at one step of the fence."""
         timeline = self.table / ".hoodie" / "timeline"
         step = self.fault.thawed
         if step == "waiting":
@@ -242,7 +242,7 @@ class FaultyRun:
         left = [one["try_number"] for one in record["attempts"] if not one["settled"]]
         if left or not record["succeeded"] or record["waiting"]:
             self.report.wrong.append(f"the record is not closed: unsettled tries {left}")
-        lost = self.fault.victim == "frozen"  # its host takes its files along
+        lost = self.fault.victim == "frozen"  # its files are on the lost host
         if not lost and any(Path("/tmp").glob(f"airflow_occ_{record['identity']}_*")):
             self.report.wrong.append("an attempt's files were left")
 

@@ -1,4 +1,4 @@
-"""A small table that a scenario writes with real Hudi, and drives into the state it wants."""
+"""A small table that a scenario writes with real Hudi, up to the state it wants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DEFAULTS = {
 
 @dataclass
 class GoldenTable:
-    """One table under the hands of a scenario.
+    """One table that a scenario writes.
 
     :param spark: a session of the Hudi release that writes.
     :param hudi_version: that release.
@@ -107,7 +107,7 @@ class GoldenTable:
 
     @contextmanager
     def client(self, **options: str) -> Iterator[Any]:
-        """Hudi's own write client, for what no procedure offers."""
+        """Yield Hudi's own write client, for what no procedure offers."""
         hudi = self.spark._jvm.org.apache.hudi  # type: ignore[union-attr]
         properties = self.spark._jvm.java.util.Properties()  # type: ignore[union-attr]
         for key, value in {**_DEFAULTS, **self.options, **dotted(options)}.items():
@@ -143,11 +143,11 @@ class GoldenTable:
         return table
 
     def completed(self, *actions: str) -> list[str]:
-        """Requested times of completed instants of some actions, oldest first."""
+        """Return the requested times of completed instants of some actions, oldest first."""
         return sorted(p.name[:17] for p in self._timeline().iterdir() if p.name.endswith(actions))
 
     def pending(self, action: str) -> str:
-        """Requested time of the latest instant of an action that has not completed."""
+        """Return the requested time of the latest instant of an action that has not completed."""
         names = [path.name for path in self._timeline().iterdir()]
         return max(n[:17] for n in names if n.endswith(f".{action}.requested"))
 
@@ -162,7 +162,7 @@ def dotted(options: dict[str, str]) -> dict[str, str]:
 
 
 def refused(table: GoldenTable, rows: list[tuple[int, str]], operation: str = "upsert") -> None:
-    """Leave a write behind that has written all its files, with markers and a heartbeat, uncommitted."""
+    """Leave an uncommitted write that has written all its files, with markers and a heartbeat."""
     validator = "validation failed"
     on_log_files = "Unable to infer schema"  # where a merge-on-read slice has no base file
     fails(lambda: table.write(rows, operation, {**MULTI_WRITER, **_REFUSED}), validator, on_log_files)
@@ -185,7 +185,7 @@ def fails(attempt: Callable[[], object], *saying: str) -> None:
 
 @contextmanager
 def missing(files: Iterable[Path]) -> Iterator[None]:
-    """Take files away for a while, so that who needs them fails."""
+    """Move files away for a while, so that a job that needs them fails."""
     taken = list(files)
     assert taken, "there is no such file"
     for path in taken:

@@ -1,4 +1,4 @@
-"""What Hudi's own Java API says of a table, as plain values: the truth that golden tables carry."""
+"""What Hudi's own Java API says about a table, as plain values: the reference of golden tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TWO_MINUTES_MS = 120_000
 
 
 class JavaView:
-    """One look at a table through ``HoodieTableMetaClient``.
+    """A view of a table through ``HoodieTableMetaClient``.
 
     :param spark: a session of the Hudi release that is asked.
     :param table: base path.
@@ -111,7 +111,7 @@ class JavaView:
         }
 
     def _plans(self) -> dict[str, list[list[str]]]:
-        """The file groups of every pending compaction, log compaction and clustering plan."""
+        """Return the file groups of each pending compaction, log compaction and clustering plan."""
         util = self._hudi.common.util
         plans = {}
         for read in (
@@ -130,7 +130,7 @@ class JavaView:
         return plans
 
     def _markers(self, instant_time: str) -> list[list[str]] | None:
-        """The file groups of an instant's markers, by the reader of their kind."""
+        """Return the file groups of an instant's markers, by the reader of their kind."""
         folder = self._meta.getMarkerFolderPath(instant_time)
         if not self._storage.exists(self._hudi.storage.StoragePath(folder)):
             return None
@@ -172,11 +172,11 @@ class JavaView:
         return str(instant.requestedTime() if self._modern else instant.getTimestamp())
 
     def _last_change(self, instant: Any) -> str | None:
-        """When it completed; for pending ones layout 1 has a time too, that of the file."""
+        """Return when it completed; in layout 1 pending ones have a time too, that of the file."""
         return instant.getCompletionTime() if self._modern else instant.getStateTransitionTime()
 
     def _victims(self, instant: Any, state: str) -> list[str] | None:
-        """The instants that a rollback names, in its plan and in its metadata."""
+        """Return the instants that a rollback names, in its plan and in its metadata."""
         if instant.getAction() != "rollback":
             return None
         if state != "COMPLETED":
@@ -197,7 +197,7 @@ def _named(kind: Any) -> str | None:
 
 
 def _items(of: Any) -> Iterator[Any]:
-    """Go through a Java collection or stream; Py4J's own way fails on the lists that Avro makes."""
+    """Iterate a Java collection or stream; Py4J's own iteration fails on Avro's lists."""
     iterator = of.iterator()
     while iterator.hasNext():
         yield iterator.next()

@@ -15,13 +15,13 @@ from tests.golden.log_strangers import STRANGERS, Stranger, conflict_caught
 from tests.writers import JOB, Writer, commit_lock_held, wait_for
 
 Scenario = Callable[[EmbeddedStack, Path], Writer | Stranger]
-"""Runs attempts on tables below the folder, and returns the one whose log is wanted."""
+"""A function that runs attempts on tables below a folder and returns the one to record."""
 _INTERVAL_MS, _MISSES = 2000, 2
 _SINGLE = ("--option", "hoodie.write.concurrency.mode=single_writer")
 
 
 def _one(stack: EmbeddedStack, folder: Path, **writer: Any) -> Writer:
-    """One writer alone."""
+    """Run one writer alone."""
     attempt = Writer(stack, folder / "t", **writer)
     attempt.run()
     return attempt
@@ -30,7 +30,7 @@ def _one(stack: EmbeddedStack, folder: Path, **writer: Any) -> Writer:
 def _held(
     stack: EmbeddedStack, folder: Path, who: str, *more: str, **writer: Any
 ) -> tuple[Writer, Path]:
-    """A writer that has begun on a table with data, and the file that lets it through."""
+    """Start a writer on a table with data; return it and the file that opens its gate."""
     gate = folder / "gate"
     gate.mkdir(parents=True, exist_ok=True)
     arguments = ("--writer", who, "--gate", str(gate), *more)
@@ -40,7 +40,7 @@ def _held(
 
 
 def _commit_conflict(stack: EmbeddedStack, folder: Path, more: tuple[str, ...] = ()) -> Writer:
-    """Two writers begin; one is let through and commits, then the other."""
+    """Two writers begin; one passes its gate and commits, then the other."""
     Writer(stack, folder / "t").run()
     loser, go = _held(stack, folder, "loser", *more)
     Writer(stack, folder / "t", ("--writer", "winner")).run()
@@ -50,7 +50,7 @@ def _commit_conflict(stack: EmbeddedStack, folder: Path, more: tuple[str, ...] =
 
 
 def _early_conflict(stack: EmbeddedStack, folder: Path) -> Writer:
-    """The elder has written its markers and waits for the lock; then the younger writes."""
+    """The earlier writer has made its markers and waits for the lock; then the later one writes."""
     table = folder / "t"
     Writer(stack, table, early=True).run()
     elder, elder_go = _held(stack, folder, "elder", early=True)
@@ -74,7 +74,7 @@ def _killed(stack: EmbeddedStack, folder: Path) -> Writer:
 
 
 def _heartbeat_expired(stack: EmbeddedStack, folder: Path) -> Writer:
-    """The heartbeat's folder is away for one tick, which ends the timer; then it expires."""
+    """The heartbeat's folder is missing at one tick, which ends the timer; then it expires."""
     Writer(stack, folder / "t").run()
     beat = {
         "hoodie.client.heartbeat.interval_in_ms": _INTERVAL_MS,
@@ -96,7 +96,7 @@ def _heartbeat_expired(stack: EmbeddedStack, folder: Path) -> Writer:
 
 
 def _rolled_back_requested(stack: EmbeddedStack, folder: Path) -> Writer:
-    """A neighbour with default settings rolls a writer back that still reads its source."""
+    """Another writer, with default settings, rolls back one that still reads its source."""
     Writer(stack, folder / "t").run()
     victim, go = _held(stack, folder, "victim")
     _neighbour(stack, folder / "t")
@@ -106,7 +106,7 @@ def _rolled_back_requested(stack: EmbeddedStack, folder: Path) -> Writer:
 
 
 def _rolled_back_inflight(stack: EmbeddedStack, folder: Path, neighbour: tuple[str, ...] = ()) -> Writer:
-    """A neighbour with default settings rolls a writer back that has written and waits to commit."""
+    """Another writer, with default settings, rolls back one that waits to commit."""
     Writer(stack, folder / "t").run()
     victim, go = _held(stack, folder, "victim")
     with commit_lock_held(stack.zookeeper.hosts):
@@ -118,7 +118,7 @@ def _rolled_back_inflight(stack: EmbeddedStack, folder: Path, neighbour: tuple[s
 
 
 def _own_file_gone(stack: EmbeddedStack, folder: Path) -> Writer:
-    """A neighbour with default settings rolls a writer back that is in the middle of its files."""
+    """Another writer, with default settings, rolls back one that is still writing its files."""
     Writer(stack, folder / "t").run()
     streamed = ("--rows", "400000", "--gate-from", "150000", "--partition", "0")
     bulk = ("--option", "hoodie.datasource.write.operation=bulk_insert")

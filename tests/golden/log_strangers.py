@@ -33,7 +33,7 @@ _GATE = "touch {folder}/sql.begun; while [ ! -e {folder}/sql.go ]; do sleep 0.1;
 
 @dataclass
 class Stranger:
-    """A driver that is started as its user would, without this provider."""
+    """A driver that is started without this provider, as a user would start it."""
 
     stack: EmbeddedStack
     command: Sequence[str]
@@ -86,7 +86,7 @@ def _pyspark(stack: EmbeddedStack, table: Path, options: Mapping[str, str], *arg
 
 
 def _with_options(changed: Mapping[str, str], stack: EmbeddedStack, folder: Path) -> Stranger:
-    """One protected-looking writer with settings that Hudi does not take."""
+    """Run a writer with a protected one's settings, some of which Hudi rejects."""
     return _pyspark(stack, folder / "t", {**_zookeeper(stack), **changed}).start().wait()
 
 
@@ -98,7 +98,7 @@ def _metastore_unreachable(stack: EmbeddedStack, folder: Path) -> Stranger:
 
 
 def conflict_caught(stack: EmbeddedStack, folder: Path) -> Stranger:
-    """The loser's job prints the conflict and goes on."""
+    """The loser's job prints the conflict and continues."""
     Writer(stack, folder / "t").run()
     arguments = ("--writer", "loser", "--gate", str(folder), "--catch", "print")
     loser = _pyspark(stack, folder / "t", _zookeeper(stack), *arguments).start()
@@ -127,7 +127,7 @@ def _conflict_in_sql(stack: EmbeddedStack, folder: Path) -> Stranger:
 
 
 def _pass_by(stack: EmbeddedStack, folder: Path, loser: str) -> None:
-    """Commit while another writer has begun, then let that one through."""
+    """Commit while another writer has begun, then open its gate."""
     wait_for(f"the begin of {loser}", (folder / f"{loser}.begun").exists)
     Writer(stack, folder / "t", ("--writer", "winner")).run()
     (folder / f"{loser}.go").touch()

@@ -1,6 +1,6 @@
 """Record drivers' logs from real Hudi into ``logs/``: ``python -m tests.golden.record_logs``.
 
-Paths of this machine are replaced, and INFO of loggers that tell nothing of the write is left out;
+Paths of this machine are replaced, and INFO of loggers that say nothing about the write is left out;
 nothing else is changed. The scenarios are those of ``log_scenarios``.
 """
 
@@ -28,7 +28,7 @@ _KEPT = re.compile(
 
 
 def clean(lines: list[str], folder: Path) -> str:
-    """Take this machine's paths, and what chatters at INFO, out of a log."""
+    """Remove this machine's paths, and INFO of other loggers, from a log."""
     loggers = ((line, _INFO_OF.search(line)) for line in lines)
     text = "".join(line for line, info in loggers if not info or _KEPT.fullmatch(info[1]))
     places = {
@@ -45,7 +45,7 @@ def clean(lines: list[str], folder: Path) -> str:
 
 
 def record(hudi_version: str, wanted: list[str]) -> None:
-    """Run a release's scenarios, all by default, and keep the logs of the attempts that they show.
+    """Run a release's scenarios, all by default, and keep the logs of their attempts.
 
     :param hudi_version: the release; the logs of others than the default one get a folder of its name.
     :param wanted: names of scenarios.

@@ -72,7 +72,7 @@ def record(table: GoldenTable) -> None:
 
 
 def record_archive(spark: SparkSession, hudi_version: str, name: str) -> None:
-    """Ask Hudi what a recorded table has archived, where the record does not hold that yet."""
+    """Ask Hudi what a recorded table has archived, if the record does not contain that yet."""
     described = TABLES / hudi_version / f"{name}.json"
     said = json.loads(described.read_text())
     if said["archive_read"]:
@@ -131,7 +131,7 @@ def _begin_with_the_old_release(names: list[str]) -> None:
 
 
 def begin(names: list[str]) -> int:
-    """Let the old release play its part in tables that a newer one goes on with."""
+    """Run the old release's part of the tables that a newer one continues."""
     with tempfile.TemporaryDirectory(prefix="airflow_occ_golden_") as scratch:
         spark = spark_session(Path(scratch), OLD)
         for name in names:

@@ -176,7 +176,7 @@ def version_6_history(table: GoldenTable) -> None:
 
 
 def upgraded_before(table: GoldenTable) -> None:
-    """The part of ``upgraded`` that the old release plays."""
+    """The part of ``upgraded`` that the old release runs."""
     table.of()
     table.options |= _ARCHIVING
     for number in range(6):

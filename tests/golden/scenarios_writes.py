@@ -27,7 +27,7 @@ def operations(table: GoldenTable) -> None:
 
 
 def created(table: GoldenTable) -> None:
-    """A table that nobody has written yet."""
+    """A table that has not been written yet."""
     table.spark.sql(
         f"create table golden_created_{table.hudi_version.replace('.', '_')} (id string, ts long) "
         "using hudi tblproperties (primaryKey = 'id', preCombineField = 'ts', "
@@ -118,7 +118,7 @@ def live_server(table: GoldenTable) -> None:
 
 
 def early_conflict(table: GoldenTable) -> None:
-    """Copy-on-write: of two writers of the same files the younger found the elder's markers."""
+    """Copy-on-write: of two writers of the same files the later found the earlier one's markers."""
     table.of(write__num__retries__on__conflict__failures="0")
     table.options |= MULTI_WRITER | _UTC | {f"{_EARLY}.enable": "true"}
     strategy = "org.apache.hudi.table.marker.SimpleDirectMarkerBasedDetectionStrategy"
@@ -129,7 +129,7 @@ def early_conflict(table: GoldenTable) -> None:
 
 
 def _unreadable_source(table: GoldenTable) -> None:
-    """Leave a write behind that died while it read its source: requested, no more."""
+    """Leave a write that failed while it read its source: it is only requested."""
 
     def broken(_: object) -> str:
         raise OSError("the source is gone")
@@ -140,7 +140,7 @@ def _unreadable_source(table: GoldenTable) -> None:
 
 
 def _stuck_in_a_partition(table: GoldenTable, operation: str) -> None:
-    """Leave a write behind that died in the middle of writing: a file stands where a partition goes."""
+    """Leave a write that failed while writing, as a file is in place of its partition."""
     obstacle = table.path / "zz"
     obstacle.write_text("")
     fails(lambda: table.write([(70, "p0"), (71, "p8"), (72, "zz")], operation))

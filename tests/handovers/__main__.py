@@ -18,7 +18,7 @@ _PROGRESS = 100
 
 
 def main() -> int:
-    """Run; 1 where a promise was broken."""
+    """Run the cases; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.handovers", description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=7)

@@ -1,4 +1,4 @@
-"""One hand-over worker -> triggerer -> worker, with a rival who waits and looks all the time."""
+"""One hand-over worker -> triggerer -> worker, beside a waiting rival that polls all the time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unittest import mock
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.triggers.earliest import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
@@ -27,7 +27,7 @@ CONNECTION = "handovers"
 TTL_S, CLAIM_S = 10, 30
 PERIOD_S = TTL_S / 3
 TICK_S = 1.0
-# Up to there an owner may trust his term; from there on a dead one has to be gone.
+# Up to there an owner may rely on its term; from there on a dead one has to be removed.
 GOOD = 0.97
 # Real seconds in which a deletion wakes the trigger that watches for it; virtual time stands still.
 WAKE_S = 60
@@ -36,11 +36,11 @@ KEEPER_KILLS = ("nowhere", "deferred", "keeping")
 
 
 class BrokenError(AssertionError):
-    """A promise of the line was broken."""
+    """A promise of the queue was broken."""
 
 
 def gone_by(term_s: float) -> float:
-    """Seconds after its last renewal by which a dead request is removed."""
+    """Return the seconds after its last renewal by which a dead request is removed."""
     return term_s * 1.02 + 2 * PERIOD_S + TICK_S
 
 
@@ -53,20 +53,20 @@ def connection(hosts: str, root: str) -> dict[str, str]:
 
 @dataclass
 class Case:
-    """What happens on one table, told by a seed.
+    """One hand-over on one table; a seed decides what happens.
 
-    :param number: of the case; its table is named by it.
-    :param seed: decides where somebody is killed, and every delay.
+    :param number: of the case; it names the table.
+    :param seed: decides which process is killed where, and every delay.
     :param loop: runs the triggers.
-    :param nodes: the store.
-    :param others: the line of those who are not handed over: the elder and the rival.
+    :param store: of the requests.
+    :param others: the queue as the earlier request and the rival use it, which are not handed over.
     :param counts: what was seen.
     """
 
     number: int
     seed: int
     loop: VirtualLoop
-    nodes: Nodes
+    store: Store
     others: Queue
     counts: Counter[str]
 
@@ -75,7 +75,7 @@ class Case:
         self.scopes = (Scope.of(f"/handovers/{self.seed}/{self.number}", None),)
         self.run_path = ("dag", f"run-{self.number}")
         self.asked = Request(f"r{self.number:x}", Owner((*self.run_path, "write")), self.scopes, 10_000)
-        self.elder: Ticket | None = None
+        self.earlier: Ticket | None = None
         self.rival: Ticket | None = None
         self.rival_holds = False
         self.left = False
@@ -83,14 +83,14 @@ class Case:
         self.trigger: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
-        """Go through it, and leave nothing in line."""
+        """Run the case, and leave nothing in the queue."""
         keeping = self.random.random() < 0.3
         kill = self.random.choice(KEEPER_KILLS if keeping else KILLS)
         self.counts[f"{'keeper' if keeping else 'writer'} killed {kill}"] += 1
         try:
             await (self._keep(kill) if keeping else self._write(kill))
             if self.others.requests(self.scopes[0].table):
-                raise BrokenError("somebody is left in line")
+                raise BrokenError("a request is left in the queue")
         except AssertionError as error:
             raise BrokenError(f"case {self.number}, {keeping=}, {kill=}: {error}") from error
         finally:
@@ -98,12 +98,12 @@ class Case:
             for one in self.others.requests(self.scopes[0].table):
                 self.others.evict(one)
 
-    # A writer that waits in line, is granted in the triggerer, and writes in its next process.
+    # A writer that is queued, is granted in the triggerer, and writes in its next process.
 
     async def _write(self, kill: str) -> None:
-        self.elder = self._stand(self.others, "elder")
+        self.earlier = self._enqueue(self.others, "earlier")
         worker, ticket = self._ask()
-        self.rival = self._stand(self.others, "rival")
+        self.rival = self._enqueue(self.others, "rival")
         if kill == "asked":
             return await self._end(worker, ticket, TTL_S)
         worker.renew(ticket, CLAIM_S * 1000)
@@ -116,11 +116,11 @@ class Case:
         if kill == "waiting":
             await self._stop_trigger()
             return await self._end(None, ticket, CLAIM_S)
-        self._elder_leaves()
+        self._release_earlier()
         if waited_s > earliest_s() + TICK_S:
-            await self._woken()
-        if await self._told() != {"status": "granted"}:
-            raise BrokenError(f"the trigger told {await self._told()}")
+            await self._wait_until_fired()
+        if await self._event_status() != {"status": "granted"}:
+            raise BrokenError(f"the trigger's event is {await self._event_status()}")
         if kill == "fired":
             return await self._end(None, ticket, CLAIM_S)
         await self._late_start()
@@ -137,7 +137,7 @@ class Case:
         self.counts["handed over"] += 1
         return await self._rival_follows()
 
-    # A lease around a run's tasks: asked in one process, kept in the triggerer, released in a third.
+    # A lease around a run's tasks: requested in one process, kept in the triggerer, released in a third.
 
     async def _keep(self, kill: str) -> None:
         self.asked = Request(self.asked.id, Owner(self.run_path, "lease"), self.scopes, TTL_S * 1000)
@@ -145,7 +145,7 @@ class Case:
         self._check(worker.status(ticket).held, "the lease")
         worker.renew(ticket, CLAIM_S * 1000)
         worker.close()
-        self.rival = self._stand(self.others, "rival")
+        self.rival = self._enqueue(self.others, "rival")
         if kill != "deferred":
             await self._late_start()
             self._start(HudiKeepLeaseTrigger, ticket)
@@ -161,10 +161,10 @@ class Case:
         await self._pass(TICK_S)
         if self._is_gone(ticket):
             self._freed(CLAIM_S, waited_s)
-            self._check((await self._told())["status"] in {"released", "lost"}, "the keeper")
+            self._check((await self._event_status())["status"] in {"released", "lost"}, "the keeper")
             self._refuse(ticket, ticket)
             return await self._rival_follows()
-        self._check(waited_s <= gone_by(CLAIM_S), f"kept on after {waited_s} s")
+        self._check(waited_s <= gone_by(CLAIM_S), f"still kept after {waited_s} s")
         self.counts["taken over"] += 1
         return await self._release(ticket)
 
@@ -179,18 +179,18 @@ class Case:
         self._check(worker.release(ticket), "the release")
         self.left = True
         worker.close()
-        self._check((await self._told())["status"] == "released", "the keeper")
+        self._check((await self._event_status())["status"] == "released", "the keeper")
         self.counts["handed over"] += 1
         await self._rival_follows()
 
-    # What comes after a death.
+    # After a process was killed.
 
     async def _end(self, zombie: Queue | None, ticket: Ticket, term_s: float) -> None:
-        """Nobody renews any more; the next try comes in time, late, or much too late."""
+        """Stop the renewals; the next try comes in time, late, or much too late."""
         if self.random.random() < 0.5:
-            self._elder_leaves()
-        if zombie and self.elder is None and self.random.random() < 0.5:
-            waited_s = self._stall_in_a_look(zombie, ticket, term_s)
+            self._release_earlier()
+        if zombie and self.earlier is None and self.random.random() < 0.5:
+            waited_s = self._stall_while_reading(zombie, ticket, term_s)
         else:
             waited_s = await self._gap(term_s)
         gone, rival_held = self._is_gone(ticket), self.rival_holds
@@ -199,18 +199,18 @@ class Case:
             self._freed(term_s, waited_s)
             self._check(taken.token > self.rival_ticket.token, "it came back before the rival")
         else:
-            self._check(waited_s <= gone_by(term_s), f"dead for {waited_s} s, and in line")
+            self._check(waited_s <= gone_by(term_s), f"dead for {waited_s} s, and still queued")
             self._check((taken.name, taken.epoch) == (ticket.name, ticket.epoch + 1), "the adoption")
             self._check(not rival_held, "adopted, and the rival holds")
             self.counts["taken over"] += 1
         self._refuse(ticket, taken, zombie)
-        self._elder_leaves()
+        self._release_earlier()
         if gone:
             await self._rival_follows(release=False)
             self._check(not worker.status(taken).held, "both hold")
             self.others.release(self.rival_ticket)
         await self._pass(TICK_S, lambda: worker.renew(taken))
-        self._check(worker.status(taken).held, "it waits for nobody")
+        self._check(worker.status(taken).held, "it does not hold, and nothing blocks it")
         self._check(self.others.requests(self.scopes[0].table)[0].name == taken.name, "its place")
         self._check(worker.release(taken), "the release")
         worker.close()
@@ -218,7 +218,7 @@ class Case:
             await self._rival_follows()
 
     async def _gap(self, term_s: float) -> float:
-        """Let time pass in which nobody renews; how long after the last renewal it ends."""
+        """Let time pass without renewals; return the seconds since the last renewal."""
         alive_s = self.loop.time() - self.renewed
         if self.random.random() < 0.5:
             until_s = max(alive_s, self.random.uniform(0, term_s * GOOD))
@@ -227,20 +227,20 @@ class Case:
         await self._pass(until_s - alive_s, good_s=term_s * GOOD)
         return self.loop.time() - self.renewed
 
-    def _stall_in_a_look(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
-        """Have a process stop in the middle of a look, until its lease is the rival's."""
-        names = holder._names
+    def _stall_while_reading(self, holder: Queue, ticket: Ticket, term_s: float) -> float:
+        """Pause a process in the middle of a status call, until the rival has its lease."""
+        names = holder._reader.names
 
         def slow() -> frozenset[str]:
             found = names()
             for _ in range(round(2 * gone_by(term_s) / TICK_S)):
                 self.loop.clock.now += TICK_S
-                self._look(term_s * GOOD)
+                self._poll_rival(term_s * GOOD)
             return found
 
-        with mock.patch.object(holder, "_names", slow), suppress(LeaseLostError):
-            self._check(not holder.status(ticket).held, "held in a look that outlasted the lease")
-        self.counts["stalled in a look"] += 1
+        with mock.patch.object(holder._reader, "names", slow), suppress(LeaseLostError):
+            self._check(not holder.status(ticket).held, "held in a status call that outlasted the lease")
+        self.counts["stalled in a status call"] += 1
         return self.loop.time() - self.renewed
 
     def _freed(self, term_s: float, waited_s: float) -> None:
@@ -249,15 +249,15 @@ class Case:
         self.counts["freed"] += 1
 
     def _refuse(self, ticket: Ticket, taken: Ticket, zombie: Queue | None = None) -> None:
-        """Have the one whose ticket it was try to go on."""
-        line = zombie or lock_hook(CONNECTION).leases()
-        for what in (line.renew, line.status, line.ensure_held, line.adopt):
+        """Check that the process with the old ticket is refused."""
+        queue = zombie or lock_hook(CONNECTION).leases()
+        for what in (queue.renew, queue.status, queue.ensure_held, queue.adopt):
             with suppress(LeaseLostError):
                 what(ticket)
                 raise BrokenError(f"{what.__name__} of the zombie's {ticket} beside {taken}")
-        self._check(not line.release(ticket), "the zombie's release")
+        self._check(not queue.release(ticket), "the zombie's release")
         self.counts["zombies refused"] += 1
-        line.close()
+        queue.close()
 
     async def _rival_follows(self, *, release: bool = True) -> None:
         self.left = True
@@ -277,25 +277,25 @@ class Case:
         worker = lock_hook(CONNECTION).leases()
         ticket = worker.request(self.asked)
         self.name = ticket.name
-        self._see()
+        self._note_renewal()
         return worker, ticket
 
-    def _see(self) -> None:
-        """Note when the request was renewed last: time stands still between two looks."""
-        node = self.nodes.read([self.name]).get(self.name)
+    def _note_renewal(self) -> None:
+        """Note when the request was renewed last: time stands still between two polls."""
+        node = self.store.read([self.name]).get(self.name)
         if node and (self.name, node.version) != self.seen:
             self.seen, self.renewed = (self.name, node.version), self.loop.time()
 
-    def _stand(self, line: Queue, name: str) -> Ticket:
+    def _enqueue(self, queue: Queue, name: str) -> Ticket:
         owner = Owner((name, str(self.number)))
-        ticket = line.request(Request(f"{name}-{self.number}", owner, self.scopes, TTL_S * 1000))
-        line.renew(ticket, 1_000_000)
+        ticket = queue.request(Request(f"{name}-{self.number}", owner, self.scopes, TTL_S * 1000))
+        queue.renew(ticket, 1_000_000)
         return ticket
 
-    def _elder_leaves(self) -> None:
-        if self.elder:
-            self.others.release(self.elder)
-            self.elder = None
+    def _release_earlier(self) -> None:
+        if self.earlier:
+            self.others.release(self.earlier)
+            self.earlier = None
 
     def _is_gone(self, ticket: Ticket) -> bool:
         return ticket.name not in {one.name for one in self.others.requests(self.scopes[0].table)}
@@ -309,8 +309,8 @@ class Case:
         )
         self.trigger = self.loop.create_task(_event_of(trigger))
 
-    async def _woken(self) -> None:
-        """Return once the trigger has fired, at this moment of virtual time: not at its next look."""
+    async def _wait_until_fired(self) -> None:
+        """Return once the trigger has fired, at this moment of virtual time: not at its next poll."""
         assert self.trigger
         deadline_s = time.monotonic() + WAKE_S
         while not self.trigger.done():
@@ -318,34 +318,34 @@ class Case:
             await self.loop.settle()
             time.sleep(0.001)  # noqa: ASYNC251 - real time, for the lock service
 
-    async def _told(self) -> dict[str, Any]:
+    async def _event_status(self) -> dict[str, Any]:
         assert self.trigger
         for _ in range(2 * round(PERIOD_S / TICK_S) + 2):
             await self.loop.settle()
             if self.trigger.done():
                 return self.trigger.result()
             await self._pass(TICK_S)
-        raise BrokenError("the trigger tells nothing")
+        raise BrokenError("the trigger sends no event")
 
     async def _stop_trigger(self) -> None:
-        """End it as a killed triggerer does: nothing is said to anybody."""
+        """End the trigger as a killed triggerer does, without a word to the lock service."""
         if self.trigger and not self.trigger.done():
             self.trigger.cancel()
             with suppress(asyncio.CancelledError):
                 await self.trigger
 
     async def _late_start(self) -> None:
-        """The next process comes later than the time to live, while the claim is good."""
+        """Start the next process later than the time to live, while the claim is good."""
         await self._pass(self.random.uniform(TTL_S * 1.05, CLAIM_S * GOOD), good_s=CLAIM_S * GOOD)
 
     async def _pass(
         self, seconds: float, each: Callable[[], None] | None = None, good_s: float | None = None
     ) -> None:
-        """Let time pass in steps; who lives renews, and the rival looks.
+        """Let time pass in steps; running processes renew, and the rival polls.
 
-        :param each: renews, where this process is the one that has to.
+        :param each: renews, if this process is the one that has to.
         :param good_s: seconds since the last renewal up to which the rival must not be granted; by
-            default never, as somebody renews.
+            default it must never be, as a process renews.
         """
         end = self.loop.time() + seconds
         while True:
@@ -354,12 +354,12 @@ class Case:
             await self.loop.settle()
             if each:
                 each()
-            self._look(good_s)
+            self._poll_rival(good_s)
             if left <= TICK_S:
                 return
 
-    def _look(self, good_s: float | None) -> None:
-        self._see()
+    def _poll_rival(self, good_s: float | None) -> None:
+        self._note_renewal()
         if self.rival is None or self.rival_holds:
             return
         self.counts["looks of a rival"] += 1

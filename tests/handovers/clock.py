@@ -1,4 +1,4 @@
-"""Time that passes only when told to, for lines, for triggers, and for the loop that runs them."""
+"""Virtual time for queues, for triggers, and for the loop that runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock:
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
-        """Have every new line and both triggers live by this clock."""
+        """Make every new queue and both triggers use this clock."""
         with (
             mock.patch.object(Queue.__init__, "__defaults__", (self.monotonic,)),
             mock.patch.object(lease, "time", self),
@@ -52,14 +52,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         future = super().run_in_executor(executor, func, *args)
         self._in_threads += 1
-        future.add_done_callback(self._came_back)
+        future.add_done_callback(self._on_done)
         return future
 
-    def _came_back(self, _: object) -> None:
+    def _on_done(self, _: object) -> None:
         self._in_threads -= 1
 
     async def settle(self) -> None:
-        """Return when everything has gone on as far as it can at this time."""
+        """Return when all coroutines and threads have done what they can at this time."""
         quiet = 0
         while quiet < _QUIET:
             await asyncio.sleep(0)

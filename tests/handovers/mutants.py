@@ -1,4 +1,4 @@
-"""Lines that are wrong in how a lease passes between processes: what the cases must find."""
+"""Queues with one fault each in how a lease passes between processes: the cases must find it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.own_nodes import OwnNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from tests.model import mutants
 
 
 class NeverWakes(Queue):
-    """A waiter learns of its turn at its next regular look only."""
+    """A waiter sees that it is granted only at its next regular poll."""
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
         return super().status(ticket, wake and (lambda: None))
 
 
-class KeepsTheClaimsTerm(Queue):
-    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
-
-    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
+class _KeepsTheClaimsTerm(OwnNodes):
+    def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
         own = self._load(ticket, any_epoch=True)
         if content.epoch > own.content.epoch:
             content = replace(content, term_ms=own.content.term_ms)
         return super()._put(ticket, content, version)
+
+
+class KeepsTheClaimsTerm(mutants._Owns):
+    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
+
+    own_nodes = _KeepsTheClaimsTerm
 
 
 class IgnoresTerms(Queue):
@@ -37,10 +42,10 @@ class IgnoresTerms(Queue):
 
 
 class TakesAnyTicket(Queue):
-    """A process whose lease another one took over takes it back."""
+    """A process takes back a lease that another one has adopted."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        return self._adopt(ticket, self._load(ticket, any_epoch=True).content.request)
+        return self._own.adopt(ticket, self._own._load(ticket, any_epoch=True).content.request)
 
 
 MUTANTS: tuple[type[Queue], ...] = (

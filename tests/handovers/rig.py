@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Iterable
 from unittest import mock
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.leases.nodes import Nodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop
 
@@ -22,7 +22,7 @@ _ROOT = "/handovers"
 def hand_over(
     hosts: str, numbers: Iterable[int], seed: int, tell: Callable[[int], None] = lambda done: None
 ) -> tuple[Counter[str], list[BrokenError]]:
-    """Run cases on ZooKeeper, and return what was seen and what was broken.
+    """Run cases on ZooKeeper, and return the counts and the broken promises.
 
     :param hosts: of ZooKeeper.
     :param numbers: of the cases.
@@ -31,7 +31,7 @@ def hand_over(
     """
     counts: Counter[str] = Counter()
     broken = []
-    nodes = ZookeeperNodes(Access(hosts), _ROOT)
+    nodes = ZookeeperStore(Access(hosts), _ROOT)
     try:
         for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Queue, Clock()), 1):
             broken += [error] if error else []
@@ -41,19 +41,19 @@ def hand_over(
     return counts, broken
 
 
-def first_broken(line: type[Queue], numbers: Iterable[int], seed: int) -> BrokenError | None:
+def first_broken(queue: type[Queue], numbers: Iterable[int], seed: int) -> BrokenError | None:
     """Run cases on a store in memory until one breaks, and return that.
 
-    :param line: the queue's code; a mutant must break a case.
+    :param queue: the class under test; a mutant must break a case.
     :param numbers: of the cases.
     :param seed: decides what happens in each.
     """
-    nodes, clock = MemoryNodes(), Clock()
+    nodes, clock = MemoryStore(), Clock()
     in_memory = mock.patch.object(
-        HudiZookeeperLockHook, "leases", side_effect=lambda: line(nodes, clock.monotonic)
+        HudiZookeeperLockHook, "leases", side_effect=lambda: queue(nodes, clock.monotonic)
     )
     with in_memory:
-        cases = _run(nodes, "127.0.0.1:1", numbers, seed, Counter(), line, clock)
+        cases = _run(nodes, "127.0.0.1:1", numbers, seed, Counter(), queue, clock)
         try:
             return next(filter(None, cases), None)
         finally:
@@ -61,21 +61,21 @@ def first_broken(line: type[Queue], numbers: Iterable[int], seed: int) -> Broken
 
 
 def _run(
-    nodes: Nodes,
+    store: Store,
     hosts: str,
     numbers: Iterable[int],
     seed: int,
     counts: Counter[str],
-    line: type[Queue],
+    queue: type[Queue],
     clock: Clock,
 ) -> Generator[BrokenError | None]:
     loop = VirtualLoop(clock)
     try:
         with clock.everywhere(), mock.patch.dict(os.environ, connection(hosts, _ROOT)):
-            others = line(nodes, clock.monotonic)
+            others = queue(store, clock.monotonic)
             for number in numbers:
                 try:
-                    loop.run_until_complete(Case(number, seed, loop, nodes, others, counts).run())
+                    loop.run_until_complete(Case(number, seed, loop, store, others, counts).run())
                 except BrokenError as error:
                     yield error
                 else:

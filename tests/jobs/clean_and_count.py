@@ -1,4 +1,4 @@
-"""Cleans tables as any protected writer would, and counts how often each row is there."""
+"""Cleans tables as any protected writer does, and counts how often each row is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.append(str(Path(__file__).parents[2]))  # Spark's Python need not have the package
-from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.in_driver import clean as clean_job
 
 
 def main(_: str, answer: str, *tables: str) -> None:

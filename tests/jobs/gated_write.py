@@ -14,7 +14,7 @@ GATE_TIMEOUT_S = 600
 
 
 def pass_gate(gate: str, writer: str) -> None:
-    """Say that the write has begun, and wait to be let through."""
+    """Report that the write has begun, and wait until the test opens the gate."""
     Path(gate, f"{writer}.begun").touch()
     deadline = time.monotonic() + GATE_TIMEOUT_S
     while not Path(gate, f"{writer}.go").exists():

@@ -1,4 +1,4 @@
-"""A PySpark job that lives on: it runs one lazy clean, or one statement, for each file it is given."""
+"""A long-lived PySpark job that runs one lazy clean, or one statement, for each file it is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_occ_provider.jobs import clean_job
+from airflow_occ_provider.in_driver import clean as clean_job
 
 PATIENCE_S = 300
 
@@ -33,7 +33,7 @@ def main(_, orders):
             answer = {"answer": None, "error": None}
             try:
                 answer["answer"] = serve(spark, json.loads(order.read_text()))
-            except Exception:  # noqa: BLE001 - told to the test
+            except Exception:  # noqa: BLE001 - reported to the test
                 answer["error"] = traceback.format_exc()
             order.unlink()
             draft = order.with_suffix(".draft")

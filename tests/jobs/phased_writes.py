@@ -1,8 +1,8 @@
-"""A PySpark job that makes four tables, then stands in each of them in another phase of a write.
+"""A PySpark job that makes four tables, then stops in each of them in another phase of a write.
 
 Its class path holds the latches of the differential test. All tables have the same name, and so the
-same commit lock: the writer that has just completed keeps it, and another one waits for it with
-its markers made.
+same commit lock: the writer that has just completed keeps it, and another one waits for it after
+its markers are made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 PATIENCE_S = 240
-STANDS = {"inflight": "inflight", "markers": "inflight", "completed": "completed"}
+LATCHED = {"inflight": "inflight", "markers": "inflight", "completed": "completed"}
 OPTIONS = {
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -45,18 +45,18 @@ class Writer:
         self.reached = Path(gate, f"{self.phase}.reached")
         self.thread = threading.Thread(target=self.write)
 
-    def stand(self):
-        """Start it, and return when it stands."""
-        self.latch.send(STANDS.get(self.phase, ""))
+    def run_to_phase(self):
+        """Start the write, and return when it is stopped in its phase."""
+        self.latch.send(LATCHED.get(self.phase, ""))
         self.thread.start()
-        if self.phase in STANDS and self.latch.arrive(STANDS[self.phase]) == "reached":
+        if self.phase in LATCHED and self.latch.arrive(LATCHED[self.phase]) == "reached":
             self.reached.touch()
         deadline = time.monotonic() + PATIENCE_S
         while not self.reached.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def write(self):
-        reached, is_stopped = str(self.reached), self.phase not in STANDS
+        reached, is_stopped = str(self.reached), self.phase not in LATCHED
 
         def row(number):
             if is_stopped:  # its rows are first asked for when the instant is requested
@@ -75,7 +75,7 @@ def main(first, gate, *others):
         shutil.copytree(first, table)
     writers = {Path(table).name: Writer(spark, Path(table), gate) for table in (first, *others)}
     for writer in writers.values():
-        writer.stand()
+        writer.run_to_phase()
     writers["markers"].latch.send("")
     for writer in writers.values():
         writer.thread.join()

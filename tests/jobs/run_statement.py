@@ -1,4 +1,4 @@
-"""Runs a Spark SQL statement that the provider told: the table is registered under its own name."""
+"""Runs a Spark SQL statement from an error of ours: the table is registered under its own name."""
 
 from __future__ import annotations
 

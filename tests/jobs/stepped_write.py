@@ -1,6 +1,6 @@
 """A PySpark job that inserts rows and can be held, or fail, before, in and after its write.
 
-It inserts: what is committed twice is there twice.
+It inserts: rows that are committed twice are there twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GATE_TIMEOUT_S = 600
 
 
 def pass_step(gate: str, step: str) -> None:
-    """Say that a step is reached, and wait until nobody holds it; fail once where that is wanted."""
+    """Report that a step is reached, and wait until it is released; fail once if the test asks."""
     Path(gate, f"{step}.reached").touch()
     deadline = time.monotonic() + GATE_TIMEOUT_S
     while Path(gate, f"{step}.hold").exists():

@@ -1,1 +1,1 @@
-"""Clients with clocks of their own on one store, and a checker that knows the rules by itself."""
+"""Clients with their own clocks on one store, and a checker that states the rules independently."""

@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
@@ -26,10 +26,10 @@ _PROGRESS_S = 20
 
 
 def main() -> int:
-    """Run the steps and print what happened; 1 for a violation."""
+    """Run the steps and print the counts; return 1 for a violation."""
     arguments = _arguments()
-    lines = {mutant.__name__: mutant for mutant in MUTANTS}
-    line = lines[arguments.mutant] if arguments.mutant else Queue
+    mutants = {mutant.__name__: mutant for mutant in MUTANTS}
+    queue = mutants[arguments.mutant] if arguments.mutant else Queue
     started = time.monotonic()
 
     said = [started]
@@ -45,7 +45,7 @@ def main() -> int:
                 arguments.steps,
                 arguments.seed,
                 stores=stores,
-                line=line,
+                line=queue,
                 shrink=arguments.shrink,
                 progress=progress,
             )
@@ -60,16 +60,16 @@ def main() -> int:
 
 
 @contextmanager
-def _stores(backend: str) -> Iterator[list[Nodes] | None]:
+def _stores(backend: str) -> Iterator[list[Store] | None]:
     if backend == "memory":
         yield None
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(EmbeddedZookeeper(folder))
-        stores: list[Nodes] = []
+        stores: list[Store] = []
         for _ in range(_CLIENTS):
-            stores.append(ZookeeperNodes(Access(server.hosts), "/model"))
+            stores.append(ZookeeperStore(Access(server.hosts), "/model"))
             stack.callback(stores[-1].close)
         yield stores
 
@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--backend", choices=["memory", "zookeeper"], default="memory")
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
-    parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a violation")
+    parser.add_argument("--shrink", action="store_true", help="search for fewer steps to a violation")
     return parser.parse_args()
 
 

@@ -1,21 +1,21 @@
-"""A client's server of an ensemble, which may be behind the others."""
+"""A client's server of an ensemble, which may lag behind the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from airflow_occ_provider.leases.memory import MemoryNodes
-from airflow_occ_provider.leases.nodes import Node
+from airflow_occ_provider.leases.memory import MemoryStore
+from airflow_occ_provider.leases.store import Node, Version
 
 
 class Follower:
-    """Nodes as one server shows them; while it is behind, plain reads are of the past.
+    """A store as one server shows it; while it lags, plain reads return an old state.
 
-    As in ZooKeeper, a change goes to the leader and is answered when this server has it too, a sync
-    waits for what the others know, and a watch fires when this server learns of the deletion.
+    As in ZooKeeper, a change goes to the leader and is answered once this server has it too, a sync
+    waits for the others' state, and a watch fires when the deletion reaches this server.
     """
 
-    def __init__(self, leader: MemoryNodes) -> None:
+    def __init__(self, leader: MemoryStore) -> None:
         self._leader = leader
         self._past: dict[str, Node] | None = None
         self._held_back: list[Callable[[], None]] = []
@@ -26,7 +26,7 @@ class Follower:
 
     def fall_behind(self) -> None:
         if self._past is None:
-            self._past = self._leader.read(self._leader.names())
+            self._past = self._leader.read(self._leader.stamps())
 
     def catch_up(self) -> None:
         self._past = None
@@ -38,28 +38,26 @@ class Follower:
         self.catch_up()
         return self._leader.create(name, data, requires)
 
-    def names(self) -> frozenset[str]:
+    def stamps(self) -> Mapping[str, Version | None]:
         self.catch_up()
-        return self._leader.names()
+        return self._leader.stamps()
 
-    def read(self, names: Iterable[str]) -> dict[str, Node]:
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
+        if latest:
+            self.catch_up()
         if self._past is None:
             return self._leader.read(names)
         return {name: self._past[name] for name in names if name in self._past}
 
-    def latest(self, names: Iterable[str]) -> dict[str, Node]:
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
         self.catch_up()
-        return self._leader.latest(names)
+        return self._leader.replace(name, data, version)
 
-    def write(self, name: str, data: bytes, version: int) -> int:
-        self.catch_up()
-        return self._leader.write(name, data, version)
-
-    def delete(self, name: str, version: int) -> None:
+    def delete(self, name: str, version: Version) -> None:
         self.catch_up()
         self._leader.delete(name, version)
 
-    def watch(self, name: str, wake: Callable[[], None]) -> bool:
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
         def fire() -> None:
             if self._past is None:
                 wake()
@@ -67,10 +65,10 @@ class Follower:
                 self._held_back.append(wake)
 
         if self._past is None or name not in self._past:
-            return self._past is None and self._leader.watch(name, fire)
-        if not self._leader.watch(name, fire):
+            return self._past is None and self._leader.on_delete(name, fire)
+        if not self._leader.on_delete(name, fire):
             self._held_back.append(wake)
         return True
 
     def close(self) -> None:
-        """Leave the leader to the others."""
+        """Do nothing: the others still use the leader."""

@@ -1,4 +1,4 @@
-"""The state machine: what may happen to clients of a line, in any order."""
+"""The state machine: what may happen to clients of a queue, in any order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from airflow_occ_provider.leases import queue as queue_module
-from airflow_occ_provider.leases.nodes import Nodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.store import Store
 from tests.model.wire import Fault
 from tests.model.world import Claim, Client, World
 
@@ -41,12 +41,12 @@ _EXAMPLE_STEPS = 60
 small = st.integers(0, 9)
 
 
-class LineMachine(RuleBasedStateMachine):
-    """``counts``, ``stores`` and ``line`` are set by ``machine_over``."""
+class QueueMachine(RuleBasedStateMachine):
+    """``counts``, ``stores`` and ``queue`` are set by ``run``."""
 
     counts: Counter[str]
-    stores: Sequence[Nodes] | None = None
-    line: type[Queue] = Queue
+    stores: Sequence[Store] | None = None
+    queue: type[Queue] = Queue
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LineMachine(RuleBasedStateMachine):
         self._names.start()
         self.asked = self._before = 0
         self.tries: dict[Owner, list[str]] = {}
-        self.world = World(self.counts, self.stores, self.line)
+        self.world = World(self.counts, self.stores, self.queue)
 
     @rule(client=small, run=st.integers(0, 2), below=small, scopes=small, slow=st.booleans())
     def request(self, client: int, run: int, below: int, scopes: int, slow: bool) -> None:
@@ -71,7 +71,7 @@ class LineMachine(RuleBasedStateMachine):
 
     @rule(client=small, claim=small)
     def younger_try(self, client: int, claim: int) -> None:
-        """A younger try of the task asks for what an older one has."""
+        """A later try of the task requests what an earlier one has."""
         self._step("younger try")
         if (found := self._claim(claim)) and self.world.acts(chosen := self._client(client)):
             self.world.older.append(found.asked)
@@ -82,7 +82,7 @@ class LineMachine(RuleBasedStateMachine):
 
     @rule(number=small, client=small)
     def older_try(self, number: int, client: int) -> None:
-        """An older try wakes up, and asks for what a younger one has asked for since."""
+        """An earlier try resumes, and requests what a later one has requested since."""
         self._step("older try")
         older, chosen = self.world.older, self._client(client)
         if not older or not self.world.acts(chosen):
@@ -95,7 +95,7 @@ class LineMachine(RuleBasedStateMachine):
         elif same and same[0].asked.incarnation <= asked.incarnation:
             self._ask_again(same[0], asked, chosen)
         else:
-            self.world.claims.append(claim := Claim(asked, chosen, looked=self.world.now))
+            self.world.claims.append(claim := Claim(asked, chosen, polled=self.world.now))
             self.world.request(claim)
 
     @rule(claim=small)
@@ -222,7 +222,7 @@ class LineMachine(RuleBasedStateMachine):
 
     @rule(claim=small, client=small, call=small, do=st.sampled_from(["adopt", "keep"]))
     def behind(self, claim: int, client: int, call: int, do: str) -> None:
-        """A client whose server is behind takes over, or goes on with, what was changed meanwhile."""
+        """A client whose server lags adopts, or continues with, a request that changed meanwhile."""
         self._step("behind")
         found, chosen = self._kept(claim), self._client(client)
         if not found or not self.world.acts(chosen):
@@ -272,7 +272,7 @@ class LineMachine(RuleBasedStateMachine):
         finally:
             self._names.stop()
             for store in (self.stores or ())[:1]:
-                for name, node in store.read(store.names()).items():
+                for name, node in store.read(store.stamps()).items():
                     store.delete(name, node.version)
 
     def _request(self, client: int, run: int, below: int, scopes: int, slow: bool) -> None:
@@ -294,18 +294,18 @@ class LineMachine(RuleBasedStateMachine):
             supersedes=tuple(before),
         )
         before.append(asked.id)
-        claim = Claim(asked, chosen, looked=self.world.now)
+        claim = Claim(asked, chosen, polled=self.world.now)
         self.world.claims.append(claim)
         self.world.request(claim)
 
     def _ask_again(self, claim: Claim, asked: Request, chosen: Client) -> None:
         if claim.keeper and claim.keeper is not chosen and claim.ticket:
-            self.world.zombies.append((claim.keeper, claim.keeper.line, claim.ticket))
-        claim.asked, claim.keeper, claim.ticket, claim.looking_since = asked, chosen, None, None
+            self.world.zombies.append((claim.keeper, claim.keeper.queue, claim.ticket))
+        claim.asked, claim.keeper, claim.ticket, claim.polling_since = asked, chosen, None, None
         self.world.request(claim)
 
     def _do(self, claim: Claim, call: int) -> None:
-        """Whatever the keeper of a request may do; a look is what is done most."""
+        """Do what the keeper of a request may do, most often read its status."""
         if call < 5:
             self.world.status(claim)
         elif call < 7:
@@ -331,7 +331,7 @@ class LineMachine(RuleBasedStateMachine):
         self.world.pass_time(ticks)
 
     def _idle(self, number: int) -> None:
-        """Where there is nobody to do what the step wants, another one asks."""
+        """Let another client make a request, as no client can do what the step wants."""
         self.world.pass_time(1)
         self._request(number, number % 3, number, number * 7 % 10, False)
 
@@ -359,7 +359,7 @@ class LineMachine(RuleBasedStateMachine):
 
 
 class _Uuids:
-    """The module ``uuid``, as far as a line needs it, the same in every run."""
+    """The part of the module ``uuid`` that a queue needs, the same in every run."""
 
     def __init__(self) -> None:
         self._random = random.Random(0)
@@ -372,14 +372,14 @@ def run(
     steps: int,
     seeded: int,
     *,
-    stores: Sequence[Nodes] | None = None,
+    stores: Sequence[Store] | None = None,
     line: type[Queue] = Queue,
     shrink: bool = False,
     progress: Callable[[Counter[str]], None] = lambda _: None,
 ) -> Counter[str]:
-    """Run until that many steps were executed; return what happened how often.
+    """Run that many steps; return how often each thing happened.
 
-    :raises ViolationError: with the shortest way to it that was found, in hypothesis' notes.
+    :raises ViolationError: with the shortest steps found that lead to it, in hypothesis' notes.
     """
     counts: Counter[str] = Counter()
     configured = settings(
@@ -393,8 +393,8 @@ def run(
     )
     part = 0
     while counts["steps"] < steps:
-        kept = {"counts": counts, "stores": stores, "line": line}
-        machine = seed(seeded * 1_000_003 + part)(type("SeededMachine", (LineMachine,), kept))
+        kept = {"counts": counts, "stores": stores, "queue": line}
+        machine = seed(seeded * 1_000_003 + part)(type("SeededMachine", (QueueMachine,), kept))
         run_state_machine_as_test(machine, settings=configured)
         part += 1
         progress(counts)

@@ -1,4 +1,4 @@
-"""Lines that are wrong in one thing each: what the checker must find."""
+"""Queues with one fault each, which the checker must find."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.nodes import Node, NodeGoneError, Nodes, NodeVersionError
 from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.own_nodes import OwnNodes
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Blocker, Mode, QueuedRequest, Request
+from airflow_occ_provider.leases.store import NodeGoneError, NodeVersionError, Store
 
 
 class MixesModes(Queue):
@@ -26,24 +27,26 @@ class MixesModes(Queue):
 
 
 class SeesHoldersOnly(Queue):
-    """Who waits is overtaken."""
+    """A waiter is overtaken: only holders are seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
         return found if any(self._holds(one.queued) for one in found) else ()
 
     def _holds(self, one: QueuedRequest) -> bool:
-        elders = self._read(request_node.names_of_tables(one.request.tables, self._nodes.names()))
+        requests = self._reader.read(
+            request_node.names_of_tables(one.request.tables, self._store.stamps())
+        )
         return not any(
-            elder.order < one.order and theirs.conflicts_with(ours)
-            for elder in elders
-            for theirs in elder.request.scopes
+            earlier.order < one.order and theirs.conflicts_with(ours)
+            for earlier in requests
+            for theirs in earlier.request.scopes
             for ours in one.request.scopes
         )
 
 
 class ForgetsTasks(Queue):
-    """A task that came in under an elder's lease is not seen."""
+    """A task that passed under an earlier request's lease is not seen."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         known = self._predecessors.get(ticket.name)
@@ -52,37 +55,39 @@ class ForgetsTasks(Queue):
 
 
 class PassesByOwner(Queue):
-    """Who came in beside a lease of its run passes it, as if it had come in under it."""
+    """A request beside a lease of its run passes it, as if it were under that lease."""
 
     def _blockers(self, ticket: Ticket, request: Request, names: frozenset[str]) -> tuple[Blocker, ...]:
         found = super()._blockers(ticket, request, names)
         return tuple(one for one in found if not request.owner.is_within(one.queued.request.owner))
 
 
-class TrustsTheLastAnswer(Queue):
-    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
+class _Owns(Queue):
+    own_nodes: type[OwnNodes]
 
-    def _put(self, ticket: Ticket, content: Content, version: int) -> Any:
-        own = self._own.get(ticket.name)
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        self._own = self.own_nodes(self._store, clock, self._own._mark, self._forget)
+
+
+class _TrustsTheLastAnswer(OwnNodes):
+    def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
+        own = self._nodes.get(ticket.name)
         try:
             return super()._put(ticket, content, version)
         except LockUnreachableError:
             if own:
-                self._own[ticket.name] = own
+                self._nodes[ticket.name] = own
             raise
 
 
-class TrustsForever(Queue):
-    """It says held however long ago it showed that it lives."""
-
-    def _is_trusted(self, own: Any) -> bool:
+class _TrustsForever(OwnNodes):
+    def is_trusted(self, own: Any) -> bool:
         return True
 
 
-class KeepsEpoch(Queue):
-    """An adoption leaves the epoch as it was."""
-
-    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+class _KeepsEpoch(OwnNodes):
+    def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
         while True:
             own = self._load(ticket, any_epoch=asked is not None)
             try:
@@ -92,74 +97,92 @@ class KeepsEpoch(Queue):
             return replace(ticket, epoch=own.content.epoch)
 
 
+class TrustsTheLastAnswer(_Owns):
+    """A renewal for a shorter term, whose answer was lost, leaves it the longer one to trust in."""
+
+    own_nodes = _TrustsTheLastAnswer
+
+
+class TrustsForever(_Owns):
+    """It says held however long ago it showed that it lives."""
+
+    own_nodes = _TrustsForever
+
+
+class KeepsEpoch(_Owns):
+    """An adoption leaves the epoch as it was."""
+
+    own_nodes = _KeepsEpoch
+
+
 class _Uninterrupted(Observer):
-    """It counts all time as time in which an owner could have renewed."""
+    """It counts all time, outages included, as time in which an owner could have renewed."""
 
     def on_delay(self, seconds: float) -> None:
         pass
 
-    def _see(self, name: str, node: Node) -> Any:
-        before, seen = self._observations.get(name), super()._see(name, node)
-        if before and seen.stood_s:
-            seen = replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
-            self._observations[name] = seen
-        return seen
+    def _continued(self, before: Any) -> Any:
+        seen = super()._continued(before)
+        return replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
 
 
 class _Unversioned(_Uninterrupted):
-    """Without an interruption: otherwise there is little that a version saves from."""
+    """It deletes without comparing versions; no interruption, so that this matters."""
 
-    def _remove(self, name: str, node: Node) -> bool:
-        if not self._see(name, node).is_expired():
+    def _remove(self, name: str) -> bool:
+        observation = self._observations.get(name)
+        if observation is None or not observation.is_expired():
             return False
         with suppress(KeyError, NodeGoneError, NodeVersionError):
-            self._nodes.delete(name, self._nodes.read([name])[name].version)
+            self._store.delete(name, self._store.read([name])[name].version)
         return True
 
 
 class _Hasty(Observer):
-    def _remove(self, name: str, node: Node) -> bool:
-        sighting = self._see(name, node)
-        self._observations[name] = replace(sighting, stood_s=sighting.stood_s + sighting.term_s / 2)
-        return super()._remove(name, node)
+    def _remove(self, name: str) -> bool:
+        if name not in self._observations:
+            return False
+        seen = self._observations[name]
+        self._observations[name] = replace(seen, stood_s=seen.stood_s + seen.term_s / 2)
+        return super()._remove(name)
 
 
 class _Blind(Observer):
-    def remove_expired(self, elders: Iterable[QueuedRequest], ttl_ms: int) -> bool:
+    def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         return False
 
 
 class _Observed(Queue):
     observer: type[Observer]
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        super().__init__(nodes, clock)
-        self._observer = self.observer(nodes, clock)
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        self._observer = self._reader._observer = self.observer(store, clock)
 
 
 class DeletesUnversioned(_Observed):
-    """A renewal between the look and the deletion does not save."""
+    """A renewal between the read and the deletion does not prevent the deletion."""
 
     observer = _Unversioned
 
 
 class DeletesEarly(_Observed):
-    """Half a term is enough to be taken for dead."""
+    """A request is removed as dead after half its term."""
 
     observer = _Hasty
 
 
 class NeverDeletes(_Observed):
-    """The dead stay."""
+    """Dead requests are never removed."""
 
     observer = _Blind
 
 
 class ReleasesAnyEpoch(Queue):
-    """A zombie takes the lease away from who adopted it."""
+    """A process releases a lease that another one has adopted."""
 
     def release(self, ticket: Ticket) -> bool:
-        node = self._nodes.read([ticket.name]).get(ticket.name)
+        node = self._store.read([ticket.name]).get(ticket.name)
         if node is None:
             return False
         epoch = Content.decode(node.data, ticket.name).epoch
@@ -167,34 +190,35 @@ class ReleasesAnyEpoch(Queue):
 
 
 class LosesUnsynced(Queue):
-    """A request is lost by the word of a server that may be behind."""
+    """A request is considered lost on the answer of a server that may lag."""
 
-    def __init__(self, nodes: Nodes, clock: Callable[[], float]) -> None:
-        super().__init__(nodes, clock)
-        self._nodes.latest = self._nodes.read  # type: ignore[method-assign]
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        super().__init__(store, clock)
+        read = self._store.read
+        self._store.read = lambda names, latest=False: read(names)  # type: ignore[method-assign]
 
 
 class KeepsSightings(_Observed):
-    """An outage counts against owners that could not renew in it."""
+    """The time of an outage counts against owners, which could not renew in it."""
 
     observer = _Uninterrupted
 
 
 class EvictsTheOtherSite(Queue):
-    """A request of another deployment, with the same DAG, run and task, is given up."""
+    """A request of another deployment, with the same DAG, run and task, is withdrawn."""
 
-    def _drop_superseded(self, line: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
-        for one in line:
+    def _drop_superseded(self, queue: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
+        for one in queue:
             if (one.request.owner.path, one.request.owner.label) == (
                 asked.owner.path,
                 asked.owner.label,
             ):
                 self.evict(one)
-        return super()._drop_superseded(line, asked)
+        return super()._drop_superseded(queue, asked)
 
 
 class OlderTryAdopts(Queue):
-    """A try takes over whatever has its id, also where a younger one has it."""
+    """A try adopts a request with its id although a later try has adopted it."""
 
     def request(self, asked: Request) -> Ticket:
         return super().request(replace(asked, incarnation=1_000_000))

@@ -1,19 +1,20 @@
-"""A client's way to the store: the checker sees what it does, and it can fail at every operation."""
+"""A client's connection to the store: reports to the checker, and can fail at every operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.nodes import (
+from airflow_occ_provider.leases.store import (
     Node,
     NodeGoneError,
-    Nodes,
     NodeTakenError,
     NodeVersionError,
+    Store,
+    Version,
 )
 from tests.model.checker import Checker, ViolationError
 
@@ -29,16 +30,19 @@ class Fault(StrEnum):
 
 
 class KilledError(Exception):
-    """The client's process is no more."""
+    """The client's process was killed."""
 
 
 class Wire:
-    """Nodes over other nodes. ``deed`` is what the client is about, for the checker."""
+    """A store over another one. ``action`` is the client's current call, for the checker.
 
-    def __init__(self, nodes: Nodes, checker: Checker, client: object) -> None:
+    Every second client sees no versions in a listing, as on ZooKeeper.
+    """
+
+    def __init__(self, store: Store, checker: Checker, client: tuple[int, int]) -> None:
         self.client = client
-        self.deed: tuple[str, object] = ("", None)
-        self._nodes = nodes
+        self.action: tuple[str, object] = ("", None)
+        self._store = store
         self._checker = checker
         self._fault: Fault | None = None
         self._skip = 0
@@ -49,59 +53,56 @@ class Wire:
     def arm(
         self, fault: Fault | None, skip: int = 0, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Have the fault come with the next operation but ``skip``."""
+        """Make the fault happen after ``skip`` more operations."""
         self._fault, self._skip, self._meanwhile = fault, skip, meanwhile
 
-    def begin(self, deed: tuple[str, object]) -> None:
-        self.deed, self._operations = deed, 0
+    def begin(self, action: tuple[str, object]) -> None:
+        self.action, self._operations = action, 0
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         def do() -> Node:
-            node = self._nodes.create(name, data, requires)
-            self._checker.created(self.client, name, data, requires, node, self.deed)
+            node = self._store.create(name, data, requires)
+            self._checker.created(self.client, name, data, requires, node, self.action)
             return node
 
         return self._deliver(do)
 
-    def names(self) -> frozenset[str]:
-        def do() -> frozenset[str]:
-            names = self._nodes.names()
-            self._checker.named(self.client, names)
-            return names
+    def stamps(self) -> Mapping[str, Version | None]:
+        def do() -> Mapping[str, Version | None]:
+            stamps = self._store.stamps()
+            self._checker.named(self.client, stamps)
+            return stamps if self.client[0] % 2 else dict.fromkeys(stamps)
 
         return self._deliver(do)
 
-    def read(self, names: Iterable[str]) -> dict[str, Node]:
-        return self._deliver(partial(self._nodes.read, list(names)))
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
+        return self._deliver(partial(self._store.read, list(names), latest=latest))
 
-    def latest(self, names: Iterable[str]) -> dict[str, Node]:
-        return self._deliver(partial(self._nodes.latest, list(names)))
-
-    def write(self, name: str, data: bytes, version: int) -> int:
-        def do() -> int:
-            written = self._nodes.write(name, data, version)
-            self._checker.wrote(self.client, name, data, self.deed)
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
+        def do() -> Version:
+            written = self._store.replace(name, data, version)
+            self._checker.wrote(self.client, name, data, self.action)
             return written
 
         return self._deliver(do)
 
-    def delete(self, name: str, version: int) -> None:
+    def delete(self, name: str, version: Version) -> None:
         def do() -> None:
-            self._nodes.delete(name, version)
-            self._checker.deleted(name, self.deed)
+            self._store.delete(name, version)
+            self._checker.deleted(name, self.action)
 
         return self._deliver(do)
 
-    def watch(self, name: str, wake: Callable[[], None]) -> bool:
-        return self._deliver(partial(self._nodes.watch, name, wake))
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
+        return self._deliver(partial(self._store.on_delete, name, wake))
 
     def close(self) -> None:
-        """Leave the store to the others."""
+        """Do nothing: the others still use the store."""
 
     def _deliver(self, do: Callable[[], Any]) -> Any:
         self._operations += 1
         if self._operations > _MOST_OPERATIONS:
-            raise ViolationError(f"{self.deed} does not come to an end")
+            raise ViolationError(f"{self.action} does not come to an end")
         fault = self._due()
         if fault is Fault.DROPPED or self.is_away:
             raise LockUnreachableError("dropped")

@@ -1,4 +1,4 @@
-"""``python -m tests.outages --waiters 200 --times 10``: no waiter that retries loses its place."""
+"""``python -m tests.outages --waiters 200 --times 10``: waiters that retry keep their places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.outages.rig import Crowd
 
 
 def main() -> int:
-    """Run; an exception where a request lost its place."""
+    """Run the outages; raise if a request lost its place."""
     parser = argparse.ArgumentParser(prog="python -m tests.outages", description=__doc__)
     parser.add_argument("--waiters", type=int, default=200)
     parser.add_argument("--times", type=int, default=10)
@@ -34,7 +34,7 @@ def main() -> int:
     began = time.monotonic()
 
     def run(crowd: Crowd, away: Callable[[], AbstractContextManager[None]]) -> None:
-        asyncio.run(crowd.stands(away, given.seconds, given.times))
+        asyncio.run(crowd.run(away, given.seconds, given.times))
         for name, count in sorted(crowd.counts.items()):
             print(f"{count:8,}  {name}")
 

@@ -1,4 +1,4 @@
-"""Ways in which a lock service is away."""
+"""Ways in which a lock service is unreachable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAG_S = 0.3
 
 @contextmanager
 def stopped(server: EmbeddedZookeeper) -> Iterator[None]:
-    """The server is gone, and comes back with its data."""
+    """Stop the server, and start it again with its data."""
     server.stop()
     yield
     server.start()
@@ -21,7 +21,7 @@ def stopped(server: EmbeddedZookeeper) -> Iterator[None]:
 
 @contextmanager
 def held_back(servers: LaggingEnsemble, seconds: float) -> Iterator[None]:
-    """The follower learns from its leader that much later, and answers no change meanwhile."""
+    """Delay all that the leader sends to the follower, which confirms no change meanwhile."""
     servers.hold_back(seconds)
     yield
     servers.hold_back(LAG_S)

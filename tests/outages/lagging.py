@@ -14,7 +14,7 @@ from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 _CHUNK = 65536
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Proxy:
@@ -69,7 +69,7 @@ class Proxy:
             while True:
                 came_s, data = late.get()
                 while time.monotonic() < came_s + self.delay_s:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_S)
                 if not data:
                     break
                 client.sendall(data)
@@ -98,7 +98,7 @@ class LaggingEnsemble(EmbeddedZookeeperEnsemble):
         return self
 
     def hold_back(self, seconds: float) -> None:
-        """Have all that the leader says reach the follower that much later."""
+        """Delay all that the leader sends to the follower by so many seconds."""
         ends = tuple(self.servers.index(one) + 1 for one in (self.follower, self.leader))
         self._proxies[ends].delay_s = seconds
 

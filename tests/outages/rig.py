@@ -1,4 +1,4 @@
-"""Waiters in triggers, and the holders before them, while the lock service is away again and again."""
+"""Waiters in triggers, behind holders, while the lock service is unreachable again and again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
 TTL_MS = 3000
@@ -27,7 +27,7 @@ TABLES = ("/lake/a", "/lake/b")
 # Two triggerers: each connection has a session, and sightings, of its own.
 CONNECTIONS = ("outages_1", "outages_2")
 _PATIENCE_S = 240
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 class BrokenError(AssertionError):
@@ -52,21 +52,21 @@ class Crowd:
     timeout_s: float = 1.5
     counts: Counter[str] = field(default_factory=Counter)
 
-    async def stands(
+    async def run(
         self, away: Callable[[], AbstractContextManager[None]], seconds: float, times: int
     ) -> None:
-        """Have the lock service be away, and look whether each request still has its place.
+        """Make the lock service unreachable, and check that each request keeps its place.
 
-        :param away: the lock service is away inside it.
-        :param seconds: for which it is away.
-        :param times: how often.
+        :param away: a context in which the lock service is unreachable.
+        :param seconds: length of each outage.
+        :param times: number of outages.
         :raises BrokenError: if a request is gone.
         """
         with ExitStack() as stack:
-            self._outside = self._line(stack, self.other_hosts)
+            self._outside = self._queue(stack, self.other_hosts)
             stack.enter_context(mock.patch.dict(os.environ, self._connections()))
             holders = [self._hold(stack, table) for table in TABLES]
-            tickets = [self._stand(number) for number in range(self.waiters)]
+            tickets = [self._enqueue(number) for number in range(self.waiters)]
             names = {ticket.name for ticket in (*holders, *tickets)}
             waiting = [self._wait(number, ticket) for number, ticket in enumerate(tickets)]
             try:
@@ -79,7 +79,7 @@ class Crowd:
                     await self._renewed(names)
                     self._all_wait(waiting)
                     self.counts["outages"] += 1
-                await self._leave(self._line(stack, self.hosts), holders, tickets, waiting)
+                await self._release_all(self._queue(stack, self.hosts), holders, tickets, waiting)
             finally:
                 for one in waiting:
                     one.cancel()
@@ -94,18 +94,18 @@ class Crowd:
         value = {"conn_type": "hudi_zookeeper_lock", "host": self.hosts, "extra": json.dumps(extra)}
         return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name in CONNECTIONS}
 
-    def _line(self, stack: ExitStack, hosts: str) -> Queue:
-        line = Queue(ZookeeperNodes(Access(hosts, self.timeout_s), ROOT))
-        stack.callback(line.close)
-        return line
+    def _queue(self, stack: ExitStack, hosts: str) -> Queue:
+        queue = Queue(ZookeeperStore(Access(hosts, self.timeout_s), ROOT))
+        stack.callback(queue.close)
+        return queue
 
     def _hold(self, stack: ExitStack, table: str) -> Ticket:
-        line = self._line(stack, self.hosts)
-        ticket = line.request(_asked("holder", table, -1))
-        stack.enter_context(Keeper(line, ticket, TTL_MS))
+        queue = self._queue(stack, self.hosts)
+        ticket = queue.request(_asked("holder", table, -1))
+        stack.enter_context(Keeper(queue, ticket, TTL_MS))
         return ticket
 
-    def _stand(self, number: int) -> Ticket:
+    def _enqueue(self, number: int) -> Ticket:
         ticket = self._outside.request(_asked("waiter", TABLES[number % len(TABLES)], number))
         self._outside.renew(ticket, 600_000)
         return ticket
@@ -120,42 +120,42 @@ class Crowd:
         return asyncio.ensure_future(anext(trigger.run()))
 
     async def _renewed(self, names: set[str]) -> None:
-        """Return when each request was renewed twice: by then a wrong observer has removed it."""
+        """Wait until each request was renewed twice: by then a wrong observer has removed it."""
         seen: dict[str, set[int]] = {name: set() for name in names}
         deadline_s = time.monotonic() + _PATIENCE_S
         while behind := [name for name, versions in seen.items() if len(versions) < 3]:
             with suppress(LockUnreachableError):
-                found = await asyncio.to_thread(self._outside._nodes.latest, behind)
+                found = await asyncio.to_thread(self._outside._store.read, behind, latest=True)
                 if gone := set(behind) - found.keys():
                     raise BrokenError(f"{len(gone)} of {len(names)} requests lost their place")
                 for name, node in found.items():
                     seen[name].add(node.version)
             if time.monotonic() > deadline_s:
                 raise BrokenError(f"{len(behind)} requests are not renewed in {_PATIENCE_S} s")
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     def _all_wait(self, waiting: list[asyncio.Task[object]]) -> None:
         if fired := [one.result() for one in waiting if one.done()]:
-            raise BrokenError(f"{len(fired)} waiters were told {fired[0]}")
+            raise BrokenError(f"{len(fired)} waiters got the event {fired[0]}")
 
-    async def _leave(
+    async def _release_all(
         self,
-        line: Queue,
+        queue: Queue,
         holders: list[Ticket],
         tickets: list[Ticket],
         waiting: list[asyncio.Task[object]],
     ) -> None:
-        """Release the holders from another process: of each table the eldest waiter is granted."""
+        """Release the holders from another process: each table's first waiter is granted."""
         for ticket in holders:
-            await asyncio.to_thread(line.renew, ticket)
-            if not await asyncio.to_thread(line.release, ticket):
+            await asyncio.to_thread(queue.renew, ticket)
+            if not await asyncio.to_thread(queue.release, ticket):
                 raise BrokenError(f"the release of {ticket} found nothing")
         for number in range(len(TABLES)):
             event = await asyncio.wait_for(asyncio.shield(waiting[number]), _PATIENCE_S)
-            self.counts[f"told {event.payload['status']}"] += 1  # type: ignore[attr-defined]
+            self.counts[f"event {event.payload['status']}"] += 1  # type: ignore[attr-defined]
         self._all_wait(waiting[len(TABLES) :])
         for ticket in tickets:
-            self.counts["left"] += await asyncio.to_thread(self._outside.release, ticket)
+            self.counts["released"] += await asyncio.to_thread(self._outside.release, ticket)
 
 
 def _asked(who: str, table: str, number: int) -> Request:

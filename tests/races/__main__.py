@@ -1,6 +1,6 @@
 """Races of writers: ``python -m tests.races --runs 50 --seed 7``.
 
-Every kind runs with leases, and beside it as a control without what guards it.
+Every kind runs with leases, and as a control without them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _race(course: Course, kind: str, arguments: argparse.Namespace) -> int:
         f"{conflicts[False]} conflicts; {time.monotonic() - started:.0f} s",
         flush=True,
     )
-    # A control that never goes wrong shows nothing.
+    # A control that never goes wrong proves nothing.
     return bad[True] + (bad[False] == 0)
 
 
@@ -65,7 +65,7 @@ def _delete(seen: LongDelete, *, is_slice: bool) -> int:
     print(
         f"delete: committed at try {tries}, tries of {', '.join(f'{s:.1f}' for s in delete.tries_s)} s; "
         f"{len(seen.upserts)} upserts of {seen.usual_s:.1f} s, the latest {seen.latest_s:.1f} s late, "
-        f"{sum(one.conflicts for one in seen.upserts)} conflicts of theirs; {seen.bad or 'all well'}",
+        f"{sum(one.conflicts for one in seen.upserts)} conflicts of theirs; {seen.bad or 'all correct'}",
         flush=True,
     )
     late = seen.latest_s > delete.tries_s[-1] and not is_slice
@@ -77,7 +77,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--controls", type=int, default=10, help="of the runs, also without leases")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--slice", action="store_true", help="no bound on seconds: others are busy")
+    parser.add_argument(
+        "--slice", action="store_true", help="no bound on seconds: other tests run beside it"
+    )
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, "delete"], choices=[*KINDS, "delete"])
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What races, with leases and without, and what must not come of it."""
+"""Races with leases and without, and the results that they must not have."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
-from tests.races.writer import Task, Told
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table
 
 _WRITERS = 3
@@ -24,7 +24,7 @@ _WRITERS = 3
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one run.
+    """The result of one run.
 
     :param bad: what must not happen; empty in a good run.
     :param conflicts: tries that lost.
@@ -32,11 +32,11 @@ class Result:
 
     bad: str
     conflicts: int
-    told: Sequence[Told]
+    results: Sequence[TaskResult]
 
 
 class Course:
-    """Where races are run: one Spark, one ZooKeeper, a fresh table each.
+    """Runs races on one Spark and one ZooKeeper, each on a fresh table.
 
     :param spark: the session.
     :param hosts: of ZooKeeper.
@@ -63,20 +63,20 @@ class Course:
         table.write([(f"{p}-{n}", p, 0) for p in PARTITIONS for n in range(3)])
         return table
 
-    def run(self, tasks: Iterable[Task]) -> list[Told]:
+    def run(self, tasks: Iterable[Task]) -> list[TaskResult]:
         """Run tasks at once, each in a session of its own."""
         return [one.result(timeout=600) for one in [self.start(task) for task in tasks]]
 
     def start(self, task: Task) -> Any:
-        """Start one."""
+        """Start one task."""
         return self._threads.submit(self._run, task)
 
-    def _run(self, task: Task) -> Told:
-        line = Queue(ZookeeperNodes(Access(self._hosts), "/races/leases"))
+    def _run(self, task: Task) -> TaskResult:
+        queue = Queue(ZookeeperStore(Access(self._hosts), "/races/leases"))
         try:
-            return task.run(line, self._spark._jvm, self._threads)
+            return task.run(queue, self._spark._jvm, self._threads)
         finally:
-            line.close()
+            queue.close()
 
 
 def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
@@ -87,7 +87,7 @@ def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
     def job(number: int) -> Callable[[], None]:
         return lambda: table.write([(f"new-{n}", partition, number) for n in range(3)])
 
-    told = course.run(
+    results = course.run(
         Task(
             f"w{number}", table, job(number), [partition] if guarded else None, guarded,
             delay_s=rng.uniform(0, 0.4),
@@ -95,7 +95,7 @@ def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
         for number in range(_WRITERS)
     )  # fmt: skip
     twice = table.duplicates()
-    return _result(f"keys twice: {twice}" if twice else "", told)
+    return _result(f"keys twice: {twice}" if twice else "", results)
 
 
 def increments(course: Course, seed: int, *, guarded: bool) -> Result:
@@ -103,24 +103,24 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
     rng, table = random.Random(f"increments {seed}"), course.table()
     partition = rng.choice(PARTITIONS)
 
-    def job(think_s: float) -> Callable[[], None]:
+    def job(pause_s: float) -> Callable[[], None]:
         def increment() -> None:
             value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
-            time.sleep(think_s)
+            time.sleep(pause_s)
             table.write([(f"{partition}-0", partition, value + 1)])
 
         return increment
 
-    told = course.run(
+    results = course.run(
         Task(
-            f"w{number}", table, job(think_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
             reads_table=guarded, delay_s=rng.uniform(0, 1.0),
         )
-        # One thinks for so long that others commit between its read and its write.
-        for number, think_s in enumerate((4.0, 0.0, 0.0))
+        # One pauses for so long that others commit between its read and its write.
+        for number, pause_s in enumerate((4.0, 0.0, 0.0))
     )  # fmt: skip
     value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
-    return _result(f"counted {value} of {_WRITERS}" if value != _WRITERS else "", told)
+    return _result(f"counted {value} of {_WRITERS}" if value != _WRITERS else "", results)
 
 
 def scopes(course: Course, seed: int, *, guarded: bool) -> Result:
@@ -137,14 +137,14 @@ def scopes(course: Course, seed: int, *, guarded: bool) -> Result:
             delay_s=rng.uniform(0, 0.5),
         )
 
-    told = course.run([task(number) for number in range(_WRITERS + 1)])
-    conflicts = sum(one.conflicts for one in told)
-    return _result(f"{conflicts} conflicts" if conflicts else "", told)
+    results = course.run([task(number) for number in range(_WRITERS + 1)])
+    conflicts = sum(one.conflicts for one in results)
+    return _result(f"{conflicts} conflicts" if conflicts else "", results)
 
 
 @dataclass(frozen=True)
 class LongDelete:
-    """What a long delete among short upserts came to.
+    """The result of a long delete among short upserts.
 
     :param bad: what must not happen; empty in a good run.
     :param delete: the delete.
@@ -153,21 +153,21 @@ class LongDelete:
     """
 
     bad: str
-    delete: Told
-    upserts: Sequence[Told]
+    delete: TaskResult
+    upserts: Sequence[TaskResult]
     usual_s: float
 
     @property
     def latest_s(self) -> float:
-        """By how much the latest upsert was later than usual."""
+        """The delay of the most delayed upsert, beyond its usual time."""
         return max(one.took_s for one in self.upserts) - self.usual_s
 
 
 def long_delete(course: Course, *, times: float = 20, every: float = 5) -> LongDelete:
-    """Delete over all partitions, slowly, while upserts of them start every few seconds.
+    """Delete slowly over all partitions, while upserts of them start every few seconds.
 
-    :param times: how often an upsert goes into the delete.
-    :param every: how often it goes into the time between two starts.
+    :param times: length of the delete, in upserts.
+    :param every: time between two starts, in upserts.
     """
     table = course.table()
 
@@ -190,12 +190,14 @@ def long_delete(course: Course, *, times: float = 20, every: float = 5) -> LongD
         number += 1
         upserts.append(course.start(upsert(number)))
         ended.wait(every * usual_s)
-    told = [one.result(timeout=600) for one in upserts]
+    results = [one.result(timeout=600) for one in upserts]
     wrong = sorted({k for k, _, _ in table.rows()} ^ {f"{p}-{n}" for p in PARTITIONS for n in (0, 2)})
-    bad = _result(f"lost or left: {', '.join(wrong)}" if wrong else "", [running.result(), *told]).bad
-    return LongDelete(bad, running.result(), told, usual_s)
+    bad = _result(f"lost or left: {', '.join(wrong)}" if wrong else "", [running.result(), *results]).bad
+    return LongDelete(bad, running.result(), results, usual_s)
 
 
-def _result(bad: str, told: Sequence[Told]) -> Result:
-    failed = [f"{one.name}: {one.error}" for one in told if one.error]
-    return Result("; ".join(filter(None, [bad, *failed])), sum(one.conflicts for one in told), told)
+def _result(bad: str, results: Sequence[TaskResult]) -> Result:
+    failed = [f"{one.name}: {one.error}" for one in results if one.error]
+    return Result(
+        "; ".join(filter(None, [bad, *failed])), sum(one.conflicts for one in results), results
+    )

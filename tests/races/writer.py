@@ -1,4 +1,4 @@
-"""A task of ours without Airflow: it stands in line, writes, and tries again as the operator does."""
+"""A task without Airflow: it is queued, writes, and retries as the operator does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.lease_audit import planned_partitions
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request
-from airflow_occ_provider.operators.claim import Claim
-from airflow_occ_provider.operators.lease_audit import planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.writer import Writer as Latched
 from tests.races.writes import Table
@@ -27,14 +27,14 @@ _PATIENCE_S = 300.0
 
 
 @dataclass
-class Told:
-    """What a task went through.
+class TaskResult:
+    """The times, conflicts and error of one task.
 
-    :param arrived_s: when it wanted to start.
+    :param arrived_s: when it asked to start.
     :param ended_s: when it had done its work.
-    :param waited_s: seconds in line, of each try.
+    :param waited_s: seconds in the queue, of each try.
     :param conflicts: tries that lost.
-    :param error: what it failed with for good.
+    :param error: the error of its last try.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Task:
     :param table: what it writes.
     :param job: does the write; called at every try.
     :param scope: declared partitions.
-    :param pause_s: seconds between the moment at which its files are known, and its end.
+    :param pause_s: seconds between the moment at which its files are known and its end.
     """
 
     name: str
@@ -70,45 +70,45 @@ class Task:
     delay_s: float = 0.0
     pause_s: float = 0.0
 
-    def run(self, line: Queue, jvm: Any, threads: Executor) -> Told:
-        """Run it to its end, however many tries that takes."""
-        told = Told(self.name)
+    def run(self, queue: Queue, jvm: Any, threads: Executor) -> TaskResult:
+        """Run it to its end, with as many tries as that takes."""
+        result = TaskResult(self.name)
         time.sleep(self.delay_s)
-        told.arrived_s = time.monotonic()
+        result.arrived_s = time.monotonic()
         escalation: tuple[str, ...] | None = None
         for _ in range(_TRIES):
             begun_s = time.monotonic()
-            ticket = self._admitted(line, escalation)
+            ticket = self._admitted(queue, escalation)
             admitted_s = time.monotonic()
-            told.waited_s.append(admitted_s - begun_s)
-            with Keeper(line, ticket, TTL_MS):
+            result.waited_s.append(admitted_s - begun_s)
+            with Keeper(queue, ticket, TTL_MS):
                 error, instant = self._attempt(jvm, threads)
-            told.tries_s.append(time.monotonic() - begun_s)
+            result.tries_s.append(time.monotonic() - begun_s)
             if error and any(name in str(error) for name in _CONFLICTS):
-                told.conflicts += 1
+                result.conflicts += 1
                 escalation = planned_partitions(HudiTable(str(self.table.path)), instant)
-            line.release(ticket)
+            queue.release(ticket)
             if error is None:
-                told.ended_s = time.monotonic()
-                return told
+                result.ended_s = time.monotonic()
+                return result
             if not any(name in str(error) for name in _CONFLICTS):
-                told.error = str(error)[:2000]
-                return told
-        told.error = f"lost {told.conflicts} times"
-        return told
+                result.error = str(error)[:2000]
+                return result
+        result.error = f"lost {result.conflicts} times"
+        return result
 
-    def _admitted(self, line: Queue, escalation: tuple[str, ...] | None) -> Ticket:
+    def _admitted(self, queue: Queue, escalation: tuple[str, ...] | None) -> Ticket:
         partitions = None if self.scope is None else tuple(self.scope)
         claim = Claim(str(self.table.path), partitions, self.key_safe, self.reads_table)
         owner = Owner(("races", uuid.uuid4().hex, self.name))
         scope = claim.scope(self.table.options, escalation)
-        ticket = line.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
-        turn, deadline = threading.Event(), time.monotonic() + _PATIENCE_S
-        while not line.status(ticket, turn.set).held:
+        ticket = queue.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
+        woken, deadline = threading.Event(), time.monotonic() + _PATIENCE_S
+        while not queue.status(ticket, woken.set).held:
             assert time.monotonic() < deadline, f"{self.name} was not admitted in {_PATIENCE_S} s"
-            turn.wait(TTL_MS / 3000)
-            turn.clear()
-            line.renew(ticket)
+            woken.wait(TTL_MS / 3000)
+            woken.clear()
+            queue.renew(ticket)
         return ticket
 
     def _attempt(self, jvm: Any, threads: Executor) -> tuple[BaseException | None, str]:

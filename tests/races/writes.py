@@ -20,12 +20,12 @@ OPTIONS = {
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.archive.automatic": "false",
-    # Two writers that clean at once make one job fail after its commit; that is not raced here.
+    # Two writers that clean at once make one job fail after its commit; that is not tested here.
     "hoodie.clean.automatic": "false",
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.cleaner.policy.failed.writes": "LAZY",
     "hoodie.time.generator.max_expected_clock_skew_ms": "1",
-    # Every file group is its own: a new key never grows an old file.
+    # A new key never extends an existing file: each write makes its own file groups.
     "hoodie.parquet.small.file.limit": "0",
 } | {
     f"hoodie.{name}.parallelism": "1"
@@ -38,7 +38,7 @@ class Table:
 
     :param spark: the session.
     :param path: its base path.
-    :param hosts: of the ZooKeeper in which Hudi locks.
+    :param hosts: the ZooKeeper that holds Hudi's lock.
     """
 
     def __init__(self, spark: Any, path: Path, hosts: str) -> None:
@@ -65,6 +65,6 @@ class Table:
         return [(row.k, row.p, row.v) for row in frame.collect()]
 
     def duplicates(self) -> list[str]:
-        """Return the keys that stand in the table more than once."""
+        """Return the keys that are in the table more than once."""
         counted = Counter((key, partition) for key, partition, _ in self.rows())
         return sorted(key for (key, _), count in counted.items() if count > 1)

@@ -1,6 +1,6 @@
-"""Hold, and say all the time whether.
+"""Take a lease, and print again and again whether each call says that it is held.
 
-``python -m tests.real.lease_holder kazoo|line HOSTS PATH``, or ``metastore URIS DATABASE``.
+``python -m tests.real.lease_holder kazoo|queue HOSTS PATH``, or ``metastore URIS DATABASE``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 SESSION_S = 1.0
 TTL_MS = 1500
@@ -40,8 +40,8 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
     return {"is_acquired": lambda: lock.is_acquired}
 
 
-def hold_line(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
-    return hold(Queue(ZookeeperNodes(Access(hosts, timeout_s=2.0), path)))
+def hold_queue(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
+    return hold(Queue(ZookeeperStore(Access(hosts, timeout_s=2.0), path)))
 
 
 def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:
@@ -49,25 +49,25 @@ def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:
     return hold(MetastoreLeases(locks, TTL_MS))
 
 
-def hold(line: LeaseService) -> dict[str, Callable[[], bool]]:
-    ticket = line.request(asked("holder"))
+def hold(queue: LeaseService) -> dict[str, Callable[[], bool]]:
+    ticket = queue.request(asked("holder"))
 
-    def told(call: Callable[[], object]) -> bool:
+    def answered(call: Callable[[], object]) -> bool:
         try:
             return call() is not False
         except (LeaseLostError, LockUnreachableError):
             return False
 
     return {
-        "status": lambda: told(lambda: line.status(ticket).held),
-        "ensure_held": lambda: told(lambda: line.ensure_held(ticket)),
-        "renew": lambda: told(lambda: line.renew(ticket)),
+        "status": lambda: answered(lambda: queue.status(ticket).held),
+        "ensure_held": lambda: answered(lambda: queue.ensure_held(ticket)),
+        "renew": lambda: answered(lambda: queue.renew(ticket)),
     }
 
 
 def main() -> None:
     kind, hosts, path = sys.argv[1:]
-    calls = {"kazoo": hold_kazoo, "line": hold_line, "metastore": hold_metastore}[kind](hosts, path)
+    calls = {"kazoo": hold_kazoo, "queue": hold_queue, "metastore": hold_metastore}[kind](hosts, path)
     while True:
         for name, call in calls.items():
             held, at_s = call(), time.monotonic()

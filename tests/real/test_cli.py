@@ -35,7 +35,7 @@ def airflow(tmp_path, embedded_zookeeper):
     return airflow
 
 
-def test_a_connection_in_the_database_is_found_and_nothing_but_json_is_printed(airflow):
+def test_a_connection_in_the_database_is_found_and_only_json_is_printed(airflow):
     listed = airflow("hudi", "leases", "list", "--lock-conn-id", "in_database", "-o", "json")
     assert (listed.stdout, listed.stderr) == ("[]\n", "")
     arguments = ("hudi", "leases", "release", "/t", "--id", "x", "-y", "--lock-conn-id", "in_database")

@@ -1,4 +1,4 @@
-"""Hudi's own commit lock as it is seen in a real ZooKeeper, and the command line over one."""
+"""Hudi's own commit lock, read from a real ZooKeeper, and the command line that shows it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from kazoo.client import KazooClient
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.jobs.outcome import Outcome
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part
@@ -53,18 +53,18 @@ def run(monkeypatch, capsys, embedded_zookeeper):
     return run
 
 
-def take_seat(zookeeper, start, data):
+def add_entry(zookeeper, start, data):
     path = f"/view/locks/t/_c_{start}000000-0000-4000-8000-000000000000-lock-"
     return zookeeper.create(path, data, ephemeral=True, sequence=True, makepath=True)
 
 
-def test_seats_are_in_the_order_of_their_numbers(zookeeper, view):
+def test_entries_are_in_the_order_of_their_numbers(zookeeper, view):
     assert view.entries() == ()
     assert view.times_requested() == 0
     assert zookeeper.exists("/view") is None
-    first = take_seat(zookeeper, "ff", b"application_id=local-17")
-    take_seat(zookeeper, "00", b"10.0.0.7")
-    take_seat(zookeeper, "88", b"application_id=Unknown")
+    first = add_entry(zookeeper, "ff", b"application_id=local-17")
+    add_entry(zookeeper, "00", b"10.0.0.7")
+    add_entry(zookeeper, "88", b"application_id=Unknown")
     zookeeper.create("/view/locks/t/foreign", b"")
     entries = view.entries()
     assert [entry.owner for entry in entries] == ["local-17", "10.0.0.7", ""]
@@ -75,19 +75,19 @@ def test_seats_are_in_the_order_of_their_numbers(zookeeper, view):
     zookeeper.delete("/view", recursive=True)
 
 
-def test_coming_and_going_is_counted_once(zookeeper, view):
+def test_each_request_of_the_lock_is_counted_once(zookeeper, view):
     zookeeper.ensure_path("/view/locks/t")
     counted = []
     for _ in range(3):
-        seat = take_seat(zookeeper, "aa", b"")
+        entry = add_entry(zookeeper, "aa", b"")
         counted.append(view.times_requested())
-        zookeeper.delete(seat)
+        zookeeper.delete(entry)
         counted.append(view.times_requested())
     assert counted == [1, 1, 2, 2, 3, 3]
     zookeeper.delete("/view", recursive=True)
 
 
-def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run):
+def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path, run):
     table = tmp_path / "t"
     with closing(ZookeeperCommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH, "t")) as lock:
         before = lock.times_requested()
@@ -110,7 +110,7 @@ def test_a_real_writer_is_seen_waiting_for_its_commit(hudi_stack, tmp_path, run)
     assert "The lock is free." in run("locks", str(table))
 
 
-def test_a_lock_in_a_metastore_is_seen(embedded_metastore, monkeypatch, run):
+def test_a_lock_in_a_metastore_is_listed(embedded_metastore, monkeypatch, run):
     value = {"conn_type": "hudi_metastore_lock", "host": embedded_metastore.uris}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
     client = MetastoreClient(MetastoreAccess(embedded_metastore.uris))
@@ -126,22 +126,22 @@ def test_a_lock_in_a_metastore_is_seen(embedded_metastore, monkeypatch, run):
     assert found["holder"]["who"] == "a@airflow"
     assert 0 <= found["holder"]["age_ms"] < 300_000
     assert [(one["who"], one["since_ms"]) for one in found["waiters"]] == [("b@airflow", None)]
-    assert "b@airflow" in left  # he has not asked again: nobody holds it, and he waits
+    assert "b@airflow" in left  # the waiter has not asked again: the lock is free, and it still waits
 
 
 def test_leases_are_listed_and_released(run):
-    with closing(lock_hook("hudi_lock_default").leases()) as line:
+    with closing(lock_hook("hudi_lock_default").leases()) as queue:
         asked = [
             Request(name, Owner((name, "run", "task", "-1")), (Scope.of(TABLE, None),), 60_000)
             for name in ("first", "second")
         ]
-        first, second = map(line.request, asked)
+        first, second = map(queue.request, asked)
         found = json.loads(run("leases", "list", "s3a://lake/trips", "-o", "json"))
         assert [(one["id"], one["holds"]) for one in found] == [("first", True), ("second", False)]
         assert found[0]["token"] == first.order_token
         assert "released first" in run("leases", "release", TABLE, "--id", "first", "-y")
-        assert line.status(second).held
+        assert queue.status(second).held
         with pytest.raises(SystemExit, match="no request first is in the queue"):
             run("leases", "release", TABLE, "--id", "first", "-y")
-        assert line.release(second)
+        assert queue.release(second)
     assert json.loads(run("leases", "list", "-o", "json")) == []

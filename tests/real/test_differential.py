@@ -1,4 +1,4 @@
-"""A slice of the differential test: real Hudi decides, and the table's metadata has told it before."""
+"""A slice of the differential test: real Hudi decides, and the table's metadata predicts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.real
 PAIRS = 40
 
 
-def test_what_the_metadata_told_is_what_hudi_did():
+def test_predictions_from_the_metadata_match_what_hudi_does():
     done = run_module("differential", "--pairs", PAIRS, "--seed", 11, "--slice")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert "MISMATCH" not in done.stdout

@@ -1,4 +1,4 @@
-"""The services of docker/ run from its own commands, settings and health checks, without containers."""
+"""The services of docker/, run by its own commands, settings and health checks without containers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_two_of_the_three_zookeepers_are_enough(tmp_path):
         eventually(lambda: answers[2]() and answers[3]())
         assert not answers[1]()
         servers[2].stop()
-        eventually(lambda: not answers[3]())  # one alone serves nobody, and is not healthy
+        eventually(lambda: not answers[3]())  # one alone answers no client, and is not healthy
 
 
 def metastore(database, password, folder):
@@ -138,7 +138,7 @@ def lock_client(port):
 
 
 def ask(client, table="trips"):
-    """Ask for a table's lock as Hudi's provider does: exclusive, no operation named, no transaction."""
+    """Request a table's lock as Hudi's provider does: exclusive, without operation and transaction."""
     from pymetastore.hive_metastore import ttypes
 
     component = ttypes.LockComponent(
@@ -152,10 +152,10 @@ def test_the_metastore_locks_in_postgresql(tmp_path, monkeypatch):
     from pymetastore.hive_metastore import ttypes
 
     password = SERVICES["metastore-db"]["environment"]["POSTGRES_PASSWORD"]
-    hasty = {">300s<": ">20s<", ">10s<": ">0s<", ">15s<": ">1s<"}
+    quick = {">300s<": ">20s<", ">10s<": ">0s<", ">15s<": ">1s<"}
     with Postgres("metastore", password) as database:
         port, start = metastore(database, password, tmp_path)
-        with start(hasty), lock_client(port) as client:
+        with start(quick), lock_client(port) as client:
             first, granted = ask(client)
             assert granted
             second, granted = ask(client)
@@ -163,8 +163,8 @@ def test_the_metastore_locks_in_postgresql(tmp_path, monkeypatch):
             client.unlock(ttypes.UnlockRequest(lockid=first))
             state = client.check_lock(ttypes.CheckLockRequest(lockid=second)).state
             assert state == ttypes.LockState.ACQUIRED
-            eventually(lambda: ask_once(client))  # nobody beats for it: it is dropped
-            kept, granted = ask(client, "fares")  # its time-out is longer than the stop
+            eventually(lambda: ask_once(client))  # the second lock gets no heartbeat: it is dropped
+            kept, granted = ask(client, "fares")  # its timeout is longer than the stop
             assert granted
         database.stop()
         database.start()
@@ -172,12 +172,12 @@ def test_the_metastore_locks_in_postgresql(tmp_path, monkeypatch):
             client.heartbeat(ttypes.HeartbeatRequest(lockid=kept))  # it outlived both
             swaps = {"metastore:9083": f"127.0.0.1:{port}"}
             monkeypatch.setenv(LOCK, environment_of(SERVICES["airflow-scheduler"], swaps)[LOCK])
-            told = HudiMetastoreLockHook("hudi_lock_metastore").check()
-            assert "drops a lock 300 s after its last heartbeat" in told
+            message = HudiMetastoreLockHook("hudi_lock_metastore").check()
+            assert "drops a lock 300 s after its last heartbeat" in message
 
 
 def ask_once(client):
-    """Ask, and take the request back where it was not granted, as Hudi's provider does."""
+    """Request, and withdraw the request if it is not granted, as Hudi's provider does."""
     from pymetastore.hive_metastore import ttypes
 
     lock, granted = ask(client)
@@ -195,7 +195,7 @@ print("sum", spark.sparkContext.parallelize(range(100), 4).sum())
 
 
 def spark_conf(folder, ports):
-    """The stack's own settings, but for the jars, which only a write to S3 needs."""
+    """Write the stack's settings without the jars, which only a write to S3 needs."""
     conf = folder / "conf"
     conf.mkdir()
     text = (DOCKER / "spark" / "spark-defaults.conf").read_text()

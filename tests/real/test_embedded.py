@@ -39,7 +39,7 @@ def servers_in(folder):
     return found
 
 
-def test_it_answers_as_soon_as_it_is_started_and_is_gone_after(tmp_path):
+def test_zookeeper_answers_once_started_and_ends_when_stopped(tmp_path):
     with EmbeddedZookeeper(tmp_path) as zookeeper:
         client = KazooClient(hosts=zookeeper.hosts)
         client.start(timeout=15)
@@ -57,7 +57,7 @@ def test_it_answers_as_soon_as_it_is_started_and_is_gone_after(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_outlives_whoever_started_it(tmp_path, number):
+def test_servers_end_with_the_process_that_started_them(tmp_path, number):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -80,7 +80,7 @@ def test_a_failed_start_leaves_nothing(tmp_path):
     assert servers_in(tmp_path) == []
 
 
-def test_the_lock_service_is_really_asked(embedded_zookeeper):
+def test_the_connection_check_asks_the_lock_service(embedded_zookeeper):
     access = Access(embedded_zookeeper.hosts, 15)
     before = check_lock_service(access, "/never/made", "/nor/this")
     assert "/never/made will be created" in before
@@ -96,7 +96,7 @@ def test_the_lock_service_is_really_asked(embedded_zookeeper):
     client.close()
 
 
-def test_an_unreachable_lock_service_is_said_within_its_time_out():
+def test_an_unreachable_lock_service_is_reported_within_its_timeout():
     started = time.monotonic()
     with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:1 .*Remedy"):
         check_lock_service(Access("127.0.0.1:1", 2), "/locks", "/leases")

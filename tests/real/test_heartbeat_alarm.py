@@ -1,4 +1,4 @@
-"""A running writer's own heartbeat: what ends its driver, and what never does."""
+"""A running writer's own heartbeat: what stops its driver, and what must not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.operators.driver import end_session
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.processes import end_session
 from tests.rows import count_rows
 from tests.stalls.course import stall
 from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
@@ -27,7 +27,7 @@ BEAT = {
 
 @contextmanager
 def held(stack, table):
-    """A writer that has begun, and would write for minutes."""
+    """A writer that has begun and would write for minutes."""
     gate = table.parent / "gate"
     gate.mkdir(exist_ok=True)
     arguments = ("--gate", str(gate))
@@ -46,7 +46,7 @@ def instants(table):
 
 @contextmanager
 def heartbeats_refused(table):
-    """The storage refuses a tick: where the folder should be, a file is."""
+    """Make the storage refuse heartbeats: a file stands in place of their folder."""
     folder = table / ".hoodie" / ".heartbeat"
     folder.rename(away := folder.with_name(".away"))
     folder.touch()
@@ -55,7 +55,7 @@ def heartbeats_refused(table):
     away.rename(folder)
 
 
-def test_a_writer_whose_heartbeat_timer_died_is_ended_and_the_next_try_commits(
+def test_a_writer_whose_heartbeat_timer_died_is_stopped_and_the_next_try_commits(
     hudi_stack, tmp_path, caplog
 ):
     table = tmp_path / "t"
@@ -63,7 +63,7 @@ def test_a_writer_whose_heartbeat_timer_died_is_ended_and_the_next_try_commits(
         with heartbeats_refused(table):
             wait_for("the timer's end", lambda: "HoodieHeartbeatException" in writer.log, writer)
         settlement = writer.wait()
-    assert writer.ended_s is not None  # its gate is shut: left alone it would write for minutes
+    assert writer.stop is not None  # its gate is closed: otherwise it would write for minutes
     assert settlement.outcome is Outcome.HEARTBEAT_EXPIRED
     assert isinstance(settlement.error(), HeartbeatExpiredError)
     assert settlement.error().retry
@@ -75,7 +75,7 @@ def test_a_writer_whose_heartbeat_timer_died_is_ended_and_the_next_try_commits(
     assert instants(table).pending_writes() == ()
 
 
-def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack, tmp_path):
+def test_a_writer_that_an_unprotected_writer_rolls_back_is_stopped_at_once(hudi_stack, tmp_path):
     table = tmp_path / "t"
     with held(hudi_stack, table) as writer:
         (victim,) = instants(table).pending_writes()
@@ -96,19 +96,19 @@ def test_a_writer_that_a_rogue_neighbour_rolls_back_is_ended_at_once(hudi_stack,
                 settlement = writer.wait()
             finally:
                 end_session(rogue)
-    assert writer.ended_s is not None
+    assert writer.stop is not None
     assert settlement.outcome is Outcome.ROLLED_BACK
     assert isinstance(settlement.error(), RolledBackError)
     assert victim.time in str(settlement.error())
 
 
-def test_a_store_that_stalls_under_a_live_writer_ends_no_driver(hudi_stack, tmp_path, caplog):
+def test_a_store_that_stalls_under_a_live_writer_stops_no_driver(hudi_stack, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     writer = stall(hudi_stack, tmp_path, INTERVAL_MS, MISSES, 3 * MISSES * INTERVAL_MS / 1000)
-    assert writer.ended_s is None
+    assert writer.stop is None
     assert writer.settlement.outcome is Outcome.COMMITTED
     assert writer.exit_code == 0
     words = [record.getMessage() for record in caplog.records if record.name == writer.logger.name]
-    for told in ("cannot be looked at", "as dead"):
-        assert sum(told in word for word in words) == 1, words
+    for part in ("cannot be looked at", "as dead"):
+        assert sum(part in word for word in words) == 1, words
     assert sum(count_rows(tmp_path / "t").values()) == 20

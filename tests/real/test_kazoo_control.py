@@ -1,6 +1,6 @@
-"""A holder is stopped until a rival was granted, and goes on: what does it say of its lease?
+"""A holder is paused until a rival is granted, and resumes: does it still say that it holds?
 
-kazoo's own ``Lock`` is the control: the check that a line passes must find it wrong.
+kazoo's own ``Lock`` is the control: the check that the queue passes must find it wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
 
 pytestmark = pytest.mark.real
@@ -29,7 +29,7 @@ WATCHED_S = 2.0
 
 
 class Holder:
-    """A process that holds, and what it said."""
+    """A process that holds a lease, and what it has printed."""
 
     def __init__(self, kind: str, hosts: str, path: str) -> None:
         self.said: list[dict[str, object]] = []
@@ -75,7 +75,7 @@ def holder(kind, hosts, path):
 
 
 def said_while_another_held(one, granted_s):
-    """What the holder said, from its going on until the rival's lease ends."""
+    """Return what the holder says between its resumption and the end of the rival's lease."""
     one.signal(signal.SIGCONT)
     time.sleep(WATCHED_S)
     after = [said for said in list(one.said) if said["at_s"] > granted_s]
@@ -84,12 +84,12 @@ def said_while_another_held(one, granted_s):
 
 
 def held_beside_another(said):
-    """The check: nobody says that he holds what another one was granted."""
+    """Return each claim to hold what was granted to another process: there must be none."""
     return [one for one in said if one["held"]]
 
 
 @pytest.mark.timeout(90)
-def test_the_control_says_held_while_another_was_granted(embedded_zookeeper):
+def test_kazoos_lock_says_held_after_a_rival_was_granted(embedded_zookeeper):
     path = f"/control/{uuid.uuid4()}"
     client = KazooClient(hosts=embedded_zookeeper.hosts, timeout=10)
     client.start(timeout=15)
@@ -107,21 +107,21 @@ def test_the_control_says_held_while_another_was_granted(embedded_zookeeper):
 
 
 @pytest.mark.timeout(90)
-def test_a_line_never_does(embedded_zookeeper):
+def test_the_queue_never_says_held_after_a_rival_was_granted(embedded_zookeeper):
     path = f"/control/{uuid.uuid4()}"
-    line = Queue(ZookeeperNodes(Access(embedded_zookeeper.hosts), path))
+    queue = Queue(ZookeeperStore(Access(embedded_zookeeper.hosts), path))
     try:
-        with holder("line", embedded_zookeeper.hosts, path) as one:
-            ticket = line.request(asked("rival"))
-            assert not line.status(ticket).held
+        with holder("queue", embedded_zookeeper.hosts, path) as one:
+            ticket = queue.request(asked("rival"))
+            assert not queue.status(ticket).held
             one.signal(signal.SIGSTOP)
             deadline = time.monotonic() + 30
-            while not line.status(ticket).held:
+            while not queue.status(ticket).held:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             said = said_while_another_held(one, time.monotonic())
             assert {one["call"] for one in said} == {"status", "ensure_held", "renew"}
             assert held_beside_another(said) == []
-            line.ensure_held(ticket)
+            queue.ensure_held(ticket)
     finally:
-        line.close()
+        queue.close()

@@ -1,4 +1,4 @@
-"""Real Spark, Hudi and ZooKeeper: writers killed in each phase, and what a lazy clean makes of them."""
+"""Real Spark, Hudi and ZooKeeper: writers killed in each phase, then a lazy clean."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.cleaning import foresee, verify
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.residue import Kind
-from airflow_occ_provider.jobs.cleaning import foresee, verify
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
@@ -25,7 +25,7 @@ from tests.writers import Writer, has_markers, inflight, wait_for
 
 pytestmark = pytest.mark.real
 
-# What no procedure of Hudi's removes: markers that its archival or a call does, and heartbeats.
+# What a clean of Hudi's leaves: markers, which archival or a procedure removes, and heartbeats.
 LEFT = {
     "requested": (),
     "inflight": (),
@@ -56,7 +56,7 @@ OLD, NEW = Counter(map(str, range(20))), Counter(map(str, range(30)))
 
 
 class Cleaner:
-    """One long-lived protected driver that cleans."""
+    """A long-lived protected driver that cleans tables on request."""
 
     def __init__(self, stack, folder):
         folder.mkdir()
@@ -82,9 +82,9 @@ class Cleaner:
         draft.rename(path)
         answer = path.with_suffix(".answer")
         wait_for(f"the answer to {order}", answer.exists, self.driver)
-        told = json.loads(answer.read_text())
-        assert told["error"] is None, told["error"]
-        return told["answer"]
+        reply = json.loads(answer.read_text())
+        assert reply["error"] is None, reply["error"]
+        return reply["answer"]
 
 
 class Reader(threading.Thread):
@@ -118,7 +118,7 @@ def cleaner(hudi_stack, tmp_path):
 
 
 def killed_writers(stack, folder):
-    """Four tables, in each of which one writer was killed in another phase, all in one moment."""
+    """Make four tables whose writers were killed together, each in a different phase."""
     gate = folder / "gate"
     gate.mkdir()
     tables = {phase: folder / phase for phase in PHASES}
@@ -134,7 +134,7 @@ def killed_writers(stack, folder):
         retire=False,
         application=JOBS / "phased_writes.py",
     ).start()
-    wait_for("the writers stand", (gate / "completed.reached").exists, writer)
+    wait_for("the writers' stops", (gate / "completed.reached").exists, writer)
     (instant,) = inflight(tables["markers"])
     wait_for("the markers", lambda: has_markers(tables["markers"], instant), writer)
     writer.kill()
@@ -147,12 +147,12 @@ def names(folder):
 
 
 def ghost(table):
-    """The requested time of the last write."""
+    """Return the requested time of the last write."""
     return max(name[:17] for name in names(table / ".hoodie" / "timeline") if name[0].isdigit())
 
 
 def reached(table, instant):
-    """How far the killed writer had come, by what it left."""
+    """Return the phase in which the writer was killed, judged by the files it left."""
     metadata = table / ".hoodie"
     endings = {name[17:] for name in names(metadata / "timeline") if name.startswith(instant)}
     assert instant in names(metadata / ".heartbeat")
@@ -163,7 +163,7 @@ def reached(table, instant):
 
 
 def traces(table, instant):
-    """What the metadata folder holds of an instant, in the table and in its metadata table."""
+    """Return an instant's files in the metadata folder, those of the metadata table included."""
     metadata = table / ".hoodie"
     found = (
         path.relative_to(metadata) for path in metadata.rglob("*") if not path.name.endswith(".crc")
@@ -171,7 +171,9 @@ def traces(table, instant):
     return {str(path) for path in found if path.name.startswith(instant)}
 
 
-def test_after_the_tolerance_and_not_before_hudi_cleans_what_we_call_dead(hudi_stack, tmp_path, cleaner):
+def test_hudi_cleans_writers_that_we_call_dead_after_the_tolerance_and_not_before(
+    hudi_stack, tmp_path, cleaner
+):
     tables = killed_writers(hudi_stack, tmp_path)
     wait_for("the cleaner", (cleaner.folder / "ready").exists, cleaner.driver)
     reader = Reader(tables)
@@ -190,13 +192,13 @@ def outlives_its_tolerance(cleaner, phase, path):
     table, instant = HudiTable(str(path)), ghost(path)
     assert reached(path, instant) == phase
     expires_s = leaves_alone_before(cleaner, path, instant)
-    told = fates_around(table, instant, expires_s)
+    fates = fates_around(table, instant, expires_s)
     if phase == "completed":
-        assert told == ({Fate.COMMITTED}, {Fate.COMMITTED})
+        assert fates == ({Fate.COMMITTED}, {Fate.COMMITTED})
         assert pending_writers(table, table.snapshot(), RULE) == ()
     else:
-        assert Fate.LATE in told[0] <= {Fate.ALIVE, Fate.LATE}
-        assert told[1] == {Fate.DEAD}
+        assert Fate.LATE in fates[0] <= {Fate.ALIVE, Fate.LATE}
+        assert fates[1] == {Fate.DEAD}
         assert [one.live for one in pending_writers(table, table.snapshot(), RULE)] == [False]
     shown = {f".hoodie/{name}" for name in traces(path, instant)}
     _, before = foresee(table, RULE)
@@ -215,7 +217,7 @@ def outlives_its_tolerance(cleaner, phase, path):
 
 
 def removes_its_markers(cleaner, table, cleaning):
-    """The remedy that was told for them does what it says."""
+    """Check that the remedy named for the markers removes them."""
     (remedy,) = (one.remedy for one in cleaning.left if one.kind is Kind.MARKERS)
     cleaner.ask(sql=f"CREATE TABLE t USING hudi LOCATION '{table.path}'")
     cleaner.ask(sql=remedy[remedy.index("CALL ") :])
@@ -223,9 +225,9 @@ def removes_its_markers(cleaner, table, cleaning):
 
 
 def leaves_alone_before(cleaner, path, instant):
-    """Have a clean run within the tolerance, then let that end soon; return the moment of its end.
+    """Run a clean within the tolerance, which is then made to end soon; return when it ends.
 
-    The clean gets ten times as long as the slowest so far, so that a busy machine fails nothing.
+    The clean gets ten times as long as the slowest one so far, so that a busy machine fails no test.
     """
     if not cleaner.slowest_s:
         beat(path, instant, 240)
@@ -240,7 +242,7 @@ def leaves_alone_before(cleaner, path, instant):
 
 
 def beat(path, instant, left_s):
-    """Have a killed writer's last tick expire in so many seconds: Hudi looks at its time alone."""
+    """Make a killed writer's last heartbeat expire in so many seconds, by its file's time."""
     expires_s = time.time() + left_s
     last_s = expires_s - RULE.interval_ms * RULE.tolerable_misses / 1000
     os.utime(path / ".hoodie" / ".heartbeat" / instant, (last_s, last_s))
@@ -248,12 +250,12 @@ def beat(path, instant, left_s):
 
 
 def fates_around(table, instant, expires_s):
-    """What the looks told that ended before a moment, and what the first one after it tells."""
+    """Return the fates observed before a moment, and the first one observed after it."""
     watch, before = WriterWatch(table, RULE), set()
     while True:
         begun_s = time.time()
         fate = watch.observe().writer(instant).fate
-        if begun_s > expires_s + 0.002:  # heartbeats are told in milliseconds
+        if begun_s > expires_s + 0.002:  # heartbeats are read in milliseconds
             return before, {fate}
         if time.time() < expires_s:
             before.add(fate)

@@ -1,4 +1,4 @@
-"""Who may stand in a line over ZooKeeper, and what those are told who may not."""
+"""Which clients may use a queue over ZooKeeper, and the errors that the others get."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from airflow_occ_provider.embedded.certificates import Certificates, make_certif
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.leases.zookeeper.wire import LOG
-from tests.real.lines import Lines, asks, bare_client, wait_until_held
+from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
 
@@ -35,9 +35,9 @@ def zookeeper(tmp_path_factory, certificates):
 
 
 @pytest.fixture
-def lines():
-    with Lines() as lines:
-        yield lines
+def queues():
+    with Queues() as queues:
+        yield queues
 
 
 @pytest.fixture(autouse=True)
@@ -56,31 +56,31 @@ def ann(zookeeper, **changes):
     return replace(Access(zookeeper.hosts, 10.0, "ann", SECRET), **changes)
 
 
-def told(error):
-    """Return all that a log would show of an error."""
+def message(error):
+    """Return an error's message; check that its traceback shows no secret."""
     text = "".join(traceback.format_exception(error.value)) + repr(error.value)
     assert SECRET not in text
     assert WRONG not in text
     return str(error.value)
 
 
-def test_another_login_is_told_so(zookeeper, lines, caplog):
-    line = lines.open(ann(zookeeper), "/of-ann")
-    ticket = line.request(asks())
-    rival = lines.open(ann(zookeeper, password=WRONG), "/of-ann")
+def test_a_wrong_login_gets_an_error_that_names_it(zookeeper, queues, caplog):
+    queue = queues.open(ann(zookeeper), "/of-ann")
+    ticket = queue.request(asks())
+    rival = queues.open(ann(zookeeper, password=WRONG), "/of-ann")
     for call in (lambda: rival.request(asks()), lambda: rival.release(ticket), rival.requests):
         with pytest.raises(ConfigurationError, match=r"does not let login ann use /of-ann") as error:
             call()
-        assert "lock connection: " in told(error)
-        assert "check the connection's login and password" in told(error)
-    line.ensure_held(ticket)
-    assert [one.name for one in line.requests()] == [ticket.name]
+        assert "lock connection: " in message(error)
+        assert "check the connection's login and password" in message(error)
+    queue.ensure_held(ticket)
+    assert [one.name for one in queue.requests()] == [ticket.name]
     assert any(record.levelno == logging.DEBUG for record in caplog.records), "kazoo logged its messages"
 
 
-def test_what_a_login_made_nobody_else_touches(zookeeper, lines):
-    line = lines.open(ann(zookeeper), "/private")
-    ticket = line.request(asks())
+def test_only_the_login_that_made_a_node_can_read_or_change_it(zookeeper, queues):
+    queue = queues.open(ann(zookeeper), "/private")
+    ticket = queue.request(asks())
     path = f"/private/requests/{ticket.name}"
     with bare_client(zookeeper.hosts) as stranger:
         for touch in (
@@ -93,13 +93,13 @@ def test_what_a_login_made_nobody_else_touches(zookeeper, lines):
         ):
             with pytest.raises(NoAuthError):
                 touch()
-    assert [one.name for one in line.requests()] == [ticket.name]
-    without = lines.at(zookeeper.hosts, "/private")
+    assert [one.name for one in queue.requests()] == [ticket.name]
+    without = queues.at(zookeeper.hosts, "/private")
     with pytest.raises(ConfigurationError, match="does not let clients without a login use /private"):
         without.request(asks())
 
 
-def test_a_root_that_lets_nobody_in_is_told_and_left_as_it_was(zookeeper, lines):
+def test_a_root_without_rights_is_reported_and_left_unchanged(zookeeper, queues):
     with bare_client(zookeeper.hosts) as keeper:
         keeper.add_auth("digest", "keeper:of-the-root")
         keeper.create("/closed", acl=[make_digest_acl("keeper", "of-the-root", all=True)])
@@ -107,46 +107,46 @@ def test_a_root_that_lets_nobody_in_is_told_and_left_as_it_was(zookeeper, lines)
             with pytest.raises(
                 ConfigurationError, match=r"use /closed/leases/requests: NoAuth"
             ) as error:
-                lines.open(access, "/closed/leases").request(asks())
-            assert "the rights (ACL) of the path" in told(error)
+                queues.open(access, "/closed/leases").request(asks())
+            assert "the rights (ACL) of the path" in message(error)
             with pytest.raises(ConfigurationError, match="use /closed"):
                 check_lock_service(access, None, "/closed")
         assert keeper.get_children("/closed") == []
 
 
-def test_a_root_that_may_only_be_read_is_told_too(zookeeper, lines):
+def test_a_root_that_is_read_only_is_reported_too(zookeeper, queues):
     with bare_client(zookeeper.hosts) as keeper:
         keeper.create("/readable/requests", makepath=True)
-        keeper.create("/readable/requests/elder", acl=OPEN_ACL_UNSAFE)
+        keeper.create("/readable/requests/earlier", acl=OPEN_ACL_UNSAFE)
         keeper.set_acls("/readable/requests", READ_ACL_UNSAFE)
-    nodes = ZookeeperNodes(Access(zookeeper.hosts), "/readable")
+    nodes = ZookeeperStore(Access(zookeeper.hosts), "/readable")
     try:
-        for beside in (None, "elder"):
+        for beside in (None, "earlier"):
             with pytest.raises(ConfigurationError, match="use /readable/requests/mine"):
                 nodes.create("mine", b"", beside)
-        with pytest.raises(ConfigurationError, match="use /readable/requests/elder"):
-            nodes.delete("elder", 0)
-        assert nodes.names() == {"elder"}
+        with pytest.raises(ConfigurationError, match="use /readable/requests/earlier"):
+            nodes.delete("earlier", 0)
+        assert set(nodes.stamps()) == {"earlier"}
     finally:
         nodes.close()
 
 
-def test_a_password_is_nowhere_to_be_read(zookeeper):
+def test_a_password_is_never_shown(zookeeper):
     access = ann(zookeeper)
     assert SECRET not in repr(access)
     assert "ann" in repr(access)
 
 
 @pytest.mark.parametrize("hosts", ["", "zk:port", "zk:99999999"])
-def test_hosts_that_are_none_are_told_so(hosts):
+def test_malformed_hosts_are_reported(hosts):
     with pytest.raises(ConfigurationError, match=r"is not a list of ZooKeeper hosts.*host:port"):
-        ZookeeperNodes(Access(hosts, 2.0), "/leases")
+        ZookeeperStore(Access(hosts, 2.0), "/leases")
 
 
-def test_a_line_by_tls(zookeeper, lines, certificates):
+def test_a_queue_over_tls(zookeeper, queues, certificates):
     tls = Tls(str(certificates.ca), str(certificates.client))
     access = ann(zookeeper, hosts=zookeeper.secure_hosts, tls=tls)
-    first, second = (lines.open(access, "/by-tls") for _ in range(2))
+    first, second = (queues.open(access, "/by-tls") for _ in range(2))
     held, waiting = first.request(asks()), second.request(asks())
     assert first.status(held).held
     assert not second.status(waiting).held
@@ -160,8 +160,8 @@ def test_a_server_of_another_authority_is_refused(zookeeper, certificates, tmp_p
     tls = Tls(str(others.ca), str(certificates.client))
     access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
     with pytest.raises(ConfigurationError, match=r"CERTIFICATE_VERIFY_FAILED.*tls_ca is the CA"):
-        ZookeeperNodes(access, "/leases")
-    ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+        ZookeeperStore(access, "/leases")
+    ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_server_of_another_name_is_refused(certificates, tmp_path):
@@ -170,21 +170,21 @@ def test_a_server_of_another_name_is_refused(certificates, tmp_path):
     with EmbeddedZookeeper(tmp_path, certificates=nameless) as zookeeper:
         access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
         with pytest.raises(ConfigurationError, match="IP address mismatch"):
-            ZookeeperNodes(access, "/leases")
-        ZookeeperNodes(replace(access, tls=replace(tls, verify=False)), "/leases").close()
+            ZookeeperStore(access, "/leases")
+        ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
 
 
 def test_a_client_without_a_certificate_is_refused(zookeeper, certificates):
     with pytest.raises(ConfigurationError, match="that the server trusts tls_certificate"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
 
 
-def test_a_port_that_speaks_otherwise_is_told(zookeeper, certificates):
+def test_a_port_with_the_wrong_protocol_is_reported(zookeeper, certificates):
     tls = Tls(str(certificates.ca), str(certificates.client))
     with pytest.raises((LockUnreachableError, ConfigurationError), match="TLS"):
-        ZookeeperNodes(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
+        ZookeeperStore(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
     with pytest.raises(LockUnreachableError, match="that these ports are without TLS"):
-        ZookeeperNodes(Access(zookeeper.secure_hosts, 2.0), "/leases")
+        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0), "/leases")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""After a real write: whether Hudi's lock was really taken."""
+"""After a real write: whether Hudi's commit lock was taken."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from airflow_occ_provider.attempts.lease_audit import CommitLockAudit
 from airflow_occ_provider.errors import MisconfigurationError
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.operators.lease_audit import CommitLockAudit
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import LOCK_BASE_PATH, Writer
 
@@ -25,14 +25,14 @@ def audit(hudi_stack, monkeypatch, tmp_path):
 
     def audit():
         made = CommitLockAudit(lock_hook("lock"), {}, table)
-        made._options = made._hook.options(table.path)
+        made._options = made._settings.options(table.path)
         made._before = made._taken()
         return made
 
     return audit
 
 
-def test_a_commit_without_hudis_lock_where_its_neighbours_lock_is_told(hudi_stack, tmp_path, audit):
+def test_a_commit_without_the_lock_that_other_writers_take_is_reported(hudi_stack, tmp_path, audit):
     first = audit()
     made = Writer(hudi_stack, tmp_path / "t").run()
     first.refuse_unlocked(made.commit)

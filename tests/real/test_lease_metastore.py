@@ -1,4 +1,4 @@
-"""A line over a real metastore: its clock alone drops the dead, and it may itself be gone or frozen."""
+"""Leases in a real metastore: it drops dead requests by its own clock, and may be down or frozen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from tests.real.lease_holder import asked
-from tests.real.lines import asks
+from tests.real.queues import asks
 from tests.real.test_kazoo_control import holder
 
 pytestmark = pytest.mark.real
@@ -53,7 +53,7 @@ def process(metastore, database):
 
 @pytest.fixture(scope="module")
 def renewed(metastore):
-    """A lease and a rival who waits, both kept up while the first tests run."""
+    """A lease and a waiting rival, both renewed while the first tests run."""
     with ExitStack() as stack:
         owner, rival = (leases(stack, metastore, "renewed", 10.0) for _ in range(2))
         pairs = (owner, owner.adopt(owner.request(asks()))), (rival, rival.request(asks()))
@@ -61,12 +61,12 @@ def renewed(metastore):
         yield pairs, keepers, time.monotonic()
 
 
-def wait_until_held(line, ticket, timeout_s=30.0):
-    """Wait as a trigger does, with a heartbeat in time; return the clock when it is granted."""
+def wait_until_held(queue, ticket, timeout_s=30.0):
+    """Wait as a trigger does, with heartbeats; return the clock time of the grant."""
     deadline, woken = time.monotonic() + timeout_s, threading.Event()
     while time.monotonic() < deadline:
         with suppress(LockUnreachableError):
-            if line.status(ticket, woken.set).held:
+            if queue.status(ticket, woken.set).held:
                 return time.monotonic()
         woken.wait(LOCK_S / 3)
         woken.clear()
@@ -83,7 +83,7 @@ def java_of(metastore):
     return java
 
 
-def test_who_is_killed_is_followed_when_the_metastore_drops_his_lock_and_not_before(
+def test_a_killed_holder_is_followed_when_the_metastore_drops_its_lock_and_not_before(
     metastore, process, database, renewed
 ):
     with holder("metastore", metastore.uris, database) as killed:
@@ -100,7 +100,7 @@ def test_who_is_killed_is_followed_when_the_metastore_drops_his_lock_and_not_bef
     assert [one.request.id for one in rival.requests()] == ["rival"]
 
 
-def test_who_was_stopped_for_longer_than_the_time_out_knows_it_by_his_next_heartbeat(process):
+def test_a_process_that_was_paused_beyond_the_timeout_loses_its_lease_at_its_next_call(process):
     stopped, rival = process(), process()
     ticket, waiting = stopped.request(asks()), rival.request(asks())
     adopted = stopped.adopt(ticket)
@@ -112,11 +112,11 @@ def test_who_was_stopped_for_longer_than_the_time_out_knows_it_by_his_next_heart
     rival.ensure_held(waiting)
 
 
-def test_who_renews_outlives_ten_time_outs_beside_a_rival(renewed):
+def test_a_holder_that_renews_keeps_its_lease_for_ten_timeouts_beside_a_rival(renewed):
     ((owner, ticket), (rival, waiting)), keepers, since_s = renewed
-    looks = 0
-    while time.monotonic() < since_s + 10 * LOCK_S or not looks:
-        looks += 1
+    polls = 0
+    while time.monotonic() < since_s + 10 * LOCK_S or not polls:
+        polls += 1
         assert not rival.status(waiting).held
         time.sleep(0.2)
     for keeper in keepers:
@@ -142,37 +142,37 @@ def found_again(call):
         with suppress(LockUnreachableError):
             return call()
         time.sleep(0.1)
-    return pytest.fail("it is back, and nobody found it")
+    return pytest.fail("it is back, and the client does not reconnect")
 
 
-def all_calls(line, held, waiting):
+def all_calls(queue, held, waiting):
     return {
-        "request": lambda: line.request(asks()),
-        "status": lambda: line.status(waiting, lambda: None),
-        "renew": lambda: line.renew(held),
-        "ensure_held": lambda: line.ensure_held(held),
-        "adopt": lambda: line.adopt(waiting),
-        "release": lambda: line.release(held),
-        "line": line.requests,
+        "request": lambda: queue.request(asks()),
+        "status": lambda: queue.status(waiting, lambda: None),
+        "renew": lambda: queue.renew(held),
+        "ensure_held": lambda: queue.ensure_held(held),
+        "adopt": lambda: queue.adopt(waiting),
+        "release": lambda: queue.release(held),
+        "requests": queue.requests,
     }
 
 
-def test_while_it_is_frozen_every_call_ends_in_time(metastore, process):
-    line = process()
-    held, waiting = line.request(asks()), line.request(asks())
+def test_every_call_to_a_frozen_metastore_ends_in_time(metastore, process):
+    queue = process()
+    held, waiting = queue.request(asks()), queue.request(asks())
     java = java_of(metastore)
     java.send_signal(signal.SIGSTOP)
     try:
-        unreachable_in_time(all_calls(line, held, waiting))
+        unreachable_in_time(all_calls(queue, held, waiting))
     finally:
         java.send_signal(signal.SIGCONT)
-    # What was sent meanwhile is carried out late: it stands for a time-out, and not longer.
+    # What was sent meanwhile is carried out late: it stays for one timeout, and no longer.
     late = found_again(lambda: process().request(asks()))
     wait_until_held(process(), late)
-    assert [one.request.id for one in line.requests()] == [late.id]
+    assert [one.request.id for one in queue.requests()] == [late.id]
 
 
-def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
+def test_leases_survive_a_metastore_that_is_killed_and_started_again(metastore, process):
     first, second = process(), process()
     held, waiting, woken = first.request(asks()), second.request(asks()), threading.Event()
     process().request(asks())  # abandoned
@@ -184,7 +184,7 @@ def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
     with pytest.raises(LockUnreachableError):
         process()
     metastore.stop()
-    # So long is the outage, and so short their time-out, that only a late first look spares them.
+    # The outage is longer than their timeout: only a late first run of the reaper spares them.
     metastore._settings = {"hive.timedout.txn.reaper.start": f"{SPARED_S}s"}
     metastore.start()
     found_again(lambda: first.ensure_held(held))
@@ -197,6 +197,6 @@ def test_it_is_killed_and_the_line_goes_on_when_it_is_back(metastore, process):
         assert not woken.is_set()
         one.refuse_if_lost()
         assert first.release(held)
-        assert woken.wait(POLL_S + SLACK_S), "nobody looks any more"
+        assert woken.wait(POLL_S + SLACK_S), "the waiter no longer polls"
         wait_until_held(second, waiting)
         other.refuse_if_lost()

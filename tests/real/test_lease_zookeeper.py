@@ -1,4 +1,4 @@
-"""A line over a ZooKeeper that vanishes, freezes, loses sessions, or loses one of its servers."""
+"""A queue over a ZooKeeper that stops, freezes, loses sessions, or loses one of its servers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
-from tests.real.lines import Lines, asks, bare_client, wait_until_held
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
 
@@ -45,9 +45,9 @@ def root():
 
 
 @pytest.fixture
-def lines():
-    with Lines() as lines:
-        yield lines
+def queues():
+    with Queues() as queues:
+        yield queues
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def stopped(zookeeper):
 
 @contextmanager
 def frozen(zookeeper):
-    """It takes connections and messages, and answers nothing until it goes on."""
+    """Freeze ZooKeeper: it accepts connections and messages, and does not answer until resumed."""
     (java,) = (
         process
         for process in psutil.process_iter(["cmdline"])
@@ -82,17 +82,17 @@ def unreachable_in_time(name, call):
 
 
 def found_again(call):
-    """Call until ZooKeeper, which is back, has been found again."""
+    """Call until the client has found ZooKeeper, which is back."""
     back_s = time.monotonic()
     while time.monotonic() < back_s + 20:
         with suppress(LockUnreachableError):
             return call()
-    return pytest.fail("it is back, and nobody found it")
+    return pytest.fail("it is back, and the client does not reconnect")
 
 
 @pytest.mark.parametrize("away", [stopped, frozen])
-def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, root, away):
-    first, second, third = (lines.at(zookeeper.hosts, root, TIMEOUT_S) for _ in range(3))
+def test_every_call_ends_in_time_and_the_queue_works_again_after(zookeeper, queues, root, away):
+    first, second, third = (queues.at(zookeeper.hosts, root, TIMEOUT_S) for _ in range(3))
     held, waiting, late = first.request(asks()), second.request(asks()), asks()
     woken = threading.Event()
     assert not second.status(waiting, woken.set).held
@@ -105,15 +105,15 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
             "ensure_held": lambda: first.ensure_held(held),
             "adopt": lambda: third.adopt(waiting),
             "release": lambda: third.release(leaving),
-            "line": first.requests,
-            "connect": lambda: lines.at(zookeeper.hosts, root, TIMEOUT_S),
+            "requests": first.requests,
+            "connect": lambda: queues.at(zookeeper.hosts, root, TIMEOUT_S),
         }.items():
             unreachable_in_time(name, call)
     found_again(lambda: first.ensure_held(held))
-    assert woken.is_set(), "who waits by a watch has to look again after the connection was lost"
+    assert woken.is_set(), "a waiter with a watch has to ask again after the connection was lost"
     asked_again = found_again(lambda: third.request(late))
     third.release(leaving)
-    # It may have been adopted with the answer lost, and is then asked for anew.
+    # It may have been adopted although the answer was lost; then it has to be adopted again.
     with suppress(LeaseLostError):
         waiting = third.adopt(waiting)
     queued = [one.name for one in first.requests()]
@@ -123,35 +123,35 @@ def test_every_call_ends_in_time_and_the_line_goes_on_after(zookeeper, lines, ro
 
 
 def test_closing_ends_in_time_too(zookeeper, root):
-    nodes = ZookeeperNodes(Access(zookeeper.hosts, TIMEOUT_S), root)
+    nodes = ZookeeperStore(Access(zookeeper.hosts, TIMEOUT_S), root)
     with frozen(zookeeper):
         started = time.monotonic()
         nodes.close()
         assert time.monotonic() - started < 12
 
 
-def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
-    """What a crowd was doing when it vanished leaves nothing that outlives a time to live."""
+def test_an_outage_while_several_clients_work_leaves_no_lasting_requests(zookeeper, queues, root):
+    """Requests that clients abandon in an outage are removed after their time to live."""
     ttl_ms, ended, slow, others = 3_000, threading.Event(), [], []
 
-    def come_and_go():
-        line = lines.at(zookeeper.hosts, root, TIMEOUT_S)
+    def request_and_release():
+        queue = queues.at(zookeeper.hosts, root, TIMEOUT_S)
         while not ended.is_set():
             started = time.monotonic()
             try:
-                ticket = line.request(asks(ttl_ms=ttl_ms))
-                line.status(ticket)
-                line.renew(ticket)
-                line.release(ticket)
+                ticket = queue.request(asks(ttl_ms=ttl_ms))
+                queue.status(ticket)
+                queue.renew(ticket)
+                queue.release(ticket)
             except (LockUnreachableError, LeaseLostError):
-                pass  # and what it asked for is abandoned
+                pass  # and its request is abandoned
             except Exception as error:  # noqa: BLE001
                 others.append(error)
             if (took_s := time.monotonic() - started) > 4 * (TIMEOUT_S + SLACK_S):
                 slow.append(took_s)
 
-    crowd = [threading.Thread(target=come_and_go) for _ in range(4)]
-    for one in crowd:
+    clients = [threading.Thread(target=request_and_release) for _ in range(4)]
+    for one in clients:
         one.start()
     for away in (stopped, frozen, stopped):
         time.sleep(1)
@@ -159,20 +159,20 @@ def test_it_vanishes_while_everybody_is_at_it(zookeeper, lines, root):
             time.sleep(TIMEOUT_S + 1)
     time.sleep(2)
     ended.set()
-    for one in crowd:
+    for one in clients:
         one.join(20)
-    assert (slow, others, [one for one in crowd if one.is_alive()]) == ([], [], [])
+    assert (slow, others, [one for one in clients if one.is_alive()]) == ([], [], [])
 
-    line = lines.at(zookeeper.hosts, root)
-    ticket = line.request(asks(ttl_ms=ttl_ms))
-    assert len(line.requests()) > 1, "nothing was abandoned: the test shows nothing"
-    wait_until_held(line, ticket, timeout_s=3 * ttl_ms / 1000)
-    assert [one.name for one in line.requests()] == [ticket.name]
+    queue = queues.at(zookeeper.hosts, root)
+    ticket = queue.request(asks(ttl_ms=ttl_ms))
+    assert len(queue.requests()) > 1, "nothing was abandoned: the test shows nothing"
+    wait_until_held(queue, ticket, timeout_s=3 * ttl_ms / 1000)
+    assert [one.name for one in queue.requests()] == [ticket.name]
 
 
-def expire(line):
-    """End a line's session as ZooKeeper does, behind its back."""
-    client = line._nodes._nodes._client
+def expire(queue):
+    """Expire a queue's session, as ZooKeeper does, without its client's doing."""
+    client = queue._store._store._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)
@@ -184,8 +184,8 @@ def expire(line):
         time.sleep(0.02)
 
 
-def test_sessions_may_expire_and_nobody_loses_his_place(zookeeper, lines, root):
-    first, second = (lines.at(zookeeper.hosts, root) for _ in range(2))
+def test_requests_keep_their_places_when_sessions_expire(zookeeper, queues, root):
+    first, second = (queues.at(zookeeper.hosts, root) for _ in range(2))
     held, waiting = first.request(asks()), second.request(asks())
     woken = threading.Event()
     assert not second.status(waiting, woken.set).held
@@ -217,27 +217,27 @@ def ensemble(servers):
 
 
 @pytest.mark.parametrize("victim", ["follower", "leader"])
-def test_one_server_of_three_dies_and_the_order_is_kept(ensemble, lines, root, victim):
-    holder = lines.at(ensemble.hosts, root)
+def test_one_server_of_three_dies_and_the_order_is_kept(ensemble, queues, root, victim):
+    holder = queues.at(ensemble.hosts, root)
     held = holder.request(asks())
     granted = []
 
-    def take_a_turn(line, ticket):
-        wait_until_held(line, ticket)
+    def hold_and_release(queue, ticket):
+        wait_until_held(queue, ticket)
         granted.append(ticket.token)
-        line.ensure_held(ticket)
-        line.release(ticket)
+        queue.ensure_held(ticket)
+        queue.release(ticket)
 
     waiting = [
-        (line, line.request(asks())) for line in (lines.at(ensemble.hosts, root) for _ in range(4))
+        (queue, queue.request(asks())) for queue in (queues.at(ensemble.hosts, root) for _ in range(4))
     ]
-    threads = [threading.Thread(target=take_a_turn, args=pair) for pair in waiting]
+    threads = [threading.Thread(target=hold_and_release, args=pair) for pair in waiting]
     for thread in threads:
         thread.start()
     next(server for server in ensemble.servers if server.mode == victim).stop()
     holder.ensure_held(held)
     assert granted == []
-    newcomer = lines.at(ensemble.hosts, root)
+    newcomer = queues.at(ensemble.hosts, root)
     last = newcomer.request(asks())
     assert holder.release(held)
     for thread in threads:
@@ -250,20 +250,20 @@ def test_one_server_of_three_dies_and_the_order_is_kept(ensemble, lines, root, v
     assert [one.name for one in newcomer.requests()] == [last.name]
 
 
-def test_without_a_majority_nobody_is_told_that_he_holds(ensemble, lines, root):
-    line = lines.at(ensemble.hosts, root, TIMEOUT_S)
-    held = line.request(asks())
+def test_without_a_majority_no_lease_is_confirmed_as_held(ensemble, queues, root):
+    queue = queues.at(ensemble.hosts, root, TIMEOUT_S)
+    held = queue.request(asks())
     for server in ensemble.servers[:2]:
         server.stop()
     started = time.monotonic()
     with pytest.raises(LockUnreachableError):
-        line.ensure_held(held)
+        queue.ensure_held(held)
     assert time.monotonic() - started < TIMEOUT_S + SLACK_S
     for server in ensemble.servers[:2]:
         server.launch()
     for server in ensemble.servers:
         server.wait()
-    line.ensure_held(held)
+    queue.ensure_held(held)
 
 
 def test_the_ensemble_is_one_zookeeper(ensemble, root):
@@ -274,10 +274,10 @@ def test_the_ensemble_is_one_zookeeper(ensemble, root):
         assert other.get(root)[0] == b"seen"
 
 
-def test_a_node_with_children_is_refused_by_name(zookeeper, lines, root):
-    line = lines.at(zookeeper.hosts, root)
+def test_a_node_with_children_is_refused_by_name(zookeeper, queues, root):
+    queue = queues.at(zookeeper.hosts, root)
     with bare_client(zookeeper.hosts) as client:
         client.ensure_path(f"{root}/requests/stray/child")
-    (stray,) = line.requests()
+    (stray,) = queue.requests()
     with pytest.raises(ConfigurationError, match=f"{root}/requests/stray is not a request"):
-        line.evict(stray)
+        queue.evict(stray)

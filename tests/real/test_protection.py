@@ -2,70 +2,162 @@
 
 from __future__ import annotations
 
+import json
+import stat
 import zipfile
+from pathlib import Path
 
+import psutil
 import pytest
 
-from airflow_occ_provider.jobs.commit import find_commit
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.attempts.commit import find_commit
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import Writer, commit_lock_held, has_markers, inflight, wait_for
+from tests.writers import (
+    NO_METADATA_TABLE,
+    Writer,
+    commit_lock_held,
+    has_markers,
+    inflight,
+    wait_for,
+)
 
 pytestmark = pytest.mark.real
-ROGUE = "hoodie.parquet.max.file.size=1000000\n"
+HARMLESS = "hoodie.parquet.max.file.size=1000000\n_site=kept\n"
+CONTRADICTS = "hoodie.cleaner.policy.failed.writes=EAGER\n"
+CHECKED = (
+    'airflow_occ_provider: {"fact": "hudi", "logger": "TransactionUtils", '
+    '"message": "Successfully resolved conflicts, if any"}\n'
+)
+SILENT = """
+rootLogger.level = error
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.target = SYSTEM_ERR
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %m%n
+logger.hudi.name = org.apache.hudi.client.utils.TransactionUtils
+logger.hudi.level = off
+logger.hudi.additivity = false
+"""
 
 
 def assert_protected(writer):
     settlement = writer.run()
     assert settlement.outcome is Outcome.COMMITTED, writer.log[-3000:]
-    assert "airflow_occ_provider: protected" in writer.log
+    assert 'airflow_occ_provider: {"fact": "protected", ' in writer.log
     assert settlement.commit.metadata.extra["_airflow_identity"] == writer.identity
-    assert "Successfully resolved conflicts, if any" in writer.log
+    assert CHECKED in writer.log
     return settlement
 
 
-@pytest.fixture
-def spark_conf(hudi_stack, tmp_path):
-    """A copy of the stack's Spark conf folder that a test may add to."""
-    folder = tmp_path / "conf"
-    folder.mkdir()
-    source = hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf"
-    (folder / "spark-defaults.conf").write_text(source.read_text())
-    return folder
-
-
-def test_a_defaults_file_in_sparks_conf_folder_hides_nothing(hudi_stack, spark_conf, tmp_path):
-    (spark_conf / "hudi-defaults.conf").write_text(ROGUE)
-    writer = Writer(hudi_stack, tmp_path / "t", environment={"SPARK_CONF_DIR": str(spark_conf)})
-    assert_protected(writer)
-
-
-def test_a_spark_env_that_exports_hudi_conf_dir_hides_nothing(hudi_stack, spark_conf, tmp_path):
-    rogue = tmp_path / "rogue"
-    rogue.mkdir()
-    (rogue / "hudi-defaults.conf").write_text(ROGUE)
-    (spark_conf / "spark-env.sh").write_text(f"export HUDI_CONF_DIR={rogue}\n")
-    writer = Writer(hudi_stack, tmp_path / "t", environment={"SPARK_CONF_DIR": str(spark_conf)})
-    assert_protected(writer)
-
-
-def test_where_our_file_is_hidden_after_all_the_job_never_starts(hudi_stack, tmp_path):
-    """User jars first on the classpath, and one of them brings a configuration of its own."""
-    jar = tmp_path / "rogue.jar"
-    with zipfile.ZipFile(jar, "w") as content:
-        content.writestr("hudi-defaults.conf", ROGUE)
-    bundle = (hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf").read_text().split()[1]
-    conf = {"spark.jars": f"{jar},{bundle}", "spark.driver.userClassPathFirst": "true"}
-    writer = Writer(hudi_stack, tmp_path / "t", conf=conf)
+def assert_refused(writer, place):
     settlement = writer.run()
     assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-3000:]
     assert writer.exit_code == 78
-    assert "rogue.jar" in settlement.lines[0]
-    assert not (tmp_path / "t").exists()
+    (line,) = settlement.lines
+    assert place in line
+    assert "hoodie.cleaner.policy.failed.writes=EAGER: remove it, or set it to LAZY" in line
+    assert not writer.table.exists()
+
+
+class Places:
+    """The places of a site's own configuration: what they hold, and how a message names them.
+
+    Its logs have another layout, and leave out what the attempt is followed by.
+    """
+
+    def __init__(self, stack, folder):
+        self._conf, self._own, self._jar = folder / "conf", folder / "own", folder / "own.jar"
+        self._conf.mkdir()
+        self._defaults = (stack.folder / "spark" / "conf" / "spark-defaults.conf").read_text()
+        self.environment = {"SPARK_CONF_DIR": str(self._conf)}
+        (self._conf / "spark-defaults.conf").write_text(self._defaults)
+        (self._conf / "log4j2.properties").write_text(SILENT)
+
+    def sparks_conf_folder(self, text):
+        (self._conf / "hudi-defaults.conf").write_text(text)
+        return {}, f"{self._conf}/hudi-defaults.conf"
+
+    def spark_env(self, text):
+        self._own.mkdir()
+        (self._own / "hudi-defaults.conf").write_text(text)
+        (self._conf / "spark-env.sh").write_text(f"export HUDI_CONF_DIR={self._own}\n")
+        return {}, f"hudi-defaults.conf of {self._own}"
+
+    def user_jar_first(self, text):
+        """User jars first on the class path, and one of them brings a configuration of its own."""
+        with zipfile.ZipFile(self._jar, "w") as content:
+            content.writestr("hudi-defaults.conf", text)
+        jars = f"{self._jar},{self._defaults.split()[1]}"
+        return {"spark.jars": jars, "spark.driver.userClassPathFirst": "true"}, self._jar.name
+
+    def spark_defaults(self, text):
+        line = f"spark.{text.replace('=', ' ')}"
+        (self._conf / "spark-defaults.conf").write_text(self._defaults + line)
+        return {}, "Spark's own configuration"
+
+
+@pytest.fixture
+def places(hudi_stack, tmp_path):
+    return Places(hudi_stack, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["sparks_conf_folder", "spark_env", "user_jar_first"])
+def test_a_sites_own_configuration_stays_and_hides_nothing(hudi_stack, places, tmp_path, place):
+    conf, _ = getattr(places, place)(HARMLESS)
+    writer = Writer(hudi_stack, tmp_path / "t", conf=conf, environment=places.environment)
+    assert assert_protected(writer).commit.metadata.extra["_site"] == "kept"
+
+
+@pytest.mark.parametrize(
+    "place", ["sparks_conf_folder", "spark_env", "user_jar_first", "spark_defaults"]
+)
+def test_what_only_the_driver_sees_contradict_never_starts(hudi_stack, places, tmp_path, place):
+    conf, named = getattr(places, place)(CONTRADICTS)
+    given = {"conf": conf, "environment": places.environment, "sees_site": False}
+    assert_refused(Writer(hudi_stack, tmp_path / "t", **given), named)
+
+
+@pytest.mark.parametrize("release", ["0.15.0", "1.0.2"])
+def test_older_releases_are_protected_or_do_not_start(hudi_stack, places, tmp_path, release):
+    bundle = str(find_bundle(release))  # 1.0.2 casts Avro records: one loader has to load it all
+    conf = {"spark.jars": bundle, "spark.driver.extraClassPath": bundle}
+    places.spark_env(HARMLESS)
+    given = {"conf": conf, "environment": places.environment}
+    settlement = assert_protected(Writer(hudi_stack, tmp_path / "t", **given))
+    assert settlement.commit.metadata.extra["_site"] == "kept"
+    _, named = places.sparks_conf_folder(CONTRADICTS)
+    assert_refused(Writer(hudi_stack, tmp_path / "u", **given, sees_site=False), named)
+
+
+def test_what_the_driver_is_given_is_seen_by_its_owner_alone(hudi_stack, tmp_path):
+    """An option with several lines, and an argument, while the driver holds at its first row."""
+    secret, several = "do-not-show-me", "a = b\n\tc"
+    options = {**NO_METADATA_TABLE, "hoodie.of.mine.password": secret, "_several": several}
+    arguments = ("--gate", str(tmp_path), "--option", f"hoodie.of.mine.token={secret}")
+    writer = Writer(hudi_stack, tmp_path / "t", arguments, hudi_options=options).start()
+    wait_for("the gate", (tmp_path / "w.begun").exists, writer)
+    processes = [one.info for one in psutil.process_iter(["cmdline", "environ"])]
+    payload = Path(writer.process.args[-1])
+    assert any(str(payload) in (one["cmdline"] or ()) for one in processes)
+    assert secret not in str(processes)
+    assert secret in json.dumps(json.loads(payload.read_text()))
+    assert stat.S_IMODE(payload.stat().st_mode) == 0o600
+    kept = [*hudi_stack.folder.rglob("*"), *tmp_path.rglob("*")]
+    assert not [one for one in kept if one.is_file() and secret.encode() in one.read_bytes()]
+    (tmp_path / "w.go").touch()
+    settlement = writer.wait()
+    assert settlement.outcome is Outcome.COMMITTED, writer.log[-3000:]
+    assert settlement.commit.metadata.extra["_several"] == several
+    assert secret not in writer.log
+    assert not payload.exists()
 
 
 def test_every_kind_of_write_is_checked_and_signed(hudi_stack, tmp_path):
-    """A quiet upsert with a harmless option, then three other kinds, each to a table of its own."""
+    """An upsert with a harmless option and little logging, then three other kinds of write."""
     kinds = (
         "hoodie.datasource.write.operation=bulk_insert",
         "hoodie.datasource.write.operation=insert_overwrite",
@@ -75,7 +167,7 @@ def test_every_kind_of_write_is_checked_and_signed(hudi_stack, tmp_path):
     quiet = ("--log-level", "ERROR", "--option", "hoodie.parquet.max.file.size=1000000")
     writer = Writer(hudi_stack, tmp_path / "t", (*quiet, *each), early=True)
     assert_protected(writer)
-    checks = writer.log.count("Successfully resolved conflicts, if any")
+    checks = writer.log.count(CHECKED)
     assert checks >= 1 + len(kinds)
     for number in range(len(kinds)):
         snapshot = HudiTable(f"{writer.table}-{number}").snapshot()

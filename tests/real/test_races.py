@@ -1,4 +1,4 @@
-"""A slice of the races: what leases keep apart on real Hudi, beside controls without them."""
+"""A slice of the races: writers kept apart by leases on real Hudi, beside controls without leases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.modules import run_module
 pytestmark = pytest.mark.real
 
 
-def test_what_leases_keep_apart_does_not_meet():
+def test_writers_under_leases_do_not_conflict():
     done = run_module("races", "--runs", 2, "--controls", 2, "--slice")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

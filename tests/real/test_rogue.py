@@ -1,4 +1,4 @@
-"""The rogue neighbour: it takes live writers for dead, and what they then commit is gone."""
+"""A rogue writer: it considers live writers dead, deletes their files, and their commits are lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 
 import pytest
 
+from airflow_occ_provider.attempts.commit import earlier_commit
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import DataLossError, RolledBackError
-from airflow_occ_provider.jobs.commit import earlier_commit
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.operators.driver import end_session
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.processes import end_session
 from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -38,7 +38,7 @@ def start_rogue(stack, table):
 
 
 def stop_once(rogue, happened):
-    """Suspend the rogue at the moment that something has happened."""
+    """Suspend the rogue as soon as something has happened."""
     deadline = time.monotonic() + 600
     while not happened():
         assert rogue.poll() is None, "the rogue ended before"
@@ -48,7 +48,7 @@ def stop_once(rogue, happened):
 
 
 def attacked(stack, table, *arguments):
-    """A protected write whose files a rogue neighbour deletes just before it commits."""
+    """Run a protected write whose files a rogue writer deletes just before it commits."""
     Writer(stack, table, hudi_options={}).run()
     victim = Writer(stack, table, (*MANY, *arguments), hudi_options={}).start()
     wait_for("the write", lambda: inflight(table), victim)
@@ -93,7 +93,7 @@ def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_pat
         earlier_commit(HudiTable(str(table)), (victim.identity,), "")
 
 
-def test_a_commit_that_its_own_clean_took_out_is_never_a_success(hudi_stack, tmp_path):
+def test_a_commit_that_its_own_clean_rolls_back_is_never_a_success(hudi_stack, tmp_path):
     """Exit code 0, but the job's own clean finished the rogue's rollback: the instant is gone."""
     table = tmp_path / "t"
     _, settlement = attacked(hudi_stack, table)

@@ -1,4 +1,4 @@
-"""Compaction and clustering on real Hudi: run, killed, run again, rolled back, and lost to a writer."""
+"""Compaction and clustering on real Hudi: run, killed, repeated, rolled back, or lost to a writer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.modules import run_module
 pytestmark = pytest.mark.real
 
 
-def test_table_services_come_to_what_is_said_of_them():
+def test_table_services_end_as_documented():
     done = run_module("services")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]

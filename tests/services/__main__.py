@@ -1,4 +1,4 @@
-"""Table services on real Hudi: ``python -m tests.services``; exits with 1 where one goes wrong."""
+"""Table services on real Hudi: ``python -m tests.services``; exits with 1 if one fails."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import traceback
 
 from py4j.protocol import Py4JJavaError
 
+from airflow_occ_provider.attempts.clustering_limits import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Rule, Service, ServiceOp
-from airflow_occ_provider.operators.hudi_clustering import below
 from tests.services.rig import Rig, Table
 from tests.writers import commit_lock_held
 
 COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
 HOUR_MS = 3_600_000
-NOBODY_RUNS_IT = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, 0)
+DEAD_AT_ONCE = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, 0)
 YOUNG = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, HOUR_MS)
 PREFER_WRITER = {
     STRATEGY_OPTION.removeprefix("hoodie.").replace(".", "__"): Strategy.PREFER_WRITER.class_name
@@ -25,7 +25,7 @@ PREFER_WRITER = {
 
 
 def refusal(work, *saying):
-    """Return the text with which Hudi refused what it has to refuse."""
+    """Return the text of the error with which Hudi refuses work that it has to refuse."""
     try:
         work()
     except Py4JJavaError as error:
@@ -36,7 +36,7 @@ def refusal(work, *saying):
 
 
 def compaction(rig: Rig) -> None:
-    """A merge-on-read table is compacted, and the plan is known as ours."""
+    """A merge-on-read table is compacted, and its plan is recognised as ours."""
     table = rig.table("compacted", merge_on_read=True, metadata_table=True)
     table.write([("a-0", "a", 1), ("b-0", "b", 1)])
     before = table.rows()
@@ -50,12 +50,12 @@ def compaction(rig: Rig) -> None:
     assert table.rows() == before
     table.serve(COMPACTION, "schedule_and_run")
     assert table.plans(COMPACTION) == (), "there was nothing to plan"
-    # A plan that nobody has run yet is removed, too.
+    # A plan that was never run is removed, too.
     table.write([("a-0", "a", 2)])
     table.serve(COMPACTION, "schedule")
     time.sleep(0.05)
     (plan,) = table.plans(COMPACTION)
-    assert table.choose(COMPACTION, NOBODY_RUNS_IT).roll_back.keys() == {plan.time}
+    assert table.choose(COMPACTION, DEAD_AT_ONCE).roll_back.keys() == {plan.time}
     table.serve(COMPACTION, f"roll_back={plan.time}")
     assert table.files_of(plan.time) == []
     assert table.rows()["a-0"] == 2
@@ -86,7 +86,7 @@ def killed_clustering(rig: Rig) -> None:
     refusal(lambda: table.write([("a-0", "a", 1)]), "HoodieClusteringUpdateException")
     young = table.choose(CLUSTERING, YOUNG)
     assert young.left.keys() == {plan.time}, young
-    dead = table.choose(CLUSTERING, NOBODY_RUNS_IT)
+    dead = table.choose(CLUSTERING, DEAD_AT_ONCE)
     assert dead.roll_back.keys() == {plan.time}, dead
     table.serve(CLUSTERING, *dead.steps(ServiceOp.RUN))
     assert table.files_of(plan.time) == [], table.files_of(plan.time)
@@ -104,7 +104,7 @@ def killed_compaction(rig: Rig) -> None:
     (plan,) = table.plans(COMPACTION)
     table.killed(COMPACTION, plan.time, lambda: table.is_inflight(plan.time))
     assert not table.completed(plan.time), "it was killed too late"
-    alive = table.choose(COMPACTION, NOBODY_RUNS_IT)
+    alive = table.choose(COMPACTION, DEAD_AT_ONCE)
     assert "heartbeat is alive" in alive.left[plan.time], alive
     refusal(lambda: table.serve(COMPACTION, f"run={plan.time}"), "HoodieLockException")
     ours = table.choose(COMPACTION, YOUNG, own=True)
@@ -116,7 +116,7 @@ def killed_compaction(rig: Rig) -> None:
 
 
 def writers_preferred(rig: Rig) -> None:
-    """A writer commits while a clustering runs, and the clustering is who loses."""
+    """A writer commits while a clustering runs, and the clustering loses."""
     table = rig.table("preferred")
     writer = rig.latched(table.path, lambda: table.write([("a-0", "a", 1)], **PREFER_WRITER))
     assert writer.run_to("inflight")
@@ -129,7 +129,7 @@ def writers_preferred(rig: Rig) -> None:
     (plan,) = table.plans(CLUSTERING, own=True)
     assert plan.overtaken_by, plan
     assert not plan.runs_again, plan
-    # Run all the same, by Hudi's default strategy, it takes the writer's update back without a word.
+    # If run all the same, by Hudi's default strategy, it silently reverts the writer's update.
     spoiled = table.copy("spoiled")
     spoiled.serve(CLUSTERING, f"run={plan.time}")
     assert spoiled.rows()["a-0"] == 0
@@ -142,8 +142,8 @@ def writers_preferred(rig: Rig) -> None:
     assert len(table.rows()) == 8
 
 
-def who_loses(rig: Rig) -> None:
-    """What decides who runs alone: which writers lose to a service that runs beside them."""
+def service_conflicts(rig: Rig) -> None:
+    """Check which writers lose to a service that runs beside them; those services run alone."""
     table = rig.table("beside", merge_on_read=True)
     table.write([("a-0", "a", 1)])
     error = beside(rig, table, COMPACTION, {})
@@ -155,7 +155,7 @@ def who_loses(rig: Rig) -> None:
 
 
 def beside(rig: Rig, table: Table, service: Service, options: dict[str, str]) -> BaseException | None:
-    """Plan and run a service while a writer is inflight; what the writer fails with."""
+    """Plan and run a service while a writer is inflight; return the writer's error."""
     writer = rig.latched(table.path, lambda: table.write([("a-0", "a", 2)], **options))
     assert writer.run_to("inflight")
     table.serve(service, "schedule_and_run", **options)
@@ -163,7 +163,14 @@ def beside(rig: Rig, table: Table, service: Service, options: dict[str, str]) ->
     return writer.finish()
 
 
-SCENARIOS = (compaction, clustering, killed_clustering, killed_compaction, writers_preferred, who_loses)
+SCENARIOS = (
+    compaction,
+    clustering,
+    killed_clustering,
+    killed_compaction,
+    writers_preferred,
+    service_conflicts,
+)
 
 
 def main() -> int:
@@ -176,7 +183,7 @@ def main() -> int:
             try:
                 scenario(rig)
                 verdict = "well"
-            except Exception:  # noqa: BLE001 - the others are still worth a look
+            except Exception:  # noqa: BLE001 - the other scenarios still run
                 traceback.print_exc()
                 wrong, verdict = wrong + 1, "WRONG"
             print(f"{scenario.__name__}: {verdict}, {time.monotonic() - started:.1f} s", flush=True)

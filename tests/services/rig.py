@@ -1,4 +1,4 @@
-"""One Spark that writes tables and runs their services, with the options that a driver of ours reads."""
+"""One Spark that writes tables and runs their services, with the options of a protected driver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.site import DEFAULTS_NAME
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.format.properties import format_defaults
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
-from airflow_occ_provider.jobs import service_job
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.site import DEFAULTS_NAME
+from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import start_spark
@@ -28,7 +27,7 @@ from tests.writers import LOCK_BASE_PATH, Writer, wait_for
 
 IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
 _TABLE = {
-    STRATEGY_OPTION: Strategy.SIMPLE.class_name,  # said aloud: writes read the last service's file, too
+    STRATEGY_OPTION: Strategy.SIMPLE.class_name,  # explicit: writes read the last service's file, too
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "k",
     "hoodie.datasource.write.partitionpath.field": "p",
@@ -76,7 +75,7 @@ class Rig:
         self._threads = ThreadPoolExecutor(4)
 
     def options(self, more: Mapping[str, str]) -> dict[str, str]:
-        """What the driver of an operator is given."""
+        """Return the options that the driver of an operator gets."""
         return {**_TABLE, **writer_options(self._lock, {}), **more}
 
     def table(self, name: str, *, merge_on_read: bool = False, metadata_table: bool = False) -> Table:
@@ -93,18 +92,19 @@ class Rig:
     def serve(
         self, table: Path, service: Service, steps: Iterable[str], more: Mapping[str, str]
     ) -> None:
-        """Run ``service_job.py`` in this session, signed."""
+        """Run ``in_driver/table_service.py`` in this session, signed."""
         signature = Signature(IDENTITY, "dag", "run", "task")
         self._write_options({**signature.options(), **more})
         self.spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.refreshGlobalProps()
         service_job.main(str(table), str(service), *steps)
 
     def latched(self, table: Path, work: Any) -> Latched:
-        """Return a write on a thread of its own."""
+        """Return a write on its own thread."""
         return Latched(self.spark._jvm, self._threads, str(table), work)
 
     def _write_options(self, more: Mapping[str, str]) -> None:
-        (self._conf / DEFAULTS_NAME).write_text(format_defaults(self.options(more)))
+        lines = (f"{key}={value}\n" for key, value in self.options(more).items())
+        (self._conf / DEFAULTS_NAME).write_text("".join(lines))
 
 
 class Table:
@@ -112,7 +112,7 @@ class Table:
 
     :param rig: where it lives.
     :param path: its base path.
-    :param options: its own, of all who work on it.
+    :param options: its own, for all that write it or run its services.
     """
 
     def __init__(self, rig: Rig, path: Path, options: Mapping[str, str]) -> None:
@@ -141,7 +141,7 @@ class Table:
         self._rig.serve(self.path, service, steps, {**self._options, **_dotted(options)})
 
     def killed(self, service: Service, instant: str, when: Any) -> Writer:
-        """Run a plan in a driver of its own and kill that without a word."""
+        """Run a plan in its own driver, and kill that with SIGKILL."""
         job = Path(service_job.__file__)
         driver = Writer(
             self._rig.stack,

@@ -56,7 +56,7 @@ def check_of(service: Mapping[str, Any], swaps: Mapping[str, str]) -> list[str]:
 
 
 def swap(text: str, swaps: Mapping[str, str]) -> str:
-    """Replace addresses and paths of the containers' world by those of this one, all at once."""
+    """Replace the containers' addresses and paths by those of this machine, all at once."""
     if not swaps:
         return text
     inside = "|".join(map(re.escape, sorted(swaps, key=len, reverse=True)))

@@ -27,8 +27,8 @@ _AS = (
 class Postgres:
     """PostgreSQL 18 with one database, of the name of its one user.
 
-    :param user: the user, who needs the password.
-    :param password: it.
+    :param user: the user name; a login needs the password.
+    :param password: the user's password.
     """
 
     def __init__(self, user: str, password: str) -> None:
@@ -38,7 +38,7 @@ class Postgres:
         self._folder = Path(tempfile.mkdtemp(prefix="airflow_occ_postgres_"))
         self.programs = _installed()
         self._server: Server | None = None
-        self._nobody = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        self._account = pwd.getpwnam("nobody") if os.getuid() == 0 else None
 
     def __enter__(self) -> Self:
         try:
@@ -67,7 +67,9 @@ class Postgres:
             "-k",
             "",
         ]
-        self._server = Server("PostgreSQL", self._as_nobody(words), os.environ, self._folder / "log")
+        self._server = Server(
+            "PostgreSQL", self._as_unprivileged(words), os.environ, self._folder / "log"
+        )
         self._server.wait_until(self._answers, _TIMEOUT_S)
 
     def stop(self) -> None:
@@ -79,11 +81,11 @@ class Postgres:
     def _make(self) -> None:
         secret = self._folder / "password"
         secret.write_text(self._password)
-        if self._nobody:
+        if self._account:
             self._copy_programs()
             self._folder.chmod(0o755)
             for path in (self._folder, secret):
-                os.chown(path, self._nobody.pw_uid, self._nobody.pw_gid)
+                os.chown(path, self._account.pw_uid, self._account.pw_gid)
         self._run(
             "initdb",
             f"--username={self.user}",
@@ -97,7 +99,7 @@ class Postgres:
         self._run("postgres", "--single", "-D", str(self._folder / "data"), "postgres", text=single)
 
     def _copy_programs(self) -> None:
-        """Have them where another user may read, with the libraries that the wheel has beside it."""
+        """Copy the programs to where another user may read them, with the wheel's libraries."""
         package = self.programs.parents[1]
         copy = self._folder / package.name
         shutil.copytree(self.programs.parent, copy / self.programs.parent.name)
@@ -108,7 +110,7 @@ class Postgres:
 
     def _run(self, program: str, *words: str, text: str = "") -> None:
         subprocess.run(
-            self._as_nobody([str(self.programs / program), *words]),
+            self._as_unprivileged([str(self.programs / program), *words]),
             input=text,
             text=True,
             check=True,
@@ -117,24 +119,24 @@ class Postgres:
             cwd="/",
         )
 
-    def _as_nobody(self, words: list[str]) -> list[str]:
-        if self._nobody is None:
+    def _as_unprivileged(self, words: list[str]) -> list[str]:
+        if self._account is None:
             return words
         return [
             sys.executable,
             "-c",
-            _AS.format(uid=self._nobody.pw_uid, gid=self._nobody.pw_gid),
+            _AS.format(uid=self._account.pw_uid, gid=self._account.pw_gid),
             *words,
         ]
 
     def _answers(self) -> bool:
-        """Whether it takes connections: it listens before that."""
+        """Whether it accepts connections, which it does later than it listens."""
         words = [str(self.programs / "pg_isready"), "--host=127.0.0.1", f"--port={self.port}", "--quiet"]
         return not subprocess.run(words, check=False, timeout=_TIMEOUT_S).returncode
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different loopback ports that nobody listens at now."""
+    """Return different loopback ports that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

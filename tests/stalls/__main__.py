@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.jobs.outcome import Outcome
 from tests.stalls.course import stall
 
 
@@ -35,11 +35,11 @@ def main() -> int:
                 )
             found = writer.settlement
             assert found is not None
-            fine = writer.ended_s is None and found.outcome is Outcome.COMMITTED
+            fine = writer.stop is None and found.outcome is Outcome.COMMITTED
             wrong += not fine
             print(
                 f"{'writing' if writes else 'reading its source'}, stalled for {arguments.seconds:g} s: "
-                f"{'not ended' if writer.ended_s is None else 'ENDED'}, {found.outcome}, "
+                f"{'not ended' if writer.stop is None else 'ENDED'}, {found.outcome}, "
                 f"exit code {writer.exit_code}; Hudi said:",
                 *(line.rstrip() for line in writer.lines if "eartbeat" in line and "\tat " not in line),
                 sep="\n  ",

@@ -24,8 +24,8 @@ def stall(
 ) -> Writer:
     """Stall the store under a writer that has begun.
 
-    :param seconds: for how long; from half of it on it answers us, and we see a dead heartbeat.
-    :param writes_meanwhile: whether the writer goes on meanwhile, or only once it ticks again.
+    :param seconds: length of the stall; after half of it the store answers us, with a dead heartbeat.
+    :param writes_meanwhile: whether the writer writes meanwhile, or only once its heartbeat resumed.
     :param conf: further settings of its Spark.
     :return: the writer, ended.
     """

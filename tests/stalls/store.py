@@ -1,4 +1,4 @@
-"""A store that answers nobody while it stalls: for the driver through Hadoop, for us through fsspec."""
+"""A store that answers no call while it stalls: for the driver through Hadoop, for us by fsspec."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StallingStore:
         self.ours = StallingFileSystem(stall=stall, skip_instance_cache=True)
 
     def conf(self, hudi: str) -> dict[str, str]:
-        """Spark's settings of a driver on the store."""
+        """Return Spark's settings for a driver on the store."""
         return {
             "spark.driver.extraClassPath": str(compile_scala(_SOURCE, hudi)),
             "spark.hadoop.fs.file.impl": "stalls.StallingFileSystem",
@@ -34,7 +34,7 @@ class StallingStore:
         }
 
     def answer_us(self) -> None:
-        """Answer us again, though the driver waits on."""
+        """Answer us again, while the driver still waits."""
         self.ours.answers = True
 
     @contextmanager

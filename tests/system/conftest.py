@@ -29,7 +29,7 @@ class Run:
         return self.mapped(task_id)[map_index]
 
     def mapped(self, task_id):
-        """The instances of a task by map index."""
+        """Return the instances of a task by map index."""
         tasks = self.airflow.call("GET", f"{self._path}/taskInstances?limit=100")["task_instances"]
         return {task["map_index"]: task for task in tasks if task["task_id"] == task_id}
 
@@ -46,7 +46,7 @@ class Run:
         return self
 
     def wait_for_retry(self, number):
-        """Wait until try ``number`` of the task ``write`` has failed, and another follows or is due."""
+        """Wait until try ``number`` of the task ``write`` has failed and a retry has begun or is due."""
 
         def failed():
             task = self.task("write")
@@ -119,7 +119,7 @@ def airflow(hudi_stack, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def metastore(airflow, tmp_path_factory):
-    """A metastore whose locks outlast what passes between two tasks, and Airflow's connection to it."""
+    """A metastore whose lock timeout is longer than the gap between two tasks, and its connection."""
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=45) as running:
         airflow.add_connection(
             "hudi_lock_metastore",
@@ -137,7 +137,7 @@ def start(airflow):
 
 @pytest.fixture(scope="session")
 def triggerer(airflow, tmp_path_factory):
-    """Kills Airflow's triggerer, and starts another in its place, which lives to the session's end."""
+    """Kills Airflow's triggerer, and starts another one, which runs until the session ends."""
     started = []
     guard = psutil.Process(airflow._server._guard.pid)
 

@@ -1,4 +1,4 @@
-"""Others in line beside the tasks of a test, and what such a test asks of its runs."""
+"""Rival requests in the queue beside a test's tasks, and questions that the tests ask of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
-from airflow_occ_provider.leases.zookeeper.nodes import ZookeeperNodes
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import JOB
 
@@ -19,40 +19,40 @@ TTL_MS = 10_000
 TTL_S = TTL_MS / 1000
 
 
-def open_line(hudi_stack):
-    return Queue(ZookeeperNodes(Access(hudi_stack.zookeeper.hosts), ROOT))
+def open_queue(hudi_stack):
+    return Queue(ZookeeperStore(Access(hudi_stack.zookeeper.hosts), ROOT))
 
 
-def hold(line, table, partitions=None, mode=Mode.EXCLUSIVE):
-    """Stand in line as somebody else, with a term that outlasts the test."""
+def hold(queue, table, partitions=None, mode=Mode.EXCLUSIVE):
+    """Add a rival's request to the queue, with a lifetime longer than the test."""
     owner = Owner(("test", uuid.uuid4().hex[:6], "rival"))
     scope = Scope.of(str(table), partitions, mode)
-    ticket = line.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
-    line.renew(ticket, 600_000)
+    ticket = queue.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
+    queue.renew(ticket, 600_000)
     return ticket
 
 
 @contextmanager
 def waiting(hudi_stack, table, partitions=None):
-    """Somebody who waits in line, and looks all the time; the list gets when he was granted."""
-    line, granted, ended = open_line(hudi_stack), [], threading.Event()
-    ticket = hold(line, table, partitions)
+    """Queue a waiter that polls its status; the yielded list gets the time at which it is granted."""
+    queue, granted, ended = open_queue(hudi_stack), [], threading.Event()
+    ticket = hold(queue, table, partitions)
 
-    def look():
+    def poll():
         while not ended.wait(0.3):
-            if line.status(ticket).held:
+            if queue.status(ticket).held:
                 granted.append(time.monotonic())
                 return
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=poll, daemon=True)
     thread.start()
     try:
         yield granted
     finally:
         ended.set()
         thread.join(30)
-        line.release(ticket)
-        line.close()
+        queue.release(ticket)
+        queue.close()
 
 
 def conf(tmp_path, **more):
@@ -61,9 +61,9 @@ def conf(tmp_path, **more):
     return {"job": JOB, **paths, "scope": "1", **more}
 
 
-def ours(line, table):
-    """Who stands in line for a table, but for the test's own."""
-    return [one for one in line.requests(str(table)) if one.request.owner.path[0] != "test"]
+def ours(queue, table):
+    """Return the requests queued for a table, without those that the test made."""
+    return [one for one in queue.requests(str(table)) if one.request.owner.path[0] != "test"]
 
 
 def wait_for_state(run, task_id, state, number=1):

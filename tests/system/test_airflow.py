@@ -9,8 +9,9 @@ import os
 import psutil
 import pytest
 
-from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.storage.table import HudiTable
+from tests.faults.processes import drivers
 from tests.system.dags.refused import CASES
 from tests.writers import JOB, commit_lock_held, has_markers, inflight
 
@@ -30,16 +31,12 @@ def signatures(table):
 
 
 def driver_of(table):
-    """The JVM of the driver that writes a table."""
-    for process in psutil.process_iter(["cmdline", "name"]):
-        command = process.info["cmdline"] or ()
-        if process.info["name"] == "java" and str(table) in command:
-            return process
-    return None
+    """Return the JVM of the driver that writes a table."""
+    return next(iter(drivers(table)), None)
 
 
 def session_of(leader):
-    """The living processes of a session."""
+    """Return the running processes of a session."""
     found = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(OSError):
@@ -49,12 +46,12 @@ def session_of(leader):
 
 
 def error_of(airflow, run, task_id):
-    """What the UI shows of the error that ended a try."""
+    """Return what the UI shows of the error that ended a try."""
     path = f"/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{task_id}/logs/1"
     return json.dumps(airflow.call("GET", f"{path}?full_content=true")["content"])
 
 
-def test_what_contradicts_is_refused_before_spark_starts(airflow, start, tmp_path):
+def test_contradicting_settings_are_refused_before_spark_starts(airflow, start, tmp_path):
     (tmp_path / "eager").mkdir()
     (tmp_path / "eager" / "hudi-defaults.conf").write_text("hoodie.cleaner.policy.failed.writes=EAGER\n")
     run = start("refused", job=JOB, folder=tmp_path).wait()
@@ -68,24 +65,24 @@ def test_what_contradicts_is_refused_before_spark_starts(airflow, start, tmp_pat
     assert not (tmp_path / "t").exists()
 
 
-def test_jobs_with_habits_of_their_own_end_in_the_right_outcome(airflow, start, tmp_path):
+def test_jobs_with_their_own_options_end_in_the_right_outcome(airflow, start, tmp_path):
     run = start("written", job=JOB, folder=tmp_path).wait()
-    states = [run.task("habits", index)["state"] for index in range(4)]
-    logs = [run.log("habits", map_index=index) for index in range(4)]
+    states = [run.task("variants", index)["state"] for index in range(4)]
+    logs = [run.log("variants", map_index=index) for index in range(4)]
     assert states == ["success", "success", "success", "failed"], "\n".join(log[-2500:] for log in logs)
     for index, outcome in enumerate(("committed", "committed", "nothing_written", "misconfiguration")):
         assert f"Outcome: {outcome} " in logs[index]
         assert "do-not-show-me" not in logs[index]
     for index in (0, 1):
         (signature,) = signatures(tmp_path / f"t{index}")
-        assert (signature.task_id, signature.map_index, signature.try_number) == ("habits", index, 1)
-        result = run.result("habits", index)
+        assert (signature.task_id, signature.map_index, signature.try_number) == ("variants", index, 1)
+        result = run.result("variants", index)
         assert set(result) == {
             *("instant", "action", "operation", "partitions", "file_groups", "records", "seconds"),
         }
         assert (result["action"], result["operation"]) == ("commit", "UPSERT")
         assert (result["partitions"], result["file_groups"], result["records"]) == (["0", "1"], 2, 20)
-    assert run.result("habits", 2)["instant"] is None
+    assert run.result("variants", 2)["instant"] is None
     late = run.log("single_writer_without_early_detection")
     assert "Outcome: misconfiguration " in late
     assert run.task("single_writer_without_early_detection")["try_number"] == 1
@@ -93,16 +90,18 @@ def test_jobs_with_habits_of_their_own_end_in_the_right_outcome(airflow, start, 
 
 
 def check_what_the_ui_shows(airflow, run):
-    shown = run.get("habits", "", 0)["rendered_fields"]
+    shown = run.get("variants", "", 0)["rendered_fields"]
     added = shown["hudi_defaults"]
     added = json.loads(added) if isinstance(added, str) else added
     assert added["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
     assert added["_airflow_identity"]
     assert "do-not-show-me" not in json.dumps(shown)
-    assert "write_job.py" in json.dumps(shown["submission"])
+    assert "run_job.py" in json.dumps(shown["submission"])
     events = airflow.call("GET", "/assets/events?limit=50")["asset_events"]
-    instants = {event["extra"].get("instant") for event in events if event["source_task_id"] == "habits"}
-    assert run.result("habits", 0)["instant"] in instants
+    instants = {
+        event["extra"].get("instant") for event in events if event["source_task_id"] == "variants"
+    }
+    assert run.result("variants", 0)["instant"] in instants
 
 
 def test_a_killed_driver_is_retried_at_once_and_commits_exactly_once(hudi_stack, start, tmp_path):
@@ -129,12 +128,12 @@ def test_a_killed_driver_is_retried_at_once_and_commits_exactly_once(hudi_stack,
     assert [s.try_number for s in ours] == [2]
 
 
-def test_marking_a_task_failed_ends_its_driver_with_all_that_it_started(start, tmp_path):
-    """The gate stays shut, so PySpark's workers would wait for ever: they must go, too."""
+def test_marking_a_task_failed_kills_its_driver_with_its_process_tree(start, tmp_path):
+    """The gate stays closed, so PySpark's workers would wait forever: they must end, too."""
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()
     run = start("killed", job=JOB, table=table, gate=gate)
-    run.wait_for((gate / "w.begun").exists, "the write's begin")
+    run.wait_for((gate / "w.begun").exists, "the start of the write")
     session = driver_of(table).pid
     assert len(session_of(session)) > 2
     run.patch("write", {"new_state": "failed"})
@@ -143,11 +142,11 @@ def test_marking_a_task_failed_ends_its_driver_with_all_that_it_started(start, t
     assert signatures(table) == []
 
 
-def test_a_killed_jvm_is_seen_though_its_workers_live_on(start, tmp_path):
+def test_a_killed_jvm_is_detected_while_its_python_workers_still_run(start, tmp_path):
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()
     run = start("killed", job=JOB, table=table, gate=gate)
-    run.wait_for((gate / "w.begun").exists, "the write's begin")
+    run.wait_for((gate / "w.begun").exists, "the start of the write")
     driver_of(table).kill()
     run.wait_for_retry(1)
     (gate / "w.go").touch()
@@ -156,7 +155,7 @@ def test_a_killed_jvm_is_seen_though_its_workers_live_on(start, tmp_path):
     assert [s.try_number for s in signatures(table)] == [2]
 
 
-def test_a_task_cleared_after_success_writes_again_after_failure_it_does_not(airflow, start, tmp_path):
+def test_a_task_writes_again_when_cleared_after_success_but_not_after_failure(airflow, start, tmp_path):
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()
     (gate / "w.go").touch()

@@ -1,4 +1,4 @@
-"""``make demo``, whole: what it prints is what it saw, and its exit code is the proof."""
+"""The whole of ``make demo``: it prints what it saw, and its exit code says whether all was right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFLICT = re.compile(
 
 
 @pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
-def test_one_loses_is_retried_and_both_land(lock):
+def test_the_loser_is_retried_and_both_writers_commit(lock):
     done = subprocess.run(
         [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS), "--lock", lock],
         capture_output=True,

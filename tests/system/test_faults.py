@@ -1,4 +1,4 @@
-"""A slice of the fault runs: whatever is killed or frozen when, one commit and every row once."""
+"""A slice of the fault runs: one commit and each row once, whichever process is killed or frozen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.system
-RUNS = 2  # of 47 cells: other ones each day; FAULTS_SEED=... repeats those of a day
+RUNS = 2  # of 47 cells, different ones each day; FAULTS_SEED=... repeats a day's
 
 
 def test_one_task_run_makes_one_commit(capsys):

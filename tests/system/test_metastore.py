@@ -1,4 +1,4 @@
-"""A Hive metastore as lock in a real Airflow: leases, their line, and the one table of a job."""
+"""A Hive metastore as lock in a real Airflow: leases, their queue, and the one table of a job."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, t
     assert locks.rows() == []
 
 
-def test_a_job_that_writes_a_second_table_is_ended_and_told(airflow, locks, start, tmp_path):
+def test_a_job_that_writes_a_second_table_is_stopped_with_an_error(airflow, locks, start, tmp_path):
     paths = conf(tmp_path)
     run = start("two_tables", **paths).wait()
     task = run.task("write")
     assert (task["state"], task["try_number"]) == ("failed", 1), run.log("write")[-4000:]
-    told = error_of(airflow, run, "write")
-    assert f"the job began to write {paths['other']} beside {paths['table']}" in told
-    assert "write each table by a task of its own" in told
+    error = error_of(airflow, run, "write")
+    assert f"the job began to write {paths['other']} beside {paths['table']}" in error
+    assert "write each table by a task of its own" in error
     assert not paths["table"].exists()
     assert commits(paths["other"]) == []
     assert locks.rows() == []

@@ -50,11 +50,11 @@ def wait_for_try(run, number, state):
 
 
 def keyed(*names):
-    """Every row of some items, as often as the item is named."""
+    """Return each row of some items, as often as the item is named."""
     return Counter(f"{name}-{number}" for name in names for number in range(20))
 
 
-def test_cleared_after_its_commit_had_landed_and_it_had_failed(airflow, start, paths):
+def test_a_task_that_failed_after_its_commit_does_not_write_again_when_cleared(airflow, start, paths):
     (paths["gate"] / "after.fail").touch()
     run = start("once", **paths).wait()
     assert run.task("write")["state"] == "failed"
@@ -65,15 +65,15 @@ def test_cleared_after_its_commit_had_landed_and_it_had_failed(airflow, start, p
     assert run.result("write")["instant"] == commit.time
     assert f"Commit {commit} of an earlier try is in the table: done." in run.log("write", 2)
     assert count_rows(paths["table"]) == ONCE
-    told = attempts(airflow, run)
-    (attempt,) = told["attempts"]
+    printed = attempts(airflow, run)
+    (attempt,) = printed["attempts"]
     assert (attempt["commit"], attempt["outcome"]) == (commit.time, "committed")
     assert attempt["instants"] == {commit.time: "commit COMPLETED"}
-    assert (attempt["settled"], told["succeeded"], told["waiting"]) == (True, True, None)
+    assert (attempt["settled"], printed["succeeded"], printed["waiting"]) == (True, True, None)
 
 
 def attempts(airflow, run, *options):
-    """What ``airflow hudi attempts`` tells."""
+    """Return what ``airflow hudi attempts`` prints."""
     command = ["airflow", "hudi", "attempts", run.dag_id, run.run_id, "write", "-o", "json", *options]
     done = subprocess.run(
         command, env=airflow.environment, capture_output=True, text=True, timeout=120, check=False
@@ -83,7 +83,7 @@ def attempts(airflow, run, *options):
 
 
 def test_arguments_that_differ_between_tries_do_not_write_twice(start, paths):
-    """A try number, a clock and the path of a bundle."""
+    """The arguments contain a try number, the time and the path of a bundle."""
     for number in (1, 2, 3):
         (paths["gate"] / str(number)).mkdir()
         shutil.copy(JOB, paths["gate"] / str(number) / "job.py")
@@ -94,7 +94,7 @@ def test_arguments_that_differ_between_tries_do_not_write_twice(start, paths):
     assert count_rows(paths["table"]) == ONCE
 
 
-def test_other_arguments_after_a_clear_are_not_silently_done(start, paths):
+def test_other_arguments_after_a_clear_are_not_counted_as_committed(start, paths):
     (paths["gate"] / "after.fail").touch()
     run = start("changed", **paths).wait()
     assert run.task("write")["state"] == "failed"
@@ -104,12 +104,12 @@ def test_other_arguments_after_a_clear_are_not_silently_done(start, paths):
     assert count_rows(paths["table"]) == ONCE
 
 
-def test_a_run_made_anew_under_the_same_id_writes_again(airflow, paths):
+def test_a_run_created_again_under_the_same_id_writes_again(airflow, paths):
     body = {"logical_date": None, "dag_run_id": "same", "conf": {k: str(v) for k, v in paths.items()}}
     airflow.call("PATCH", "/dags/once", {"is_paused": False})
     log = airflow.folder / "standalone.log"
 
-    def noted():
+    def ends_logged():
         lines = log.read_text(errors="replace").splitlines()
         return sum("success" in line and repr(SAME) in line for line in lines)
 
@@ -117,13 +117,13 @@ def test_a_run_made_anew_under_the_same_id_writes_again(airflow, paths):
         airflow.call("POST", "/dags/once/dagRuns", body)
         run = Run(airflow, "once", run_id="same").wait()
         assert run.task("write")["state"] == "success", run.log("write")[-3000:]
-        # Before it is deleted: else the scheduler takes its end for the next one's.
-        run.wait_for(lambda n=number: noted() >= n, "the scheduler's note of the end")
+        # Before the run is deleted: else the scheduler mistakes its end for the next run's.
+        run.wait_for(lambda n=number: ends_logged() >= n, "the scheduler's log line of the end")
         airflow.call("DELETE", "/dags/once/dagRuns/same")
     assert count_rows(paths["table"]) == ONCE + ONCE
 
 
-def test_a_mapped_task_whose_items_moved_writes_each_item(start, paths):
+def test_a_mapped_task_whose_items_changed_places_writes_each_item(start, paths):
     items = paths["gate"] / "items.json"
     items.write_text('["a", "b"]')
     (paths["gate"] / "a-before.fail").touch()
@@ -162,7 +162,7 @@ def test_a_backfill_over_the_same_dates_writes_again(airflow, paths):
         assert count_rows(paths["table"]) == keyed(*dates * times)
 
 
-def test_two_deployments_with_equal_ids_write_each(airflow, hudi_stack, tmp_path, paths):
+def test_two_deployments_with_equal_ids_both_write(airflow, hudi_stack, tmp_path, paths):
     body = {"logical_date": None, "dag_run_id": "equal", "conf": {k: str(v) for k, v in paths.items()}}
 
     def write(deployment):
@@ -182,7 +182,7 @@ def test_two_deployments_with_equal_ids_write_each(airflow, hudi_stack, tmp_path
     assert (first.dag_id, first.run_id) == (second.dag_id, second.run_id)
 
 
-def test_a_storage_that_is_away_leaves_the_state_unknown_until_it_is_back(start, paths):
+def test_unreachable_storage_leaves_the_commit_state_unknown_until_it_is_back(start, paths):
     table, away = paths["table"], paths["gate"] / "away"
     (paths["gate"] / "after.hold").touch()
     run = start("once", **paths)
@@ -203,8 +203,8 @@ def test_a_storage_that_is_away_leaves_the_state_unknown_until_it_is_back(start,
     assert count_rows(table) == ONCE
 
 
-def test_a_table_that_is_gone_is_no_table_to_be_made(start, paths):
-    """A mount that was lost shows an empty folder: what was written there is not 'not committed'."""
+def test_a_table_that_has_disappeared_is_not_created_again(start, paths):
+    """A lost mount shows an empty folder, which does not prove that nothing was committed."""
     table, away = paths["table"], paths["gate"] / "away"
     (paths["gate"] / "after.hold").touch()
     run = start("once", **paths)
@@ -218,14 +218,14 @@ def test_a_table_that_is_gone_is_no_table_to_be_made(start, paths):
     assert count_rows(table) == ONCE
 
 
-def test_a_task_that_is_out_of_time_leaves_no_driver_and_no_ghost(start, paths):
+def test_a_task_that_times_out_leaves_no_driver_and_no_ghost(start, paths):
     hold = paths["gate"] / "rows.hold"
     hold.touch()
     run = start("hasty", **paths)
     run.wait_for((paths["gate"] / "rows.reached").exists, "the write")
     driver, number = driver_of(paths["table"]), run.task("write")["try_number"]
     session = driver.pid
-    driver.parent().send_signal(signal.SIGALRM)  # what ``execution_timeout`` does when the time is over
+    driver.parent().send_signal(signal.SIGALRM)  # as ``execution_timeout`` does
     run.wait_for(lambda: not session_of(session), "the driver's end")
     hold.unlink()
     run.wait()

@@ -1,4 +1,4 @@
-"""The queue in a real Airflow: who waits holds no slot, is told for whom, and nobody is forgotten."""
+"""The queue in a real Airflow: a waiter holds no slot, names its blockers, and is always admitted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from airflow_occ_provider.jobs.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature
 from tests.rows import count_rows
 from tests.system.rivals import (
     TTL_S,
     commits,
     conf,
     hold,
-    open_line,
+    open_queue,
     ours,
     state,
     states,
@@ -30,24 +30,24 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def line(hudi_stack):
-    line = open_line(hudi_stack)
-    for one in line.requests():  # of a task that another test killed: listing removes none
-        line.evict(one)
-    yield line
-    left = [one for one in line.requests() if one.request.owner.path[0] != "test"]
-    for one in line.requests():
-        line.evict(one)
-    line.close()
+def queue(hudi_stack):
+    queue = open_queue(hudi_stack)
+    for one in queue.requests():  # left by a task that another test killed: listing removes none
+        queue.evict(one)
+    yield queue
+    left = [one for one in queue.requests() if one.request.owner.path[0] != "test"]
+    for one in queue.requests():
+        queue.evict(one)
+    queue.close()
     assert [one.request.owner for one in left] == []
 
 
-def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_come(
-    line, start, tmp_path
+def test_a_queued_task_is_deferred_names_its_blocker_and_runs_once_it_is_admitted(
+    queue, start, tmp_path
 ):
     paths = conf(tmp_path)
     table = paths["table"]
-    rival, apart = hold(line, table, ["1"]), hold(line, table, ["2"])
+    rival, apart = hold(queue, table, ["1"]), hold(queue, table, ["2"])
     run, sensors = start("queued", **paths), start("free", **paths)
     wait_for_state(run, "write", "deferred")
     log = run.log("write")
@@ -56,13 +56,13 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
     wait_for_state(sensors, "free_true", "deferred")
     wait_for_state(sensors, "free_false", "running")
     blocked = f"Not free, {table} (exclusive, 1): test / "
-    sensors.wait_for(lambda: blocked in sensors.log("free_false"), "the sensor's first look")
-    assert line.release(rival)
+    sensors.wait_for(lambda: blocked in sensors.log("free_false"), "the sensor's first poke")
+    assert queue.release(rival)
     run.wait()
     assert run.task("write")["state"] == "success", run.log("write")[-4000:]
     (commit,) = commits(table)
     assert int(Signature.from_extra(commit.extra).order_token) > apart.token
-    assert line.status(apart).held
+    assert queue.status(apart).held
     sensors.wait()
     assert states(sensors, "free_true", "free_false") == ["success", "success"]
     for name in ("free_true", "free_false"):
@@ -70,7 +70,7 @@ def test_who_waits_is_deferred_is_told_for_whom_and_goes_on_when_its_turn_has_co
         assert sensors.task(name)["end_date"] > run.task("write")["start_date"]
 
 
-def test_a_table_that_is_locked_another_way_is_locked_that_way(start, tmp_path):
+def test_the_lock_provider_of_the_connection_is_used(start, tmp_path):
     run = start("elsewhere", **conf(tmp_path)).wait()
     log = run.log("write")
     assert run.task("write")["state"] == "success", log[-4000:]
@@ -79,33 +79,35 @@ def test_a_table_that_is_locked_another_way_is_locked_that_way(start, tmp_path):
     assert "(shared, the whole table); order token" in log
 
 
-def test_who_is_failed_while_it_waits_leaves_the_line_and_who_is_cleared_stands_there_once(
-    line, start, tmp_path
+def test_a_waiter_marked_failed_leaves_the_queue_and_a_cleared_one_is_queued_once(
+    queue, start, tmp_path
 ):
     paths = conf(tmp_path)
-    rival = hold(line, paths["table"])
+    rival = hold(queue, paths["table"])
     run = start("queued", **paths)
     wait_for_trigger(run, "write")
-    (first,) = ours(line, paths["table"])
+    (first,) = ours(queue, paths["table"])
     clear(run)  # the next try may come before its trigger is ended: then it keeps its place
     wait_for_trigger(run, "write", 2)
-    (second,) = ours(line, paths["table"])
+    (second,) = ours(queue, paths["table"])
     assert second == first or second.token > first.token
     run.patch("write", {"new_state": "failed"})
     # Nothing here removes a dead request: `rival` only holds, and listing removes none.
-    run.wait_for(lambda: not ours(line, paths["table"]), "its leaving")
+    run.wait_for(lambda: not ours(queue, paths["table"]), "the end of its request")
     run.wait()
     clear(run)
     wait_for_trigger(run, "write", 3)
-    (third,) = ours(line, paths["table"])
+    (third,) = ours(queue, paths["table"])
     assert third.token > second.token > rival.token
     run.patch("write", {"new_state": "failed"})
-    run.wait_for(lambda: not ours(line, paths["table"]), "its leaving")
+    run.wait_for(lambda: not ours(queue, paths["table"]), "the end of its request")
 
 
-def test_who_waits_too_long_fails_without_a_driver_and_is_not_retried(airflow, line, start, tmp_path):
+def test_a_waiter_that_times_out_fails_without_a_driver_and_is_not_retried(
+    airflow, queue, start, tmp_path
+):
     paths = conf(tmp_path)
-    hold(line, paths["table"])
+    hold(queue, paths["table"])
     run, given_up = start("impatient", **paths), start("impatient", **paths)
     wait_for_trigger(given_up, "write")
     given_up.patch("write", {"new_state": "failed"})
@@ -116,23 +118,23 @@ def test_who_waits_too_long_fails_without_a_driver_and_is_not_retried(airflow, l
     assert "not admitted within 0:00:08: Blocked by 1 earlier request: test / " in log
     assert "Remedy: look with `airflow hudi leases list`" in log
     assert SPARK_STARTED not in log
-    assert ours(line, paths["table"]) == []
-    # Who wants it again does not pay for the time in which he did not.
+    assert ours(queue, paths["table"]) == []
+    # The time between its failure and the clear does not count towards its timeout.
     clear(given_up)
     wait_for_trigger(given_up, "write", 2)
     given_up.patch("write", {"new_state": "failed"})
-    given_up.wait_for(lambda: not ours(line, paths["table"]), "its leaving")
+    given_up.wait_for(lambda: not ours(queue, paths["table"]), "the end of its request")
 
 
-def test_a_lease_outlives_its_time_to_live_and_the_runs_tasks_pass_under_it(
-    hudi_stack, line, start, tmp_path
+def test_a_lease_is_renewed_beyond_its_time_to_live_and_covers_the_runs_tasks(
+    hudi_stack, queue, start, tmp_path
 ):
     paths = conf(tmp_path)
     gate = paths["gate"]
     run = start("leased", **paths)
     run.wait_for((gate / "first.begun").exists, "the first task")
-    (held,) = ours(line, paths["table"])
-    assert [held] == ours(line, paths["other"])
+    (held,) = ours(queue, paths["table"])
+    assert [held] == ours(queue, paths["other"])
     with (
         waiting(hudi_stack, paths["table"], ["7"]) as granted,
         waiting(hudi_stack, paths["other"]) as granted_other,
@@ -145,7 +147,7 @@ def test_a_lease_outlives_its_time_to_live_and_the_runs_tasks_pass_under_it(
         assert (granted, granted_other) == ([], [])
         assert run.task("lease_keep")["state"] == "deferred"
         run.wait()
-        run.wait_for(lambda: granted and granted_other, "the rivals' turn")
+        run.wait_for(lambda: granted and granted_other, "the rivals' grant")
     assert states(run, "lease", "first", "write", "lease_release", "lease_keep") == ["success"] * 5
     assert "The lease was released." in run.log("lease_keep")
     assert len(count_rows(paths["table"])) == 20
@@ -154,8 +156,8 @@ def test_a_lease_outlives_its_time_to_live_and_the_runs_tasks_pass_under_it(
     assert (int(over), int(own) > held.token) == (held.token, True)
 
 
-def test_a_failed_task_and_a_lease_that_was_taken_away_fail_the_run_and_free_the_table(
-    airflow, line, start, tmp_path
+def test_a_failed_task_and_an_evicted_lease_fail_the_run_and_free_the_table(
+    airflow, queue, start, tmp_path
 ):
     runs = {}
     for name in ("failing", "evicted"):
@@ -164,8 +166,8 @@ def test_a_failed_task_and_a_lease_that_was_taken_away_fail_the_run_and_free_the
     for run, paths in runs.values():
         run.wait_for((paths["gate"] / "first.begun").exists, "the work")
         wait_for_state(run, "lease_keep", "deferred")
-    (taken,) = ours(line, tmp_path / "evicted" / "table")
-    assert line.evict(taken)
+    (taken,) = ours(queue, tmp_path / "evicted" / "table")
+    assert queue.evict(taken)
     (tmp_path / "failing" / "gate" / "first.fail").touch()
     for _, paths in runs.values():
         (paths["gate"] / "first.go").touch()
@@ -178,8 +180,8 @@ def test_a_failed_task_and_a_lease_that_was_taken_away_fail_the_run_and_free_the
     assert "was gone before it was released" in log
 
 
-def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
-    airflow, hudi_stack, line, start, tmp_path
+def test_an_impossible_request_is_refused_and_leaves_nothing_in_the_queue(
+    airflow, hudi_stack, queue, start, tmp_path
 ):
     airflow.add_connection(
         "hudi_lock_one_root",
@@ -209,11 +211,13 @@ def test_what_cannot_be_is_refused_and_leaves_nothing_in_line(
 
 
 def kill_task(paths):
-    """Kill the process of a task that runs a driver."""
+    """Kill the process of the task that runs a table's driver."""
     driver_of(paths["table"]).parent().kill()
 
 
-def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, line, start, tmp_path):
+def test_a_killed_workers_place_goes_to_its_retry_or_to_the_next_waiter(
+    hudi_stack, queue, start, tmp_path
+):
     (tmp_path / "late").mkdir()
     paths, late = conf(tmp_path), conf(tmp_path / "late")
     soon, never = start("killed_1", **paths), start("killed_600", **late)
@@ -223,10 +227,10 @@ def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, li
         waiting(hudi_stack, paths["table"]) as granted,
         waiting(hudi_stack, late["table"]) as granted_late,
     ):
-        (place,) = ours(line, paths["table"])
+        (place,) = ours(queue, paths["table"])
         kill_task(paths)
         kill_task(late)
-        never.wait_for(lambda: granted_late, "the rival's turn")
+        never.wait_for(lambda: granted_late, "the rival's grant")
         assert never.task("write")["try_number"] == 1
         never.patch("write", {"new_state": "failed"})
         assert granted == []
@@ -236,11 +240,11 @@ def test_a_killed_workers_place_is_taken_back_or_goes_to_the_next(hudi_stack, li
         assert (task["state"], task["try_number"]) == ("success", 2), soon.log("write", 2)[-3000:]
         (commit,) = commits(paths["table"])
         assert Signature.from_extra(commit.extra).order_token == str(place.token)
-        soon.wait_for(lambda: granted, "the rival's turn")
+        soon.wait_for(lambda: granted, "the rival's grant")
     never.wait()
 
 
-def test_nothing_waits_in_a_circle(airflow, line, start, tmp_path):
+def test_leases_over_two_tables_do_not_deadlock(airflow, queue, start, tmp_path):
     airflow.call("POST", "/pools", {"name": "one_slot", "slots": 1, "description": ""})
     rivals, runs = [], []
     for name, dags in (
@@ -249,11 +253,11 @@ def test_nothing_waits_in_a_circle(airflow, line, start, tmp_path):
         ("one_slot", ["one_slot"] * 2),
     ):
         (tmp_path / name).mkdir()
-        rivals.append(hold(line, tmp_path / name / "table"))
+        rivals.append(hold(queue, tmp_path / name / "table"))
         runs += [start(dag, **conf(tmp_path / name)) for dag in dags]
     for run in runs[:4]:
         wait_for_state(run, "lease", "deferred")
-    # One of each pair waits; whether the other comes so far, is up to Airflow.
+    # One of each pair waits; whether the other gets that far depends on Airflow.
     for first, second in (runs[4:6], runs[6:]):
         first.wait_for(
             lambda pair=(first, second): any(states(run, "lease") == ["deferred"] for run in pair),
@@ -261,7 +265,7 @@ def test_nothing_waits_in_a_circle(airflow, line, start, tmp_path):
         )
     began = time.monotonic()
     for rival in rivals:
-        line.release(rival)
+        queue.release(rival)
     names = ("lease", "alone", "lease_release", "lease_keep")
     for run in runs:
         run.wait()
@@ -269,7 +273,7 @@ def test_nothing_waits_in_a_circle(airflow, line, start, tmp_path):
     print(f"{len(runs)} runs ended {time.monotonic() - began:.1f} s after the rivals")
 
 
-def test_work_that_is_cleared_has_its_lease_taken_and_kept_anew(line, start, tmp_path):
+def test_cleared_work_requests_and_keeps_its_lease_again(queue, start, tmp_path):
     first, second = conf(tmp_path), {**conf(tmp_path), "gate": tmp_path / "second"}
     second["gate"].mkdir()
     (first["gate"] / "first.go").touch()
@@ -278,30 +282,30 @@ def test_work_that_is_cleared_has_its_lease_taken_and_kept_anew(line, start, tmp
     later.wait_for((second["gate"] / "first.begun").exists, "the work")
     clear(earlier, "first")
     wait_for_state(earlier, "lease", "deferred", 2)
-    clear(later, "first")  # while it holds: it goes behind the one who waits
+    clear(later, "first")  # while it holds: it is queued behind the waiter
     wait_for_state(later, "lease", "deferred", 2)
     (second["gate"] / "first.go").touch()
     for run in (earlier, later):
         run.wait()
         assert states(run, "lease", "first", "lease_release", "lease_keep") == ["success"] * 4
         assert run.task("first")["try_number"] == 2
-        # Deferred tasks: a scheduler that is busy may fail a try (triggers.earliest), which is retried.
+        # Deferred tasks: a busy scheduler may fail a try (triggers.earliest), which is retried.
         assert min(run.task(name)["try_number"] for name in ("lease", "lease_keep")) >= 2
 
 
-def test_a_killed_triggerer_loses_no_place_to_a_waiter_that_watches_it(
-    hudi_stack, line, start, triggerer, tmp_path
+def test_a_killed_triggerer_loses_no_place_to_a_waiter_that_polls(
+    hudi_stack, queue, start, triggerer, tmp_path
 ):
     kill, restart = triggerer
     paths = conf(tmp_path)
-    rival = hold(line, paths["table"])
+    rival = hold(queue, paths["table"])
     run = start("worked", **paths)
     wait_for_state(run, "lease", "deferred")
-    (place,) = ours(line, paths["table"])
+    (place,) = ours(queue, paths["table"])
     (paths["gate"] / "first.go").touch()
     environment = kill()
     with waiting(hudi_stack, paths["table"]) as granted:
-        assert line.release(rival)
+        assert queue.release(rival)
         time.sleep(1.2 * TTL_S)
         assert granted == []
         restart(environment)

@@ -1,4 +1,4 @@
-"""Heartbeats in a real Airflow: who waits for a dead writer, and what is done about it."""
+"""Heartbeats in a real Airflow: sensors that detect a dead writer, and the operators that clean up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.jobs import service_job
+from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
@@ -27,7 +27,7 @@ OPTIONS = {
 
 @pytest.fixture
 def doomed(hudi_stack, airflow, tmp_path):
-    """A writer that has requested its instant, and beats; the table holds one commit before."""
+    """A writer that has requested its instant and has a heartbeat; the table has one older commit."""
     table, gate = airflow.folder / "watched_table", tmp_path / "gate"
     gate.mkdir()
     given = {"stack": hudi_stack, "table": table, "retire": False, "hudi_options": OPTIONS}
@@ -39,7 +39,7 @@ def doomed(hudi_stack, airflow, tmp_path):
         writer.kill()
 
 
-def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
+def test_a_dead_writer_is_reported_and_cleaned_though_the_triggerer_was_killed(
     airflow, doomed, start, triggerer, tmp_path
 ):
     table = doomed.table
@@ -57,27 +57,27 @@ def test_a_dead_writer_is_told_and_cleaned_though_the_triggerer_was_killed(
     restart(environment)
     (paths["gate"] / "w.go").touch()
     run.wait()
-    print(f"all had ended {time.monotonic() - died:.1f} s after the death")
+    print(f"all tasks had ended {time.monotonic() - died:.1f} s after the writer was killed")
     names = ("from_trigger", "from_worker", "clean", "write", "own", "cluster")
     assert states(run, *names) == ["success"] * len(names)
-    told = {name: run.result(name) for name in names}
-    assert [(one["instant"], one["fate"]) for one in told["from_trigger"]] == [(ghost, "dead")]
-    assert (ghost, "dead") in [(one["instant"], one["fate"]) for one in told["from_worker"]]
-    assert told["clean"]["rolled_back"] == [ghost]
-    assert told["clean"]["left"] == []
-    assert [one["fate"] for one in told["own"]] == ["committed"]
-    assert told["own"][0]["instant"] == told["write"]["instant"]
-    (clustered,) = told["cluster"]["completed"]
-    assert told["cluster"]["scheduled"] == [clustered]
-    look = HudiTable(str(table)).snapshot()
-    assert look.timeline.find(clustered).action == "replacecommit"
-    assert look.timeline.find(ghost) is None
-    assert look.rollback_of(ghost)
+    results = {name: run.result(name) for name in names}
+    assert [(one["instant"], one["fate"]) for one in results["from_trigger"]] == [(ghost, "dead")]
+    assert (ghost, "dead") in [(one["instant"], one["fate"]) for one in results["from_worker"]]
+    assert results["clean"]["rolled_back"] == [ghost]
+    assert results["clean"]["left"] == []
+    assert [one["fate"] for one in results["own"]] == ["committed"]
+    assert results["own"][0]["instant"] == results["write"]["instant"]
+    (clustered,) = results["cluster"]["completed"]
+    assert results["cluster"]["scheduled"] == [clustered]
+    snapshot = HudiTable(str(table)).snapshot()
+    assert snapshot.timeline.find(clustered).action == "replacecommit"
+    assert snapshot.timeline.find(ghost) is None
+    assert snapshot.rollback_of(ghost)
     assert set(count_rows(table).values()) == {2}  # each key in two partitions, by two writers
-    assert_told_by_the_asset(airflow, ghost)
+    assert_reported_by_the_asset(airflow, ghost)
 
 
-def test_a_pending_clustering_is_waited_for_and_not_run_into_again(hudi_stack, start, tmp_path):
+def test_a_retry_waits_for_the_clustering_that_rejected_its_first_try(hudi_stack, start, tmp_path):
     paths = conf(tmp_path)
     given = {"stack": hudi_stack, "table": paths["table"]}
     assert Writer(arguments=["--partition", "1"], **given).run().commit
@@ -96,7 +96,8 @@ def test_a_pending_clustering_is_waited_for_and_not_run_into_again(hudi_stack, s
     assert table.snapshot().timeline.find(plan.time).completed
 
 
-def assert_told_by_the_asset(airflow, ghost):
+def assert_reported_by_the_asset(airflow, ghost):
     runs = airflow.call("GET", "/dags/deaths/dagRuns")["dag_runs"]
-    told = [Run(airflow, "deaths", run_id=one["dag_run_id"]).wait().result("told") for one in runs]
-    assert ghost in str(told)
+    ids = [one["dag_run_id"] for one in runs]
+    events = [Run(airflow, "deaths", run_id=one).wait().result("list_events") for one in ids]
+    assert ghost in str(events)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.hooks.hudi_lock import Terms
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.operators import admitted
+from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.storage.table import HudiTable
 from tests.table_properties import table_properties
 
@@ -37,11 +37,11 @@ def table(folder):
 
 @pytest.fixture
 def queue(monkeypatch):
-    """The queue's nodes, as every connection tells of them."""
-    nodes = MemoryNodes()
+    """The queue's nodes, which each connection uses."""
+    nodes = MemoryStore()
     terms = Terms(60_000, 600_000)
     hook = SimpleNamespace(
         lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}
     )
-    monkeypatch.setattr(admitted, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     return nodes

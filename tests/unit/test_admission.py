@@ -9,6 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
+from airflow_occ_provider.attempts import admission as module
+from airflow_occ_provider.attempts import try_lease
+from airflow_occ_provider.attempts.admission import AdmissionRequest
+from airflow_occ_provider.attempts.record import Place, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
@@ -20,20 +24,18 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
-from airflow_occ_provider.jobs.record import Place, TaskRecord
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission as module
-from airflow_occ_provider.operators import admitted as admitted_module
-from airflow_occ_provider.operators import deployment
-from airflow_occ_provider.operators.admission import Admission, tell_admission
-from airflow_occ_provider.operators.driver import LONGEST_END_S
+from airflow_occ_provider.operators import admission as owners
+from airflow_occ_provider.operators import deployment, protected_run
+from airflow_occ_provider.operators.admission import admission_trigger, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")
@@ -58,7 +60,7 @@ def store():
 
 @pytest.fixture
 def nodes():
-    return MemoryNodes()
+    return MemoryStore()
 
 
 @pytest.fixture
@@ -68,12 +70,16 @@ def line(nodes):
 
 def run_of(store, try_number=1, max_tries=5):
     ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)
-    return TaskRun({"ti": ti, "task_state_store": store})
+    return open_journal({"ti": ti, "task_state_store": store})
 
 
 def admission(store, line, try_number=1, timeout=HOUR):
     run = run_of(store, try_number)
-    return Admission(run, line, OWNER, lock=lock_hook("lock"), timeout=timeout, log=LOG)
+    return AdmissionRequest(run, line, OWNER, terms=lock_hook("lock").terms(), timeout=timeout, log=LOG)
+
+
+def wait(request, ticket, status):
+    return admission_trigger(request.keep(ticket, status), "lock")
 
 
 class Variables:
@@ -130,8 +136,8 @@ def test_a_site_that_is_not_read_is_not_made_anew(variables):
 def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
     variables.kept[deployment.SITE_KEY] = "green"
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert module.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert module.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert owners.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert owners.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
@@ -148,8 +154,13 @@ def test_a_try_that_was_given_up_takes_nothing_from_the_younger_one(store, nodes
 def test_a_task_that_is_cleared_gives_up_what_it_asked_for_before(store, line):
     first, _ = admission(store, line).ask([SCOPE])
     run_of(store).succeed()
-    again = Admission(
-        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    again = AdmissionRequest(
+        run_of(store, 2, max_tries=6),
+        line,
+        OWNER,
+        terms=lock_hook("lock").terms(),
+        timeout=HOUR,
+        log=LOG,
     )
     second, status = again.ask([Scope.of(SCOPE.table, None)])
     assert status.held
@@ -160,8 +171,13 @@ def test_a_task_that_is_cleared_goes_behind_the_one_that_waits(store, line):
     admission(store, line).ask([SCOPE])
     theirs = rival(line)
     run_of(store).succeed()
-    again = Admission(
-        run_of(store, 2, max_tries=6), line, OWNER, lock=lock_hook("lock"), timeout=HOUR, log=LOG
+    again = AdmissionRequest(
+        run_of(store, 2, max_tries=6),
+        line,
+        OWNER,
+        terms=lock_hook("lock").terms(),
+        timeout=HOUR,
+        log=LOG,
     )
     second, status = again.ask([SCOPE])
     assert not status.held
@@ -188,12 +204,12 @@ def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
 ):
     rival(line)
     ticket, status = admission(store, line).ask([SCOPE])
-    first = admission(store, line).wait(ticket, status)
+    first = wait(admission(store, line), ticket, status)
     line.evict(line.requests()[-1])
     late_ms = module.now_ms() + 5 * first.claim_ttl_ms
     monkeypatch.setattr(module, "now_ms", lambda: late_ms)
     again = admission(store, line)
-    waiting = again.wait(*again.ask([SCOPE]))
+    waiting = wait(again, *again.ask([SCOPE]))
     assert waiting.claim_ttl_ms == 4 * first.claim_ttl_ms  # no longer: the task may be gone
     assert "raise claim_ttl_s" in caplog.text
 
@@ -216,11 +232,11 @@ def test_the_wait_is_claimed_for_the_next_process_and_told(store, line, caplog):
     ours = admission(store, line)
     with caplog.at_level(logging.INFO):
         ticket, status = ours.ask([SCOPE])
-    trigger = ours.wait(ticket, status)
+    trigger = wait(ours, ticket, status)
     kwargs = trigger.serialize()[1]
     assert (kwargs["ttl_ms"], kwargs["claim_ttl_ms"]) == (30_000, 300_000)
     assert kwargs["ticket"] == ticket.to_json()
-    assert "Stands in line for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
+    assert "Queued for s3://lake/trips (exclusive, dt=1); order token 2." in caplog.text
     assert "Blocked by 1 earlier request: d / r0 / t (exclusive, dt=1, since 2" in caplog.text
 
 
@@ -230,7 +246,7 @@ def test_a_wait_that_is_too_long_is_given_up_and_a_later_try_waits_anew(store, l
     with pytest.raises(
         AdmissionTimeoutError, match=r"not admitted within 0:00:00: Blocked by 1 earlier request: d / r0"
     ):
-        late.wait(*late.ask([SCOPE]))
+        wait(late, *late.ask([SCOPE]))
     assert len(line.requests()) == 1
     assert TaskRecord.from_json(store["hudi_write"]).place is None
 
@@ -282,15 +298,18 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
     with pytest.raises(ConfigurationError, match=r"^scope: .* is empty.*Remedy: name the scope"):
-        task(scope=scope)._partitions  # noqa: B018 - the property refuses
+        task(scope=scope).claim(None)
 
 
-def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store):
+def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store, line, monkeypatch):
+    hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line)
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
-    admitted = task(admission="off")._admitted({}, run_of(store), {LOCK_PROVIDER: provider})
+    run = task(admission="off")._protected_run(context(store))
+    admitted = run.admitted({LOCK_PROVIDER: provider})
     with pytest.raises(ConfigurationError, match=r"^admission: off, and a lock that excludes"), admitted:
         raise AssertionError("not reached")
-    with task(admission="off")._admitted({}, run_of(store), {}) as outside:
+    with run.admitted({}) as outside:
         assert (outside.scope, outside.order_token, outside.keeper) == (None, "", None)
 
 
@@ -309,8 +328,9 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     one = task(lock_conn_id="lock", scope=["p"], **arguments)
     terms = Terms(round(ttl_s * 1000), 60_000)
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
-    monkeypatch.setattr(admitted_module, "lock_hook", lambda _: hook)
-    return one, one._admitted(context(store), run_of(store), {})
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    run = one._protected_run(context(store))
+    return run, run.admitted({})
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
@@ -347,10 +367,10 @@ class Driver:
 
 
 def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeypatch):
-    monkeypatch.setattr(admitted_module, "_PAUSE_S", 0)
-    one, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
+    monkeypatch.setattr(try_lease, "_PAUSE_S", 0)
+    run, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
     held = holding.__enter__()
-    one._driver = Driver(held.keeper, 4)
+    run.spark._driver = driver = Driver(held.keeper, 4)
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
-    assert one._driver.kept == [True] * 3
+    assert driver.kept == [True] * 3
     assert line.requests() == ()

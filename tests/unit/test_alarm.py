@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Sight
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.alarm import Alarm, Sight
-from airflow_occ_provider.jobs.outcome import Outcome
 
 RULE = HeartbeatRule(interval_ms=60_000, tolerable_misses=2)
 T, T2 = "20261121092507982", "20261121092600000"
@@ -40,7 +40,7 @@ def test_a_heartbeat_that_ticks_needs_no_word():
     assert course.alarm.stop is None
 
 
-def test_late_dead_and_back_are_told_once_each_and_end_nothing():
+def test_late_dead_and_back_are_logged_once_each_and_stop_nothing():
     course = Course()
     for second in range(0, 300, 15):
         course.at(second, tick_s=0)
@@ -59,7 +59,7 @@ def test_late_dead_and_back_are_told_once_each_and_end_nothing():
     assert course.alarm.stop is None
 
 
-def test_it_is_told_anew_when_it_comes_anew():
+def test_a_repeated_state_is_logged_again():
     course = Course()
     course.at(100, tick_s=0)
     course.at(101, tick_s=101)
@@ -71,7 +71,7 @@ def test_past_hudis_own_check_the_commit_is_not_refused_any_more():
     assert "Hudi refuses" not in word
 
 
-def test_a_heartbeat_that_is_gone_is_told_when_a_live_writer_would_have_made_it_again():
+def test_a_missing_heartbeat_is_logged_when_a_live_writer_would_have_renewed_it():
     course = Course()
     course.at(0, tick_s=0)
     assert course.at(15) == []
@@ -139,7 +139,7 @@ def test_a_dead_timer_of_a_write_whose_heartbeat_is_gone_too():
     assert course.alarm.stop.outcome is Outcome.HEARTBEAT_EXPIRED
 
 
-def test_a_timer_that_died_beside_a_heartbeat_that_ticks_is_another_tables():
+def test_a_timer_that_died_beside_a_renewed_heartbeat_is_another_tables():
     course = Course()
     for second in range(0, 600, 15):
         course.at(second, tick_s=second // 60 * 60, timer_died=True)

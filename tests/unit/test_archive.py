@@ -11,10 +11,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from airflow_occ_provider.attempts.commit import earlier_commit, find_commit
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import read_entries
 from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.jobs.commit import earlier_commit, find_commit
 from airflow_occ_provider.storage import archive
 from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
@@ -105,7 +105,7 @@ def test_other_kinds_of_blocks_and_an_empty_file_hold_nothing():
     assert times(b"") == []
 
 
-def test_instants_are_told_once_at_their_end(tmp_path):
+def test_instants_are_listed_once_at_their_end(tmp_path):
     states = [entry("101", state=state) for state in ("REQUESTED", "INFLIGHT", "COMPLETED")]
     again = block(content(*states))
     archived = archive_of(tmp_path, _9=again, _10=again + block(content(entry("099", "clean"))))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -7,10 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
+from airflow_occ_provider.attempts.site import Site, Source, read_site
+from airflow_occ_provider.attempts.submission import (
+    IDENTITY_VARIABLE,
+    SparkJob,
+    effective_options,
+    prepared,
+    refuse_unproven,
+    remove_leftovers,
+)
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.jobs.attempt import SparkJob, effective_options, prepared, refuse_unproven
-from airflow_occ_provider.jobs.site import Site, Source, read_site
+from airflow_occ_provider.hudi.writer.options import RULES, contradictions
+from airflow_occ_provider.in_driver import run_job
 from airflow_occ_provider.storage.address import parse_table_path
 
 MODE = "hoodie.write.concurrency.mode"
@@ -98,29 +109,69 @@ def test_client_mode_passes(job):
     refuse_unproven(SparkJob(f"file://{job.application}"), EMPTY)
 
 
-def test_the_file_is_its_owners_alone_comes_first_and_goes_after(job):
-    site = Site(Source("p", (("spark.driver.extraClassPath", "/site/lib"),)))
-    with prepared(job, OURS, site) as submission:
-        defaults = Path(submission.arguments[0])
-        assert stat.S_IMODE(defaults.stat().st_mode) == 0o600
-        assert stat.S_IMODE(defaults.parent.stat().st_mode) == 0o700
-        assert defaults.read_text().splitlines() == [f"{MODE}={OURS[MODE]}", "hoodie.a=ours"]
-        assert submission.arguments[1:] == (job.application, "--x", "1")
-        assert submission.driver_class_path == f"{defaults.parent}:/site/lib"
-        assert submission.environment["HUDI_CONF_DIR"] == str(defaults.parent)
-        assert Path(submission.application).name == "write_job.py"
-    assert not defaults.parent.exists()
+def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job):
+    given = {**OURS, " hoodie.b ": " x=y\nz ", IDENTITY_KEY: "one"}
+    with prepared(job, given, without=("hoodie.clustering.",)) as submission:
+        (payload,) = map(Path, submission.arguments)
+        assert stat.S_IMODE(payload.stat().st_mode) == 0o600
+        assert payload.name.startswith("airflow_occ_one_")
+        assert Path(submission.application).name == "run_job.py"
+        assert submission.environment == {IDENTITY_VARIABLE: "one"}
+        assert json.loads(payload.read_text()) == {
+            "application": job.application,
+            "arguments": ["--x", "1"],
+            "options": {**OURS, "hoodie.b": "x=y\nz", IDENTITY_KEY: "one"},
+            "without": ["hoodie.clustering."],
+            "rules": [rule._asdict() for rule in RULES],
+        }
+    assert not payload.exists()
 
 
 def test_the_file_goes_also_when_the_attempt_fails(job):
-    with pytest.raises(KeyError), prepared(job, OURS, EMPTY) as submission:
+    with pytest.raises(KeyError), prepared(job, OURS) as submission:
         raise KeyError
-    assert not Path(submission.arguments[0]).parent.exists()
+    assert not Path(submission.arguments[0]).exists()
 
 
-def test_an_option_with_a_line_break_is_refused(job):
-    with refused("hudi_options"), prepared(job, {"a": "b\nc"}, EMPTY):
-        pass
+def test_what_an_attempt_could_not_remove_is_removed_by_its_identity(job):
+    with (
+        prepared(job, {IDENTITY_KEY: "mine"}) as mine,
+        prepared(job, {IDENTITY_KEY: "other"}) as other,
+    ):
+        remove_leftovers("mine")
+        assert not Path(*mine.arguments).exists()
+        assert Path(*other.arguments).exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "refused"),
+    [
+        (MODE, "SINGLE_WRITER", True),
+        (MODE, "optimistic_concurrency_control", False),
+        (f"spark.{MODE}", "  single_writer ", True),
+        ("hoodie.clean.failed.writes.policy", "EAGER", True),
+        ("hoodie.clean.failed.writes.policy", "lazy", False),
+        ("hoodie.write.lock.provider", "a.InProcessLockProvider", True),
+        ("hoodie.write.lock.provider", "a.NoopLockProvider", True),
+        ("hoodie.write.lock.provider", "a.InProcessLockProviderOfMine", False),
+        ("hoodie.write.lock.provider", "a.ZookeeperBasedLockProvider", False),
+        ("hoodie.datasource.write.commitmeta.key.prefix", "_air", False),
+        ("hoodie.datasource.write.commitmeta.key.prefix", "", False),
+        ("hoodie.datasource.write.commitmeta.key.prefix", "_airflow_x", True),
+        ("hoodie.datasource.write.commitmeta.key.prefix", "air", True),
+        ("_airflow_identity", "x", True),
+        ("_airflow", "x", False),
+        ("hoodie.write.concurrency.mode.x", "SINGLE_WRITER", False),
+    ],
+)
+def test_the_driver_refuses_what_the_worker_refuses(key, value, refused):
+    """The rules are one; each side applies them with code of its own."""
+    rules = json.loads(json.dumps([rule._asdict() for rule in RULES]))
+    found = run_job.contradiction([("hoodie.a", "b"), (key, value)], rules, "the site")
+    (here,) = list(contradictions([(key, value)], "the site")) or [None]
+    assert (found is not None, here is not None) == (refused, refused)
+    if here:
+        assert found == f"the site has {key}={here.value}: {here.remedy}"
 
 
 def write(folder, text, name="hudi-defaults.conf"):

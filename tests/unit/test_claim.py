@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_occ_provider.attempts.claim import Claim, inherited, known_options
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
-from airflow_occ_provider.operators.claim import Claim, inherited, known_options
 from airflow_occ_provider.storage.address import canonical_table
 
 TABLE = "s3://lake/trips"
@@ -63,7 +63,7 @@ def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():
     wrong.refuse_impossible(TableConfig())
 
 
-def test_nobody_knows_then_it_shares_and_who_has_lost_writes_alone():
+def test_an_unknown_scope_is_shared_and_a_loser_writes_exclusively():
     assert claim().scope({}, None) == Scope(TABLE, Mode.SHARED)
     assert claim().scope({}, ("b", "a")) == Scope(TABLE, Mode.EXCLUSIVE, ("a", "b"))
     assert claim().scope({}, ()) == Scope(TABLE, Mode.EXCLUSIVE)
@@ -74,7 +74,7 @@ def test_a_declared_scope_is_taken_alone_at_the_first_try():
     assert claim(("a", "a/b")).scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
 
 
-def test_who_lost_outside_his_scope_asks_for_both():
+def test_a_writer_that_lost_outside_its_scope_requests_both():
     assert claim(("a",)).scope({}, ("b",)) == Scope(TABLE, Mode.EXCLUSIVE, ("a", "b"))
     assert claim(("a",)).scope({}, ()) == Scope(TABLE)
 

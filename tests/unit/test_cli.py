@@ -51,7 +51,7 @@ def test_the_timeline_as_a_table_is_readable(run, table):
     assert max(map(len, printed.splitlines())) < 130
 
 
-def test_writers_tell_who_lives(run, table):
+def test_writers_shows_which_writers_are_alive(run, table):
     path = table(LIVE)
     found = json.loads(run("writers", path, "--output", "json"))
     assert {one["heartbeat"] for one in found} == {"dead"}  # recorded long ago

@@ -1,4 +1,4 @@
-"""``airflow hudi leases``, over a line in memory."""
+"""``airflow hudi leases``, over a queue in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 
@@ -19,7 +19,7 @@ BASE_MS = 1_795_288_900_000
 
 @pytest.fixture
 def nodes():
-    return MemoryNodes(now_ms=lambda: BASE_MS)
+    return MemoryStore(now_ms=lambda: BASE_MS)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def exclusive(table, *partitions):
     return Scope.of(table, partitions or None)
 
 
-def test_the_list_tells_places_and_who_waits_for_whom(line, run):
+def test_the_list_shows_places_and_blockers(line, run):
     first = ask(line, "a", exclusive(TABLE, "dt=1", "dt=2"))
     ask(line, "b", exclusive(TABLE, "dt=3"))
     ask(line, "c", Scope(TABLE, Mode.SHARED))
@@ -92,7 +92,7 @@ def test_the_list_as_a_table_is_readable(line, run):
     assert max(map(len, printed.splitlines())) < 150
 
 
-def test_the_list_grows_with_the_line_and_not_with_its_square(line, run):
+def test_the_list_grows_linearly_with_the_queue(line, run):
     for number in range(20):
         ask(line, f"q{number:02}", exclusive(TABLE))
     found = json.loads(run("list", "-o", "json"))
@@ -108,7 +108,7 @@ def test_a_request_of_an_unknown_release_is_shown_and_may_be_released(nodes, lin
     found = json.loads(run("list", TABLE, "-o", "json"))
     assert [(one["id"], one["holds"]) for one in found if one["id"] != "a"] == [(name, True)]
     assert f"released {name} of unknown request" in run("release", TABLE, "--id", name, "--yes")
-    assert nodes.names() == {one.name for one in line.requests(TABLE)}
+    assert set(nodes.stamps()) == {one.name for one in line.requests(TABLE)}
 
 
 def test_a_release_lets_the_next_one_in(line, run):
@@ -122,7 +122,7 @@ def test_a_release_lets_the_next_one_in(line, run):
 @pytest.mark.parametrize(
     ("answer", "released"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)]
 )
-def test_a_release_tells_its_risk_and_asks(line, monkeypatch, capsys, answer, released):
+def test_a_release_names_its_risk_and_asks(line, monkeypatch, capsys, answer, released):
     ask(line, "a", exclusive(TABLE, "dt=1"))
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     args = get_parser().parse_args(["hudi", "leases", "release", TABLE, "--id", "a"])

@@ -31,7 +31,7 @@ def provider(name):
     return f"hoodie.write.lock.provider={PROVIDERS}.{name}"
 
 
-def test_a_lock_file_tells_since_when_but_not_who(run, folder):
+def test_a_lock_file_shows_its_age_but_not_its_owner(run, folder):
     file_system = provider("FileSystemBasedLockProvider")
     assert run(file_system)["holder"] is None
     assert "The lock is free." in run(file_system, output="table")
@@ -67,7 +67,7 @@ def test_a_lock_file_may_lie_elsewhere_and_expire(run, folder, tmp_path):
     ("expired", "left_ms", "held"),
     [(False, 600_000, True), (True, 600_000, False), (False, -600_000, False)],
 )
-def test_the_storage_based_lock_tells_its_owner(run, folder, expired, left_ms, held):
+def test_the_storage_based_lock_shows_its_owner(run, folder, expired, left_ms, held):
     storage, until_ms = provider("StorageBasedLockProvider"), round(time.time() * 1000) + left_ms
     assert run(storage)["holder"] is None
     (folder / ".locks").mkdir()

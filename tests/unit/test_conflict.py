@@ -1,4 +1,4 @@
-"""The commit check, told from metadata: one scenario a line, named for the pair that it sets up."""
+"""The commit check, predicted from metadata: one scenario a line, named for its pair of writers."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_certain_conflicts_come_first():
     ("version", "writer", "expected"),
     [(6, None, CERTAIN), (8, (1, 0), CERTAIN), (8, (1, 2), NONE), (9, None, NONE)],
 )
-def test_a_younger_compaction_counts_only_for_older_writers(version, writer, expected):
+def test_a_later_compaction_counts_only_for_earlier_writers(version, writer, expected):
     plan = pending(AFTER, F, action="compaction", operation_type="COMPACT", requested_ms=300)
     table = rules(version=version, merge_on_read=True, writer=writer)
     assert judge(ours(action="deltacommit"), [plan], table).certainty is expected
@@ -177,7 +177,7 @@ def test_an_older_clustering_that_is_under_way_wins():
 
 
 @pytest.mark.parametrize(("version", "expected"), [(6, NONE), (8, CERTAIN), (9, NONE)])
-def test_an_elder_loses_to_our_pending_overwrite_but_on_1_0(version, expected):
+def test_an_earlier_writer_loses_to_our_pending_overwrite_except_on_1_0(version, expected):
     own = ours(action="replacecommit", operation_type="INSERT_OVERWRITE", overwrites=frozenset({"p=1"}))
     assert judge(own, [pending(BEFORE, F)], rules(version=version)).certainty is expected
 
@@ -189,7 +189,7 @@ def test_prefer_writer_compares_completion_with_our_request():
     assert judge(own, [seen], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
 
 
-def test_prefer_writer_passes_over_what_nobody_executes():
+def test_prefer_writer_ignores_a_plan_that_is_not_executed():
     plan = pending(AFTER, F, action="compaction", operation_type="COMPACT", state=State.REQUESTED)
     assert judge(ours(), [plan], rules(Strategy.PREFER_WRITER)).certainty is NONE
 
@@ -268,7 +268,7 @@ def test_an_empty_profile_is_a_bulk_insert_only_where_all_markers_create_base_fi
     assert judge(elsewhere, [rival], rules()).certainty is expected
 
 
-def test_the_markers_of_a_write_that_was_listed_as_requested_tell_no_operation():
+def test_the_markers_of_a_write_that_was_listed_as_requested_show_no_operation():
     """It went inflight since, and may have a profile that the listing does not show."""
     listed = Instant(AFTER, "commit", State.REQUESTED, f"{AFTER}.commit.requested")
     made = [parse_marker(f"p=1/{BASE}.marker.CREATE")]
@@ -320,7 +320,7 @@ SIMPLE_BUCKET, FIXED_BUCKET = (
         (set(), Strategy.SIMPLE, False),
     ],
 )
-def test_the_file_ids_tell_the_strategy_and_the_mode(groups, strategy, non_blocking):
+def test_the_file_ids_show_the_strategy_and_the_mode(groups, strategy, non_blocking):
     own = ours(file_groups=frozenset(groups))
     assert infer_strategy([own]) is strategy
     assert is_non_blocking(own, None) is non_blocking
@@ -346,11 +346,11 @@ def test_nothing_is_certain_under_non_blocking_concurrency_control(rival):
         (9, None, {(1, 2)}),
     ],
 )
-def test_the_write_statistics_tell_the_writers_release(version, fields, expected):
+def test_the_write_statistics_show_the_writers_release(version, fields, expected):
     assert set(possible_releases(version, fields)) == expected
 
 
-def test_what_depends_on_a_release_that_nothing_tells_is_possible():
+def test_a_verdict_that_depends_on_an_unknown_release_is_possible():
     plan = pending(BEFORE, F, action="clustering", operation_type="CLUSTER", state=State.REQUESTED)
     by_any = [rules(version=8, writer=one) for one in possible_releases(8, None)]
     (conflict,) = judge_by_any(ours(), [plan], by_any).conflicts
@@ -361,7 +361,7 @@ def test_what_depends_on_a_release_that_nothing_tells_is_possible():
     assert judge_by_any(ours(), [completed(AFTER, 300, G)], by_any).certainty is NONE
 
 
-def test_a_rival_without_a_heartbeat_is_not_told_as_an_expired_one():
+def test_a_rival_without_a_heartbeat_is_not_reported_as_expired():
     (expired,) = judge(ours(), [pending(BEFORE, F, live=False)], rules()).conflicts
     (silent,) = judge(ours(), [pending(BEFORE, F, live=False, beats=False)], rules()).conflicts
     assert "expired" in expired.reason

@@ -92,7 +92,7 @@ def test_all_that_the_image_installs_has_a_pin():
     assert not [name for name in wanted if name not in PINS]
 
 
-def test_the_jars_are_the_ones_that_spark_is_told_of():
+def test_the_jars_are_the_ones_in_sparks_settings():
     text = (DOCKER / "spark" / "spark-defaults.conf").read_text()
     (line,) = re.findall(r"^spark\.jars (.*)", text, re.MULTILINE)
     s3 = fetched_jars()["S3"]
@@ -290,7 +290,7 @@ def test_the_services_run_files_that_the_image_has():
     assert all(f"docker/{name}" in DOCKERFILE for name in found - {"work"})
 
 
-def test_one_service_builds_the_image_and_nobody_pulls_it():
+def test_one_service_builds_the_image_and_none_pulls_it():
     ours = {
         name: one for name, one in SERVICES.items() if one["image"].startswith("airflow-occ-provider:")
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import json
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,10 +13,16 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from airflow_occ_provider import errors
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
 from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import Owner, Request
+from airflow_occ_provider.operators.deployment import SITE_KEY
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
@@ -177,3 +185,49 @@ def real_commands(groups, above=""):
         actions = [action for action in parser._actions if action.dest not in ("help", "verbose")]
         options = {action.option_strings[-1] for action in actions if action.option_strings}
         yield name, (sum(not action.option_strings for action in actions), options)
+
+
+def test_every_format_of_the_persisted_state_is_that_of_the_code():
+    rows = re.findall(
+        r"^\| \[.+?\) \| (.+?) \| (.+?) \|", page("reference/persisted-state.md"), re.MULTILINE
+    )
+    named = {re.findall(r"`(\w+)`", where)[-1]: formats for where, formats in rows if "`" in where}
+    assert {RECORD_KEY, INSTANTS_KEY, SITE_KEY, "hudi_retries"} == named.keys()
+    assert named[RECORD_KEY] == f"`{TaskRecord().to_json()['format']}`"
+    ticket, request = (formats for where, formats in rows if "`" not in where and formats != "none")
+    assert ticket == f"`{Ticket('id', 'name', 1, 1).to_json()['format']}`"
+    content = json.loads(Content(Request("id", Owner(("site",)), (), 1), 1, 1).encode())
+    assert request == f"`{content['format']}`, version `{content['version']}`"
+
+
+def test_every_key_of_a_signature_is_named():
+    named = set(re.findall(r"`(_airflow_\w+)`", page("reference/persisted-state.md")))
+    assert named == Signature("identity", "dag", "run", "task").options().keys()
+
+
+def test_every_private_name_of_another_package_is_explained():
+    code = {path: path.read_text() for path in (ROOT / "airflow_occ_provider").rglob("*.py")}
+    tables = page("explanation/workarounds.md").split("## Workarounds")[0]
+    explained = {
+        name
+        for row in re.findall(r"^\| (.+?) \|", tables, re.MULTILINE)
+        for name in re.findall(r"`(_?[A-Za-z_]+)`", row)
+    }
+    assert foreign_private_names(map(ast.parse, code.values())) <= explained
+    text = "\n".join(code.values())
+    assert [name for name in explained if not re.search(rf"\b{name}\b", text)] == []
+
+
+def foreign_private_names(modules):
+    """Private attributes that are read here and defined nowhere in the package."""
+    own, used = {"_asdict", "_replace"}, set()  # of named tuples, and documented
+    for node in (node for module in modules for node in ast.walk(module)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Name):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.attr) if ast.unparse(node.value) == "self" else used.add(node.attr)
+        elif isinstance(node, ast.Attribute):
+            used.add(node.attr)
+    return {name for name in used - own if re.match("_[a-z]", name)}

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.operators import driver as module
-from airflow_occ_provider.operators.driver import ClientDriver, Flag, Follower
+from airflow_occ_provider.submitters import processes as module
+from airflow_occ_provider.submitters.processes import end_session
 
 AIRFLOWS_PATIENCE_S = 5.0
 
@@ -40,13 +40,10 @@ def ended(clock, monkeypatch):
             clock.sleep(look_s)
             return [one for one in processes if one.alive]
 
-        monkeypatch.setattr(module, "_session_of", lambda _: looked([session]))
-        monkeypatch.setattr(module, "_marked", lambda _: looked([marked]))
+        monkeypatch.setattr(module, "session_of", lambda _: looked([session]))
+        monkeypatch.setattr(module, "marked", lambda _: looked([marked]))
         process = SimpleNamespace(pid=1, poll=lambda: None if session.alive else 0)
-        hook = SimpleNamespace(_submit_sp=process, submit=None)
-        hook._process_spark_submit_log = hook._build_spark_submit_command = None
-        hook.submit = lambda: None
-        return ClientDriver(hook, Follower(None), {}, "identity", Flag()).end()
+        return end_session(process, "identity")
 
     return ended
 

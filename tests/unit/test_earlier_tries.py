@@ -11,22 +11,24 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.operators.earlier_tries import EarlierTries
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.golden.table_archive import unpack
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1, add, begin
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
-LOST = DriverProcess(ProcessTable("far", "b", "n"), 42)
+LOST = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
 RULE = HeartbeatRule(60_000, 2)
+LOG = logging.getLogger(__name__)
 
 
 class Tries:
@@ -34,15 +36,15 @@ class Tries:
 
     def __init__(self, folder, *, since=T0, number=2, max_tries=14, **attempt):
         self.cleaned = []
-        self.run = TaskRun({"task_state_store": Store(), "ti": Instance(number, max_tries)})
+        self.run = open_journal({"task_state_store": Store(), "ti": Instance(number, max_tries)})
         self.run.begin("d", since)
         self.identity = self.run.record.identity
         self.path = str(folder.parent)
-        self.run.keep(Attempt(1, 14, self.identity, self.path, 0, **attempt))
+        self.run.keep(AttemptRecord(1, 14, self.identity, self.path, 0, **attempt))
         self.folder, self.tries = folder, self._tries(self.clean)
 
     def _tries(self, clean):
-        return EarlierTries(self.run, HudiTable, RULE, clean, logging.getLogger(__name__))
+        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG, submitter=SparkSubmit())
 
     def clean(self, table):
         """Do to the hand-made timeline what Hudi's rollback does."""
@@ -68,17 +70,17 @@ def committed(folder, tries):
 
 
 def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
-    """Also not one whose archive nobody can read."""
+    """Also not one whose archive cannot be read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
-    run = TaskRun({"ti": Instance(1, 14)})
-    tries = EarlierTries(run, HudiTable, RULE, lambda _: None, logging.getLogger(__name__))
+    run = open_journal({"ti": Instance(1, 14)})
+    tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG, submitter=SparkSubmit())
     assert tries.commit(str(table), "d") is None
     run.begin("d", "")
     with pytest.raises(CommitStateUnknownError):
         tries.commit(str(table), "d")
 
 
-def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(folder):
+def test_other_arguments_are_the_same_work_in_a_retry_and_undecided_after_a_clear(folder):
     retry = Tries(folder, end="exit code 1")
     committed(folder, retry)
     assert retry.commit("other").instant.time == T1
@@ -90,7 +92,7 @@ def test_other_arguments_are_the_same_work_in_a_retry_and_nobodys_after_a_clear(
 
 
 @pytest.mark.parametrize(("end", "fenced"), [("", True), ("exit code 1", False)])
-def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_told(folder, end, fenced):
+def test_a_completed_commit_is_never_rolled_back_but_the_statement_is_shown(folder, end, fenced):
     tries = Tries(folder, instants=(T1,), driver=LOST, end=end)
     committed(folder, tries)
     roll_back(folder, T1, f"{ROLLBACK}_{LATE}.rollback")
@@ -111,7 +113,7 @@ def test_an_observed_end_retires_the_ghost_and_settles(folder):
     assert tries.cleaned == []
 
 
-def test_a_driver_that_nobody_saw_end_is_waited_for_and_named(folder):
+def test_a_driver_without_an_observed_end_is_waited_for_and_named(folder):
     begin(folder, T1)
     tries = Tries(folder, instants=(T1,), driver=LOST)
     tries.tries.end_drivers()
@@ -141,8 +143,8 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
     tries = Tries(folder)
     environment = {**os.environ, IDENTITY_VARIABLE: tries.identity}
     driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
-    left = Path(tempfile.mkdtemp(prefix=f"airflow_occ_{tries.identity}_"))
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    left = Path(tempfile.mkstemp(prefix=f"airflow_occ_{tries.identity}_")[1])
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
     tries.tries.end_drivers()
     assert driver.wait(timeout=10) != 0
     assert not left.exists()
@@ -153,7 +155,7 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
 def test_a_driver_that_hid_its_environment_is_found_by_its_session(folder):
     tries = Tries(folder)
     driver = subprocess.Popen(["sleep", "65"], start_new_session=True)
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid)))
+    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
     tries.tries.end_drivers()
     assert driver.wait(timeout=10) != 0
 
@@ -162,7 +164,7 @@ def test_a_stranger_with_the_drivers_old_process_id_lives_on(folder):
     tries = Tries(folder)
     stranger = subprocess.Popen(["sleep", "66"], start_new_session=True)
     who = DriverProcess.of(stranger.pid)
-    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1)))
+    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1).handle()))
     tries.tries.end_drivers()
     assert stranger.poll() is None
     assert tries.attempt.end == "found ended"

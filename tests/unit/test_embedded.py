@@ -139,7 +139,7 @@ def test_a_busy_port_is_said_before_anything_starts(tmp_path):
     assert not (tmp_path / "zookeeper.log").exists()
 
 
-def test_a_server_that_dies_at_its_start_shows_its_last_words(tmp_path):
+def test_a_server_that_fails_at_its_start_shows_its_last_output(tmp_path):
     server = Server("Thing", ["sh", "-c", "echo no luck; exit 3"], os.environ, tmp_path / "log")
     with pytest.raises(EmbeddedError, match=r"Thing ended while it started:\nno luck"):
         server.wait_until(lambda: False, 30)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.jobs.failure import LIMIT, UNSIGNED, Failure, brief, is_sentence, sentence
-from airflow_occ_provider.jobs.outcome import Outcome
+from airflow_occ_provider.attempts.failure import LIMIT, UNSIGNED, Failure, brief, is_sentence, sentence
+from airflow_occ_provider.attempts.outcome import Outcome
 
 OWN, RIVAL = "20261122091720286", "20261122091721756"
 CONFLICT = Failure(
@@ -84,7 +84,7 @@ def _word(chance, most):
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_whatever_the_names_the_line_is_short_and_known_for_one_of_ours(seed):
+def test_the_line_is_short_and_recognised_whatever_the_names(seed):
     chance = random.Random(seed)
     most = chance.choice((8, 60, 400))
     failure = Failure(

@@ -1,4 +1,4 @@
-"""What the table shows after a fence: a commit that came through it, and files that nobody committed."""
+"""What the table shows after a fence: a commit that came through it, and uncommitted files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import io
 import fastavro
 import pytest
 
-from airflow_occ_provider.jobs.audit import audit
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.jobs.survivor import dangling
+from airflow_occ_provider.attempts.audit import audit
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.survivor import dangling
 from tests.unit.test_table import T0, T1, add
 
 ROLLBACK = "20261121092600000"
@@ -52,7 +52,7 @@ def test_only_a_rollback_that_was_over_before_the_commit_took_nothing(folder, ta
 
 
 def attempt(end=""):
-    return Attempt(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
+    return AttemptRecord(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
 
 
 def mark(folder, time, *, written=True):
@@ -64,7 +64,7 @@ def mark(folder, time, *, written=True):
 
 
 @pytest.mark.parametrize(("committed", "visible"), [(T0, False), (LATE, True), (None, False)])
-def test_markers_of_an_instant_that_is_gone_tell_of_files_that_nobody_removes(
+def test_markers_of_a_missing_instant_show_files_that_are_never_removed(
     folder,
     table,
     committed,

@@ -10,10 +10,10 @@ import time
 import psutil
 import pytest
 
-from airflow_occ_provider.jobs import gate
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.jobs.driver_process import DriverProcess
-from airflow_occ_provider.operators.driver import _marked, end_survivors
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.submitters import gate
+from airflow_occ_provider.submitters.driver_process import DriverProcess
+from airflow_occ_provider.submitters.processes import end_survivors, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """
@@ -71,7 +71,7 @@ def test_a_parent_that_is_gone_already_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("opened", ["open", "shut"])
-def test_a_driver_dies_with_its_parent(opened):
+def test_a_driver_ends_with_its_parent(opened):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, gate.__file__, opened, "sleep", "60"],
         stdout=subprocess.PIPE,
@@ -94,7 +94,7 @@ def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too()
     stopped.send_signal(19)
     try:
         deadline = time.monotonic() + 60  # while one becomes another program it shows no environment
-        while len(_marked(identity)) < 2:
+        while len(marked(identity)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         found, left = end_survivors(identity)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.audit import audit, audit_table
 from airflow_occ_provider.hudi.conflict.evidence import infer_strategy, possible_releases
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.format.avro import decode
-from airflow_occ_provider.jobs.audit import audit, audit_table
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -69,7 +69,7 @@ def test_golden_tables_with_rollbacks_are_there():
     assert len(list(filter(None, victims))) >= 10
 
 
-def test_the_files_of_a_writer_tell_its_release_and_its_index(golden, request):
+def test_the_files_of_a_writer_show_its_release_and_its_index(golden, request):
     table, said = golden
     name, snapshot = Path(request.node.callspec.params["golden"]), table.snapshot()
     release = tuple(map(int, name.parent.name.split(".")[:2]))

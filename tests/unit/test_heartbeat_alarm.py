@@ -9,13 +9,13 @@ import time
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import Outcome, Stop
-from airflow_occ_provider.jobs.settle import settle
-from airflow_occ_provider.operators.heartbeat_alarm import HeartbeatAlarm
 from airflow_occ_provider.storage.table import HudiTable
 from tests.unit.test_fence import roll_back
 from tests.unit.test_table import T0, T1, add
@@ -71,7 +71,7 @@ def begin(folder, instant=T1, *, age_s=0.0):
 
 def watching(table, log, rule=RULE, **options):
     options.setdefault("logger", logging.getLogger("task"))
-    return HeartbeatAlarm(table, log, rule, options.pop("end", lambda: None), **options)
+    return HeartbeatAlarm(table, log, rule, **options)
 
 
 def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
@@ -80,7 +80,7 @@ def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
     assert told() == []
 
 
-def test_a_dead_heartbeat_is_told_and_ends_nothing(folder, table, log, told):
+def test_a_dead_heartbeat_is_logged_and_stops_nothing(folder, table, log, told):
     begin(folder, age_s=200)
     margins = []
     alarm = watching(table, log, on_margin=margins.append)
@@ -127,7 +127,7 @@ def test_a_rollback_by_the_driver_itself_ends_nothing(folder, table, log):
     assert alarm.stop is None
 
 
-def test_a_rollback_of_which_the_drivers_log_tells_a_moment_later_ends_nothing(folder, table, log):
+def test_a_rollback_that_the_drivers_log_shows_a_moment_later_stops_nothing(folder, table, log):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     line = f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}"
@@ -200,18 +200,19 @@ def test_a_dead_timer_of_the_write_ends_its_driver_and_nothing_else_does(
     assert (alarm.stop is not None) == ends
 
 
-def test_the_thread_ends_the_driver_again_and_again(folder, table, log, told):
+def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    ended = threading.Semaphore(0)
-    with watching(table, log, HeartbeatRule(1000, 2), end=ended.release) as alarm:
-        assert ended.acquire(timeout=PATIENCE_S)
-        assert ended.acquire(timeout=PATIENCE_S)
-    assert alarm.stop
+    deadline = time.monotonic() + PATIENCE_S
+    with watching(table, log, HeartbeatRule(1000, 2)) as alarm:
+        while alarm.on_tick() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert alarm.on_line("more") == alarm.on_tick() == alarm.stop
     assert len(told()) == 1
 
 
-def test_a_storage_that_does_not_answer_is_told_once_and_proves_nothing(folder, log, told, monkeypatch):
+def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, told, monkeypatch):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(TIMER)

@@ -30,13 +30,13 @@ def told(*pairs):
     return [(writer["instant"], writer["fate"]) for writer in pairs]
 
 
-def test_nobody_beats(table):
+def test_a_table_without_heartbeats(table):
     time_ = table.begin(1, LONG_AGO_MS)
     assert told(*sensor(table).execute({})) == [(time_, "dead")]
     assert told(*sensor(table, deferrable=True).execute({})) == [(time_, "dead")]
 
 
-def test_somebody_beats(table):
+def test_a_table_with_a_live_writer(table):
     table.begin(1, round(time.time() * 1000) + 60_000)
     with pytest.raises(AirflowSensorTimeout):
         sensor(table).execute({})
@@ -128,11 +128,11 @@ def test_a_table_that_is_not_there_is_asked_again(tmp_path):
         sensor(SimpleNamespace(path=tmp_path)).execute({})
 
 
-def test_what_is_gone_is_told(table):
+def test_a_missing_instant_is_reported(table):
     assert told(*sensor(table, instants=instant(9)).execute({})) == [(instant(9), "gone")]
 
 
-def test_what_stays_the_same_is_told_once(table, capsys, caplog):
+def test_an_unchanged_state_is_logged_once(table, capsys, caplog):
     time_ = table.begin(1, round(time.time() * 1000) + 60_000)
     with pytest.raises(AirflowSensorTimeout):
         sensor(table).execute({})

@@ -5,8 +5,8 @@ from tests.bench.simulation import Odds, simulate
 HARD = Odds(beats=8, killed=0.1, slow=0.02, frozen=0.02)
 
 
-def test_jitter_makes_nobody_dead_and_the_first_look_after_the_tolerance_tells_who_is():
+def test_no_live_writer_is_called_dead_and_each_dead_one_is_at_the_next_observation():
     found = [simulate(seed, 300, writers=(2, 20)[seed % 2], odds=HARD) for seed in range(6)]
     assert [one.false for one in found] == [[]] * 6
     assert [one.overlooked for one in found] == [0] * 6
-    assert sum(one.told for one in found) > 10
+    assert sum(one.reported for one in found) > 10

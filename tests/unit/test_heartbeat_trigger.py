@@ -90,7 +90,7 @@ def test_its_arguments_pass_through_airflows_database(table):
     assert HudiHeartbeatTrigger(**row.kwargs).serialize() == trigger.serialize()
 
 
-def test_a_dead_writer_is_told_one_period_after_the_tolerance(table):
+def test_a_dead_writer_is_reported_one_period_after_the_tolerance(table):
     last_ms = now_ms()
     time_ = table.begin(1, last_ms)
     event = fire(of_task(table, instants=[time_], until=["dead"]))
@@ -103,7 +103,7 @@ def test_a_dead_writer_is_told_one_period_after_the_tolerance(table):
     assert tolerance_ms < told_ms - last_ms < tolerance_ms + POLL_S * 1000 + 1000
 
 
-def test_what_is_told_does_not_depend_on_when(table):
+def test_an_event_does_not_depend_on_its_time(table):
     time_ = table.begin(1, 1_700_000_000_000)
     trigger = of_task(table)
     assert fire(trigger) == fire(of_task(table, instants=time_))
@@ -114,7 +114,7 @@ def test_no_writers_end_the_wait_for_all_and_not_that_for_any(table):
     assert fire(of_task(table, match="any", deadline_ms=now_ms() + 300)) == {"status": "timeout"}
 
 
-def test_a_writer_that_ends_is_told_as_committed(table):
+def test_a_writer_that_ends_is_reported_as_committed(table):
     time_ = table.begin(1, now_ms())
 
     async def run():
@@ -146,7 +146,7 @@ def test_one_look_a_period_serves_every_trigger_and_the_last_ends_it(table, look
         await asyncio.gather(*waiting[1:], return_exceptions=True)
         table.commit(time_)
         table.stop_beating(time_)
-        # nobody is pending any more: the one that is left is told
+        # no writer is pending any more: the last event is sent
         (event,) = await asyncio.wait_for(waiting[0], 10)
         assert event["writers"] == []
         assert module._watches == {}
@@ -158,7 +158,7 @@ def test_one_look_a_period_serves_every_trigger_and_the_last_ends_it(table, look
     assert {name.startswith("hudi-") for _, name in looks} == {True}
 
 
-def test_who_comes_later_is_told_without_another_look(table, looks):
+def test_a_trigger_that_starts_later_gets_its_event_without_another_listing(table, looks):
     table.begin(1, 1_700_000_000_000)
     given = {"until": ["dead"], "match": "any"}
 
@@ -174,10 +174,10 @@ def test_who_comes_later_is_told_without_another_look(table, looks):
     assert len(looks) == 1
 
 
-def test_who_began_after_the_last_look_is_waited_for(table):
+def test_a_writer_that_began_after_the_last_listing_is_waited_for(table):
     async def run():
         others = asyncio.ensure_future(events(of_task(table, until=["dead"], match="any", poll_s=1)))
-        await asyncio.sleep(0.2)  # the table was looked at, and nobody wrote
+        await asyncio.sleep(0.2)  # the table was listed, and no writer wrote
         table.begin(1, now_ms() + 60_000)
         waiting = asyncio.ensure_future(events(of_task(table, poll_s=1)))
         await asyncio.sleep(1.5)
@@ -218,7 +218,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for(tmp_path):
     assert fire(of_task(nothing, deadline_ms=now_ms() + 300)) == {"status": "timeout"}
 
 
-def test_an_assets_watcher_is_told_each_new_dead_writer_once(table):
+def test_an_assets_watcher_gets_each_new_dead_writer_once(table):
     first = table.begin(1, 1_700_000_000_000)
     trigger = of_asset(table, until=["dead"], match="any")
 
@@ -249,13 +249,13 @@ def test_an_assets_watcher_makes_no_event_of_what_goes_wrong(monkeypatch, capsys
     assert (capsys.readouterr().out + caplog.text).count("The table cannot be watched: ") > 1
 
 
-def test_in_a_test_of_the_dag_what_goes_wrong_is_told():
+def test_in_a_test_of_the_dag_an_error_is_raised():
     trigger = of_task(SimpleNamespace(path="nowhere://lake/t"))
     trigger._task_instance = None
     assert fire(trigger)["status"] == "error"
 
 
-def test_a_tasks_own_writes_are_those_that_it_has_told(table, monkeypatch):
+def test_a_tasks_own_writes_are_those_that_it_has_recorded(table, monkeypatch):
     mine, other = table.begin(1, 1_700_000_000_000), table.begin(2, now_ms() + 60_000)
     told = iter([None, None, [mine]])
     asked = []
@@ -287,7 +287,7 @@ def test_a_cancelled_trigger_leaves_nothing(table):
     asyncio.run(run())
 
 
-def test_the_clocks_are_told(table, capsys, caplog):
+def test_the_clocks_are_logged(table, capsys, caplog):
     ahead_ms = 5000
     time_ = table.begin(1, now_ms() + ahead_ms)
 

@@ -180,7 +180,7 @@ def test_contents_are_found_where_a_merge_has_put_them(folder):
     assert found.keys() == set(before)
 
 
-def test_each_file_is_opened_twice_to_know_all_that_it_tells(folder, tmp_path, monkeypatch):
+def test_each_file_is_opened_only_twice_to_read_it_all(folder, tmp_path, monkeypatch):
     opened, original = [], parquet.ParquetFile
     monkeypatch.setattr(parquet, "ParquetFile", lambda path: opened.append(path) or original(path))
     names = [write(folder, [row(number)]) for number in range(10, 30)]
@@ -235,7 +235,7 @@ def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
         History(fsspec.filesystem("file"), str(folder)).instants()
 
 
-def test_a_listing_tells_names_and_times(tmp_path):
+def test_a_listing_has_names_and_times(tmp_path):
     (tmp_path / "a").write_text("")
     (tmp_path / "sub").mkdir()
     os.utime(tmp_path / "a", ns=(0, 1795264667127802689))
@@ -257,7 +257,7 @@ def test_a_listing_tells_names_and_times(tmp_path):
         {},
     ],
 )
-def test_every_storage_tells_time_its_own_way(told):
+def test_each_storage_has_its_own_form_of_times(told):
     class Remote(MemoryFileSystem):
         protocol = "remote"
         asked = 0

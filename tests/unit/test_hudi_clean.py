@@ -7,12 +7,15 @@ import os
 import re
 import subprocess
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts import clean_run as module
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -23,14 +26,12 @@ from airflow_occ_provider.errors import (
     WriterAliveError,
 )
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.jobs import clean_job
-from airflow_occ_provider.jobs.attempt import IDENTITY_VARIABLE
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.in_driver import clean as clean_job
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import hudi_clean as module
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
 from tests.golden.table_archive import unpack
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import mark
@@ -67,18 +68,23 @@ class Clean(HudiCleanOperator):
     def on_run(self):
         """What happens while a driver runs."""
 
-    def _submit(self, context, submission, follower):
-        assert submission.arguments[1:] == (clean_job.__file__, self.table)
-        assert (
-            "hoodie.client.heartbeat.interval_in_ms=60000" in Path(submission.arguments[0]).read_text()
-        )
+    def _protected_run(self, context):
+        run = super()._protected_run(context)
+        run.spark.submit = partial(self.submit, run)
+        return run
+
+    def submit(self, run, submission, follower):
+        (path,) = submission.arguments
+        payload = json.loads(Path(path).read_text())
+        assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
+        assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs += 1
         self.on_run()
         if self.logs:
             for line in self.logs.pop(0):
                 follower.log.feed(line)
             return 1
-        for instant in self._look().pending.values():
+        for instant in self._clean_run(run).observe().pending.values():
             if not instant.fate.beating:
                 clean(self.folder, instant.instant)
                 (self.folder / ".heartbeat" / instant.instant).unlink(missing_ok=True)
@@ -130,7 +136,7 @@ def test_what_is_dead_is_cleaned_at_once_and_the_living_are_not_waited_for(folde
     assert context["task_state_store"]["hudi_write"]["succeeded"]
 
 
-def test_a_dry_run_tells_the_same_and_runs_nothing(folder, task, context, capsys):
+def test_a_dry_run_reports_the_same_and_runs_nothing(folder, task, context, capsys):
     dead(folder, T1)
     begin(folder, T2)
     complete(folder, "20261121092000000")
@@ -180,7 +186,7 @@ def test_a_named_writer_is_waited_for_however_well_it_beats(folder, task, contex
     assert resume(context, {"status": "reached"}, **deferred.value.kwargs)["rolled_back"] == [T1]
 
 
-def test_what_the_triggerer_cannot_watch_is_told(folder, task, context):
+def test_a_table_that_the_triggerer_cannot_watch_is_reported(folder, task, context):
     dead(folder, T1, LATE_S)
     with pytest.raises(OccError, match="no file system"):
         task().execute_after_wait(context, {"status": "error", "message": "no file system"})
@@ -229,7 +235,7 @@ def test_a_clean_that_fails_otherwise_is_not(folder, task, context):
 
 
 def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
-    identity = TaskRun(context).record.identity
+    identity = open_journal(context).record.identity
     survivor = subprocess.Popen(
         ["sleep", "60"], env={**os.environ, IDENTITY_VARIABLE: identity}, start_new_session=True
     )
@@ -245,7 +251,7 @@ def test_a_completed_write_without_its_files_fails_the_task(tmp_path, task, cont
         one.execute(context)
 
 
-def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
+def test_with_a_lock_of_one_process_a_clean_holds_the_table_exclusively(
     folder, task, context, monkeypatch
 ):
     """Queued behind a living writer, and none is granted while it runs."""
@@ -253,7 +259,7 @@ def test_where_the_lock_excludes_nobody_a_clean_holds_the_table_alone(
     provider = "".join(f"{key}={value}" for key, value in IN_PROCESS.items())
     lock = {**LOCK, "extra": {"hudi_lock_options": provider}}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(lock))
-    nodes = MemoryNodes()
+    nodes = MemoryStore()
     monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda _: Queue(nodes))
     line, one = Queue(nodes), task()
     whole = Scope.of(str(folder.parent), None)
@@ -284,7 +290,7 @@ def ghosts(capsys, table, *arguments):
     return capsys.readouterr().out
 
 
-def test_the_command_tells_who_is_dead_when_and_what_is_left(folder, capsys):
+def test_the_command_shows_dead_writers_their_expiry_and_what_is_left(folder, capsys):
     assert "No pending writes and no residue of dead writers." in ghosts(capsys, folder.parent)
     dead(folder, T1)
     begin(folder, T2)

@@ -157,7 +157,7 @@ def test_no_table_and_no_storage_are_clear_errors():
         HudiTableHook("nosuch://lake/t", "conn").snapshot()
 
 
-def test_a_history_that_nobody_can_decode_is_never_no_commit(tmp_path):
+def test_an_unreadable_history_never_means_no_commit(tmp_path):
     archive = TABLES.parent / "1.0.2" / "upgraded.zip"
     with pytest.raises(HistoryUnreadableError, match="left Avro without a schema"):
         HudiTableHook(str(unpack(archive, tmp_path))).find_commit("f" * 32)

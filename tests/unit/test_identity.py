@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.identity import Signature, new_identity
 
 
 def test_a_signature_is_read_back_from_a_commit():
@@ -15,7 +15,7 @@ def test_an_unsigned_commit_has_none():
     assert Signature.from_extra({"schema": "{}", "_other": "x"}) is None
 
 
-def test_labels_that_somebody_broke_do_not_hide_the_identity():
+def test_broken_labels_do_not_hide_the_identity():
     assert Signature.from_extra({"_airflow_identity": "i", "_airflow_map_index": "?"}).identity == "i"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper, LossAction
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
@@ -14,15 +14,15 @@ TTL_MS = 300
 PATIENCE_S = 20
 
 
-class Away(MemoryNodes):
+class Away(MemoryStore):
     """A store that can be away."""
 
     away = False
 
-    def write(self, name, data, version):
+    def replace(self, name, data, version):
         if self.away:
             raise LockUnreachableError("away", remedy="wait")
-        return super().write(name, data, version)
+        return super().replace(name, data, version)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
     assert version(nodes, ticket) == after
 
 
-def test_a_lease_that_is_gone_is_told_again_and_again(nodes, held):
+def test_a_lost_lease_raises_at_each_check(nodes, held):
     line, ticket = held
     told = threading.Semaphore(0)
     with Keeper(line, ticket, TTL_MS, LossAction("told", told.release)) as keeper:

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_occ_provider.attempts import lease_audit
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
-from airflow_occ_provider.operators import lease_audit
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.lease_audit import audit_lease, audit_scope, planned_partitions
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
@@ -36,7 +36,7 @@ def test_what_a_lost_try_was_about_to_write_is_in_its_profile(tmp_path, name, in
     assert planned_partitions(table, instant) == partitions
 
 
-def test_a_completed_write_or_a_table_that_is_not_there_tells_nothing(tmp_path):
+def test_a_completed_write_or_a_missing_table_shows_nothing(tmp_path):
     table = HudiTable(str(unpack(TABLES / "operations.zip", tmp_path / "t")))
     (instant, *_) = table.snapshot().timeline.completed_writes()
     assert planned_partitions(table, instant.time) == ()
@@ -56,14 +56,14 @@ def commit(*partitions):
     )
 
 
-def test_a_commit_within_its_scope_is_not_told(caplog):
+def test_a_commit_within_its_scope_is_not_reported(caplog):
     audit_scope(commit("dt=1", "dt=1/hour=7", "dt=2/hour=1"), Admitted(SCOPE), log)
     audit_scope(commit("dt=9"), Admitted(), log)
     audit_scope(commit("dt=9"), Admitted(Scope("/t", Mode.SHARED)), log)
     assert caplog.text == ""
 
 
-def test_a_commit_outside_its_scope_is_told(caplog):
+def test_a_commit_outside_its_scope_is_reported(caplog):
     audit_scope(commit("dt=1", "dt=2", "dt=3"), Admitted(SCOPE), log)
     assert "commit T wrote dt=2, dt=3, outside its scope" in caplog.text
 
@@ -75,7 +75,7 @@ def test_where_only_the_lease_kept_others_away_it_is_an_error():
     assert refused.value.committed is True
 
 
-def test_a_loss_stops_only_whom_nothing_else_keeps_apart():
+def test_a_lost_lease_stops_only_a_writer_that_nothing_else_protects():
     def lost():
         raise LeaseLostError("gone", remedy="")
 
@@ -85,7 +85,7 @@ def test_a_loss_stops_only_whom_nothing_else_keeps_apart():
         Admitted(SCOPE, "1", is_fenced=False, keeper=keeper).refuse_if_lost()
 
 
-def test_a_commit_that_landed_after_the_loss_of_its_only_fence_is_told():
+def test_a_commit_after_the_loss_of_its_only_fence_is_reported():
     def lost():
         raise LeaseLostError("the lease of request i is lost: it was removed", remedy="")
 

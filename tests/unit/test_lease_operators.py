@@ -11,10 +11,10 @@ from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import lease as module
+from airflow_occ_provider.operators import keep_lease, release_lease
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 
@@ -27,7 +27,7 @@ def test_what_only_the_queue_keeps_apart_cannot_leave_it(promise):
     assert getattr(HudiWriteOperator(**given), promise)
 
 
-def test_whoever_clears_the_work_clears_the_lease_its_keeper_and_its_release():
+def test_clearing_the_work_clears_the_lease_its_keeper_and_its_release():
     with DAG("d", schedule=None) as dag:
         lease = HudiLeaseOperator(task_id="lease", tables=["/t"])
         with lease.held():
@@ -48,7 +48,7 @@ def test_the_work_and_the_keeper_decide_on_the_run_not_the_release():
 
 @pytest.fixture
 def keeper(monkeypatch):
-    monkeypatch.setattr(module, "_RELEASE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(keep_lease, "_RELEASE_TIMEOUT_S", 0.0)
     with DAG("d", schedule=None) as dag, HudiLeaseOperator(task_id="lease", tables=["/t"]).held():
         BaseOperator(task_id="work")
     keeper = dag.get_task("lease_keep")
@@ -85,7 +85,7 @@ def test_a_keeper_ends_well_only_where_the_release_ended_the_lease(keeper, statu
             keeper.execute_complete(context(release), event)
 
 
-def test_a_keeper_goes_on_where_it_is_told_of_an_earlier_lease(keeper, monkeypatch):
+def test_a_keeper_continues_after_an_event_of_an_earlier_lease(keeper, monkeypatch):
     connection = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
     event = {"status": "released", "message": "it was removed", "name": "n1"}
@@ -109,10 +109,11 @@ def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypat
 
 
 def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
-    line = Queue(MemoryNodes())
+    line = Queue(MemoryStore())
     request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
     keeper.ticket = line.request(request).to_json()
-    monkeypatch.setattr(module, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
-    with pytest.raises(AirflowFailException, match="had ended, but not released the lease: it is now"):
+    hook = SimpleNamespace(leases=lambda: line)
+    monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: hook)
+    with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
         keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
     assert line.requests() == ()

@@ -8,10 +8,10 @@ import pytest
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.nodes import Node
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope, blockers
 from airflow_occ_provider.leases.run_leases import covering_lease
+from airflow_occ_provider.leases.store import Node
 from tests.golden.request_nodes import FIRST, NAMES, SECOND, TRIPS, WRITES
 
 A, B = "s3://lake/a", "s3://lake/b"
@@ -63,7 +63,7 @@ def waits_for(mine, *line):
         (part(), part("p=1"), False),
     ],
 )
-def test_who_conflicts_with_whom(ours, theirs, conflict):
+def test_which_scopes_conflict(ours, theirs, conflict):
     assert ours.conflicts_with(theirs) is theirs.conflicts_with(ours) is conflict
 
 
@@ -84,7 +84,7 @@ def test_who_conflicts_with_whom(ours, theirs, conflict):
         (whole(B), part("p=1"), False),
     ],
 )
-def test_who_covers_whom(has, wanted, covered):
+def test_which_scopes_cover_others(has, wanted, covered):
     assert has.covers(wanted) is covered
 
 
@@ -108,7 +108,7 @@ def test_a_shared_scope_is_the_whole_table():
     assert Scope.of(A, ["p=1"], Mode.SHARED) == SHARED
 
 
-def test_only_conflicting_elders_are_waited_for_eldest_first():
+def test_only_earlier_conflicting_requests_block_earliest_first():
     mine = queued(TASK, 5, part("p=1"))
     line = [
         queued(OTHER, 6, whole()),
@@ -122,7 +122,7 @@ def test_only_conflicting_elders_are_waited_for_eldest_first():
     assert (found[0].theirs, found[0].ours) == (part("p=1/q=1"), part("p=1"))
 
 
-def test_who_waits_is_not_overtaken_though_it_does_not_hold():
+def test_a_waiter_is_not_overtaken_though_it_does_not_hold():
     holds, waits = queued(OTHER, 1, SHARED), queued(("d", "u"), 2, whole())
     assert waits_for(queued(TASK, 3, SHARED), holds, waits) == [(2,)]
 
@@ -165,13 +165,13 @@ def test_the_lease_that_covers_is_found():
     assert covering_lease(asked(RUN, whole()), [queued(TASK, 3, whole())]) is None
 
 
-def test_who_would_wait_for_a_lease_of_his_own_run_is_refused():
+def test_a_request_that_would_wait_for_its_own_runs_lease_is_refused():
     large, small = queued(RUN, 1, whole()), queued(RUN, (1, 2), part("p=1"))
     with pytest.raises(LeaseRefusedError):
         covering_lease(asked(TASK, part("p=1", "p=2")), [large, small])
 
 
-def test_who_came_in_beside_a_lease_of_his_run_waits_for_it():
+def test_a_request_queued_beside_a_lease_of_its_run_waits_for_it():
     lease, beside = queued(RUN, 1, whole()), queued(TASK, 2, whole())
     assert waits_for(beside, lease) == [(1,)]
 
@@ -210,7 +210,7 @@ def test_a_ticket_of_another_format_is_refused(known):
         Ticket.from_json({**Ticket("q", "name", 7, 2).to_json(), "format": known})
 
 
-def test_who_waits_for_nobody_holds():
+def test_a_request_without_blockers_holds():
     assert Status().held
     assert not Status(blockers(queued(TASK, 2, whole()), [queued(OTHER, 1, whole())])).held
 
@@ -246,7 +246,7 @@ def test_too_many_partitions_are_refused():
         Content(many, 1, 1).encode()
 
 
-def test_a_name_tells_whom_it_may_concern():
+def test_a_nodes_name_shows_which_tables_it_concerns():
     name = request_node.name_of(REQUEST, "n", (0x1F, 0x2A))
     assert "/" not in name
     assert request_node.under(name) == (0x1F, 0x2A)
@@ -264,7 +264,7 @@ def test_a_name_tells_whom_it_may_concern():
     ]
 
 
-def test_a_node_stands_by_its_name_and_token():
+def test_a_node_is_identified_by_its_name_and_token():
     name = request_node.name_of(REQUEST, "n", (4,))
     found = request_node.queued(name, Node(Content(REQUEST, 1, 1).encode(), 0, 9, 123))
     assert found == QueuedRequest(REQUEST, name, (4, 9), 123)

@@ -4,7 +4,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
@@ -14,10 +14,10 @@ TTL_MS = 3000
 
 
 class Hook:
-    """A lock connection whose line is in memory."""
+    """A lock connection whose queue is in memory."""
 
     def __init__(self):
-        self.nodes, self.open, self.now_s = MemoryNodes(), 0, 0.0
+        self.nodes, self.open, self.now_s = MemoryStore(), 0, 0.0
         self.clock = lambda: self.now_s
 
     def wait(self, sensor):
@@ -74,19 +74,19 @@ def test_the_dead_are_not_waited_for(hook):
     while hook.wait(waiting):
         pokes += 1
     assert pokes == 5
-    assert hook.nodes.names() == frozenset()
+    assert hook.nodes.stamps() == {}
     waiting._close()
 
 
-def test_a_poke_that_failed_counts_against_nobody(hook, monkeypatch):
+def test_a_failed_poke_counts_against_no_request(hook, monkeypatch):
     stand(hook, "a")
     waiting = sensor()
     for _ in range(4):
         assert hook.wait(waiting)
-    names = hook.nodes.names
-    monkeypatch.setattr(hook.nodes, "names", away)
+    stamps = hook.nodes.stamps
+    monkeypatch.setattr(hook.nodes, "stamps", away)
     assert hook.wait(waiting)
-    monkeypatch.setattr(hook.nodes, "names", names)
+    monkeypatch.setattr(hook.nodes, "stamps", stamps)
     hook.now_s += 70.0
     for _ in range(4):
         assert hook.wait(waiting)

@@ -11,7 +11,7 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks import shared_queue as shared
 from airflow_occ_provider.hooks import threads
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -24,10 +24,10 @@ PATIENCE_S = 20
 
 
 class Hook:
-    """A lock connection whose line is in memory, and which can be away."""
+    """A lock connection whose queue is in memory, and which can be unreachable."""
 
     def __init__(self):
-        self.nodes = MemoryNodes()
+        self.nodes = MemoryStore()
         self.opened = self.closed = 0
         self.away = False
 
@@ -82,7 +82,7 @@ def version(hook, ticket):
 
 async def renewals(hook, ticket, count):
     begun = version(hook, ticket)
-    while version(hook, ticket) < begun + count:  # noqa: ASYNC110 - the store tells nobody of a write
+    while version(hook, ticket) < begun + count:  # noqa: ASYNC110 - the store sends no event of a write
         await asyncio.sleep(0.02)
 
 
@@ -101,7 +101,7 @@ def test_a_free_scope_trigger_survives_airflows_database():
     assert Trigger.from_object(before).kwargs == before.serialize()[1]
 
 
-def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
+def test_an_admitted_waiter_gets_its_event_at_once_and_holds_a_claim(hook):
     _, ticket = ask(hook, "r1")
     assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}
     rival, theirs = ask(hook, "r2")
@@ -111,7 +111,7 @@ def test_whose_turn_it_is_is_told_at_once_and_holds_a_claim(hook):
         time.sleep(0.05)
 
 
-def test_nothing_is_told_before_the_scheduler_knows_of_the_deferral(hook, monkeypatch):
+def test_no_event_is_sent_before_the_scheduler_has_recorded_the_deferral(hook, monkeypatch):
     monkeypatch.setattr(earliest, "earliest_s", lambda: 0.5)
     _, ticket = ask(hook, "r1")
     begun = time.monotonic()
@@ -188,7 +188,7 @@ def test_the_deadline_ends_the_wait_also_where_the_lock_service_is_away(hook):
     assert asyncio.run(first_event(trigger(ticket, deadline_ms=soon))) == {"status": "timeout"}
 
 
-def test_who_is_ended_by_the_user_leaves_the_line_and_only_with_his_own_ticket(hook):
+def test_a_waiter_ended_by_the_user_leaves_the_queue_only_with_its_own_ticket(hook):
     line, ticket = ask(hook, "r1")
     taken = Queue(hook.nodes).adopt(ticket)
     asyncio.run(trigger(ticket).on_kill())
@@ -197,7 +197,7 @@ def test_who_is_ended_by_the_user_leaves_the_line_and_only_with_his_own_ticket(h
     assert line.requests() == ()
 
 
-def test_a_keeper_tells_a_release_from_a_loss(hook):
+def test_a_keeper_distinguishes_a_release_from_a_loss(hook):
     line, ticket = ask(hook, "r1")
 
     async def released():
@@ -209,7 +209,7 @@ def test_a_keeper_tells_a_release_from_a_loss(hook):
     assert asyncio.run(released())["status"] == "released"
 
 
-def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypatch):
+def test_a_keeper_that_could_not_renew_in_time_reports_the_loss(hook, monkeypatch):
     _, ticket = ask(hook, "r1")
     renew = Queue.renew
 
@@ -224,7 +224,7 @@ def test_a_keeper_that_could_not_renew_in_time_tells_that_it_lost(hook, monkeypa
     assert asyncio.run(first_event(keeper))["status"] == "lost"
 
 
-def test_a_keeper_tells_a_loss_during_an_outage_from_a_release(hook, monkeypatch):
+def test_a_keeper_distinguishes_a_loss_during_an_outage_from_a_release(hook, monkeypatch):
     monkeypatch.setattr(lease, "_RETRY_S", 0.01)
     _, ticket = ask(hook, "r1")
     keeper = trigger(ticket, HudiKeepLeaseTrigger, claim_ttl_ms=TTL_MS)
@@ -288,7 +288,7 @@ def test_a_trigger_that_fired_leaves_the_lease_alone(hook):
     asyncio.run(fire())
 
 
-def test_a_free_scope_is_told_and_one_that_is_not_is_waited_for(hook):
+def test_a_free_scope_is_reported_and_a_held_one_is_waited_for(hook):
     line, ticket = ask(hook, "r1", ["a"])
 
     def free(partitions, seconds):
@@ -330,7 +330,7 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
     asyncio.run(cancelled())
 
 
-def test_a_lock_service_that_is_away_holds_nobody_elses_up():
+def test_an_unreachable_lock_service_delays_no_trigger_of_another_one():
     async def both():
         go_on, many = threading.Event(), range(3 * threads._THREADS)
         stuck = [asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)) for _ in many]

@@ -63,7 +63,7 @@ LINES = [f"{name}.marker.CREATE" for name in FILES]
 
 
 @given(st.integers(0, len("\n".join(LINES))))
-def test_a_cut_off_file_of_the_timeline_server_tells_a_part_and_nothing_false(length):
+def test_a_truncated_file_of_the_timeline_server_gives_a_part_and_nothing_false(length):
     whole = parse_markers(LINES)
     assert parse_marker_lines("\n".join(LINES)[:length]) <= whole
     assert Marker("p=1", "f-0_0_1.parquet", "CREATE") in whole

@@ -85,7 +85,7 @@ def test_cut_off_content_is_an_error_never_an_answer(content):
 FULL = {"path": "p/f", "prevCommit": "20261121092507982", "numWrites": 1, "partitionPath": "p"}
 
 
-def test_what_nobody_asks_for_is_not_kept_in_memory():
+def test_fields_that_are_not_requested_are_not_kept_in_memory():
     stats = [
         {"fileId": f"f{n}-0", **FULL, "runtime": {str(k): k for k in range(50)}} for n in range(2000)
     ]

@@ -103,7 +103,7 @@ def test_one_that_answers_nothing_is_left_for_the_next():
         client.close()
 
 
-def test_nobody_there():
+def test_an_unreachable_metastore():
     with pytest.raises(LockUnreachableError, match=r"127\.0\.0\.1:1: .*Remedy"):
         MetastoreClient(Access("thrift://127.0.0.1:1", 5))
 
@@ -134,7 +134,7 @@ def test_a_closed_one_connects_no_more():
     assert len(connections) == 1
 
 
-def test_who_waits_behind_calls_that_hang_waits_for_a_bounded_time():
+def test_a_call_behind_hanging_calls_waits_for_a_bounded_time():
     with metastore(answers=False) as silent:
         client, took_s = MetastoreClient(Access(silent, 0.5)), []
 

@@ -156,7 +156,7 @@ def test_the_metastores_time_out_is_read(connection, told, milliseconds):
     assert longer == (milliseconds if told not in ("", "x") else 7_200_000)
 
 
-def test_a_ticket_that_is_not_there_is_told(monkeypatch):
+def test_a_missing_ticket_is_reported(monkeypatch):
     class KrbError(Exception):
         pass
 
@@ -214,7 +214,7 @@ class Told:
         ),
     ],
 )
-def test_it_is_told_who_removes_the_dead(connection, settings, expected):
+def test_the_check_says_what_removes_dead_locks(connection, settings, expected):
     assert connection()._expiry(Told(**settings)).startswith(expected)
 
 

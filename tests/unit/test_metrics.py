@@ -19,24 +19,28 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
+from airflow_occ_provider.attempts import journal, try_lease
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.lines import unwrap
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
+from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.log_lines import unwrap
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admitted, lease, task_run
+from airflow_occ_provider.operators import lease, protected_run, release_lease
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.operators.service_run import plans_of
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.beating import BeatingTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
@@ -244,11 +248,11 @@ class Store(dict):
 @pytest.fixture
 def line(monkeypatch):
     """A line in memory in the place of the connection's."""
-    nodes = MemoryNodes()
+    nodes = MemoryStore()
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
     )
-    for module in (admitted, lease):
+    for module in (protected_run, lease, release_lease):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
     return Queue(nodes)
 
@@ -261,7 +265,7 @@ def later(monkeypatch):
         moved = SimpleNamespace(
             time=lambda: time.time() + seconds, monotonic=lambda: time.monotonic() + seconds
         )
-        for module in (task_run, admitted):
+        for module in (journal, try_lease):
             monkeypatch.setattr(module, "time", moved)
 
     return later
@@ -293,13 +297,13 @@ def rival(line, table):
 
 def test_a_writer_tells_its_wait_across_processes_and_how_long_it_held(writer, line, later, tagged):
     theirs, mine = rival(line, writer.table), context("t", Store())
-    with pytest.raises(TaskDeferred), writer._admitted(mine, TaskRun(mine), {}):
+    with pytest.raises(WaitNeeded), writer._protected_run(mine).admitted({}):
         raise AssertionError("not reached")
     assert tagged.take() == []
     line.release(theirs)
     later(7)
     tags = f"dag_id=d,task_id=t,table={metrics._valid(writer.table)}"
-    with writer._admitted(mine, TaskRun(mine), {}):
+    with writer._protected_run(mine).admitted({}):
         sent = tagged.take()
         assert (values(sent, "queue_wait"), len(sent)) == ({tags: 7}, 1)
         later(7 + 5)
@@ -309,7 +313,7 @@ def test_a_writer_tells_its_wait_across_processes_and_how_long_it_held(writer, l
 
 def test_a_lease_that_was_lost_has_no_age(writer, line, tagged):
     mine = context("t", Store())
-    with writer._admitted(mine, TaskRun(mine), {}):
+    with writer._protected_run(mine).admitted({}):
         rival(line, "/other")
         for one in line.requests(writer.table):
             line.release(line.request(one.request))
@@ -342,15 +346,15 @@ def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tag
     assert tagged.take() == []
 
 
-def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
+def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     mine = context("t", Store())
-    told = ToldAttempt(TaskRun(mine), writer.table, logging.getLogger("test"))
+    run = writer._protected_run(mine)
+    attempt = writer._write_attempt(run).attempt(SparkSubmit(), Signature("i", "d", "r", "t"), None)
     for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-        told.log.feed(unwrap(text) or "")
-    writer._driver = SimpleNamespace(exit_code=1, log_read=True)
+        attempt.told.log.feed(unwrap(text) or "")
+    attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
     later(90)
-    preparation = SimpleNamespace(signature=Signature("i", "d", "r", "t"))
-    assert writer._settle(preparation, told, None).outcome is Outcome.EARLY_CONFLICT
+    assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
     tags = f"dag_id=d,task_id=t,table={metrics._valid(writer.table)},outcome=early_conflict"
     sent = tagged.take()
     assert sent[:2] == [f"airflow.hudi.{name},{tags}:1|c" for name in ("attempts", "conflicts")]
@@ -360,8 +364,11 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, later, tagged):
 def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
     service = HudiClusteringOperator(task_id="t", table=table.path)
     for exit_code, outcome in ((1, "early_conflict"), (0, "nothing_written")):
-        told = ToldAttempt(TaskRun(context("t", Store())), table.path, logging.getLogger("test"))
+        run = service._protected_run(context("t", Store()))
+        plans = plans_of(run, service._service_task(), DEFAULT_RULE)
+        attempt = ServiceAttempt(plans, ServiceLimits(), (), run.spark, run.measured)
+        told = ToldAttempt(run.journal, table.path, logging.getLogger("test"))
         for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
             told.log.feed(unwrap(text) or "")
-        assert service._settle(told, exit_code, ("schedule",)).outcome == outcome
+        assert attempt.settle(told, exit_code, ("schedule",)).outcome == outcome
         assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

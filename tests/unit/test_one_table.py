@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.errors import MisconfigurationError
-from airflow_occ_provider.jobs.one_table import OneTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BEGUN = "26/11/21 10:18:15 INFO ActiveTimelineV2: Create new file for toInstant ?{}/.hoodie/{}.inflight"
@@ -16,15 +16,15 @@ TOLD = [log for log in sorted(LOGS.rglob("*.log")) if "Create new file for toIns
 @pytest.mark.parametrize("log", TOLD, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_writer_of_one_table_is_left_alone(log):
     one = OneTable(f"/lake/{log.name.split('.exit')[0]}/t")
-    assert [line for line in log.read_text().splitlines() if one.feed(line)] == []
+    assert [line for line in log.read_text().splitlines() if one.on_line(line)] == []
     one.refuse(committed=True)
 
 
 @pytest.mark.parametrize("release", [".", "0.15.0", "1.0.2"])
-def test_a_recorded_writer_of_another_table_is_told(release):
+def test_a_recorded_writer_of_another_table_is_detected(release):
     one = OneTable("/lake/another/t")
     (log,) = (LOGS / release).glob("committed_warn.exit0.log")
-    assert any(map(one.feed, log.read_text().splitlines()))
+    assert any(map(one.on_line, log.read_text().splitlines()))
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,15 @@ def test_a_recorded_writer_of_another_table_is_told(release):
     ],
 )
 def test_another_spelling_is_no_second_table(own, told):
-    assert not OneTable(own).feed(BEGUN.format(told, "20261121101815232"))
+    assert not OneTable(own).on_line(BEGUN.format(told, "20261121101815232"))
 
 
 def test_a_link_is_no_second_table(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "t")
-    assert not OneTable(str(tmp_path / "link")).feed(BEGUN.format(tmp_path / "t", "20261121101815232"))
+    assert not OneTable(str(tmp_path / "link")).on_line(
+        BEGUN.format(tmp_path / "t", "20261121101815232")
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,21 +61,23 @@ def test_a_link_is_no_second_table(tmp_path):
     ],
 )
 def test_only_what_hudis_own_logger_says_ends_a_driver(line, ends):
-    assert OneTable("/lake/a").feed(line.replace("{}", "/lake/b", 1).replace("{}", "2026")) == ends
+    assert (
+        OneTable("/lake/a").on_line(line.replace("{}", "/lake/b", 1).replace("{}", "2026")) is not None
+    ) == ends
 
 
 @pytest.mark.parametrize(
     "made",
     ["timeline/20261121101815232.commit", "20261121101815232", "timeline/20261121101815232.clean"],
 )
-def test_a_second_table_is_told(made):
+def test_a_second_table_is_reported(made):
     one = OneTable("s3://lake/a")
-    assert not one.feed(BEGUN.format("s3a://lake/a", made))
-    assert not one.feed(BEGUN.format("s3a://lake/a/.hoodie/metadata", made))
-    assert not one.feed(BEGUN.format("s3a://lake/b/.hoodie/metadata", made))
+    assert not one.on_line(BEGUN.format("s3a://lake/a", made))
+    assert not one.on_line(BEGUN.format("s3a://lake/a/.hoodie/metadata", made))
+    assert not one.on_line(BEGUN.format("s3a://lake/b/.hoodie/metadata", made))
     one.refuse(committed=False)
-    assert one.feed(BEGUN.format("s3a://lake/b", made))
-    assert not one.feed("the next line")
+    assert one.on_line(BEGUN.format("s3a://lake/b", made))
+    assert one.on_line("the next line") == one.on_tick() == one.stop
     assert "s3a://lake/b" in one.stop.line
     with pytest.raises(MisconfigurationError, match=r"lake/b beside s3://lake/a.*Remedy: ") as refused:
         one.refuse(committed=True)

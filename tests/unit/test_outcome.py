@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.failure import Failure, sentence
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import read_fact
+from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.failure import Failure, sentence
-from airflow_occ_provider.jobs.outcome import REMEDIES, Outcome
-from airflow_occ_provider.jobs.saved_log import SavedLog
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
 
@@ -102,7 +103,7 @@ _RECORD_OF_INFO = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d INFO ")
 
 
 @each_recorded_log
-def test_the_instant_is_told_also_by_a_log_without_info(path):
+def test_the_instant_is_also_found_in_a_log_without_info(path):
     _, exit_code, lines = recorded(path)
     instant = read(lines, exit_code).instant
     warned = [line for line in lines if not _RECORD_OF_INFO.match(line)]
@@ -295,7 +296,7 @@ STOPPING = "26/11/21 10:00:17 INFO SparkContext: Invoking stop() from shutdown h
         ),
     ],
 )
-def test_what_a_job_died_of(lines, exit_code, expected):
+def test_the_cause_of_a_jobs_failure(lines, exit_code, expected):
     assert read(lines, exit_code).outcome is expected
 
 
@@ -366,7 +367,7 @@ def failed_sql(more=()):
         ([line for line in failed_sql() if "SparkSQLDriver" not in line], Outcome.JOB_ERROR),
     ],
 )
-def test_what_a_sql_file_died_of(lines, expected):
+def test_the_cause_of_a_sql_files_failure(lines, expected):
     assert read(lines, 1).outcome is expected
 
 
@@ -412,7 +413,7 @@ def test_a_records_own_stack_trace_is_not_the_programs_output():
     assert read([*traceback(JVM_CONFLICT), *noise], 1).outcome is Outcome.COMMIT_CONFLICT
 
 
-def test_the_outermost_of_linked_traces_tells_whether_it_left_the_program():
+def test_the_outermost_of_linked_traces_shows_whether_it_left_the_program():
     inner = traceback(JVM_CONFLICT, frame="write")
     link = "The above exception was the direct cause of the following exception:"
     assert (
@@ -433,10 +434,115 @@ def test_what_only_was_suppressed_does_not_decide():
 def test_in_a_driver_of_ours_only_what_leaves_our_runner_is_a_death():
     protected = "airflow_occ_provider: protected: the driver reads /tmp/x/hudi-defaults.conf"
     caught = traceback(JVM_CONFLICT)
-    death = ['  File "/opt/airflow_occ_provider/jobs/write_job.py", line 96, in <module>', "    main()"]
+    death = [
+        '  File "/opt/airflow_occ_provider/in_driver/run_job.py", line 96, in <module>',
+        "    main()",
+    ]
     uncaught = [caught[0], *death, *caught[1:]]
     assert read([protected, *caught], 3).outcome is Outcome.JOB_ERROR
     assert read([protected, *uncaught, "an atexit handler speaks"], 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def fact(name, **details):
+    return f"airflow_occ_provider: {json.dumps({'fact': name, **details})}"
+
+
+def hudi(message, logger="ActiveTimelineV2"):
+    return fact("hudi", logger=logger, message=message)
+
+
+def cause(kind, message, *, jvm=True, frames=()):
+    return {"type": kind, "message": message, "jvm": jvm, "frames": list(frames)}
+
+
+PROTECTED = fact("protected", options=20, followed=True)
+REQUESTED = f"Creating a new instant [==>{T}__commit__REQUESTED]"
+COMPLETED = f"Created new file for toInstant ?file:/lake/t/.hoodie/timeline/{T}_{T}.commit"
+CHECKED = hudi("Successfully resolved conflicts, if any", "TransactionUtils")
+
+
+def test_an_attempt_of_ours_is_followed_by_what_hudi_reports_not_by_what_is_printed():
+    log = DriverLog()
+    printed = f"26/11/21 10:00:17 INFO ActiveTimelineV2: {REQUESTED}"
+    for line in (PROTECTED, printed, f"and without a line's end {hudi('Loaded')}"):
+        log.feed(line)
+    assert log.own_instants == ()
+    for line in (hudi(REQUESTED), printed, CHECKED, hudi(COMPLETED), printed.replace(T, T[::-1])):
+        log.feed(line)
+    assert log.own_instants == (T,)
+    reading = log.read(0)
+    assert (reading.outcome, reading.instant, reading.conflict_checked) == (Outcome.COMMITTED, T, True)
+    assert reading.lines == (f"INFO ActiveTimelineV2: {COMPLETED}",)
+
+
+def test_a_commit_of_ours_without_hudis_check_is_no_protected_one():
+    assert read([PROTECTED, hudi(REQUESTED), hudi(COMPLETED)], 0).outcome is Outcome.MISCONFIGURATION
+
+
+def test_what_the_runner_cannot_follow_is_read_as_it_is_printed():
+    printed = [f"26/11/21 10:00:17 INFO ActiveTimelineV2: {text}" for text in (REQUESTED, COMPLETED)]
+    lines = [fact("protected", followed=False), *printed]
+    assert read(lines, 0).own_instants == (T,)
+
+
+def test_a_heartbeat_that_dies_and_a_rollback_are_read_as_they_are_printed():
+    log = DriverLog()
+    died = 'Exception in thread "Timer-1" org.apache.hudi.exception.HoodieHeartbeatException: '
+    for line in (
+        PROTECTED,
+        f"{died}Unable to generate heartbeat for instant {T}",
+        "\tat org.apache.hudi.client.heartbeat.HoodieHeartbeatClient.update(X.java:1)",
+        "x Requesting Rollback with instant time [==>20261121092507999__rollback__REQUESTED]",
+    ):
+        log.feed(line)
+    assert log.heartbeat_died(T)
+    assert log.has_requested("20261121092507999")
+
+
+def test_an_attempt_of_ours_died_of_what_the_runner_reports():
+    chain = [
+        cause("py4j.protocol.Py4JJavaError", "An error occurred while calling o1.save.\n", jvm=False),
+        cause(CONFLICT, "x", frames=["at a.b(C.java:1)"]),
+        cause("java.util.ConcurrentModificationException", "Cannot resolve conflicts"),
+    ]
+    caught = traceback(JVM_CONFLICT)
+    assert read([PROTECTED, *caught], 3).outcome is Outcome.JOB_ERROR
+    died = [PROTECTED, *caught, fact("fatal", causes=chain), fact("end", exit_code=1)]
+    reading = read([*died, "Traceback (most recent call last):", "ValueError: not this"])
+    assert (reading.outcome, reading.died) == (Outcome.COMMIT_CONFLICT, True)
+    assert reading.lines[1:3] == (
+        f"{CONFLICT}: x",
+        "java.util.ConcurrentModificationException: Cannot resolve conflicts",
+    )
+    mine = [cause("ValueError", f"giving up after {CONFLICT}", jvm=False)]
+    assert read([PROTECTED, *caught, fact("fatal", causes=mine)], 1).outcome is Outcome.JOB_ERROR
+    assert read([PROTECTED, fact("end", exit_code=3)]).lines == ("exit code 3",)
+
+
+def test_the_cause_on_an_executor_is_found_in_sparks_message():
+    early = "org.apache.hudi.exception.HoodieEarlyConflictDetectionException"
+    lost = (
+        "Task 0 failed 1 times, most recent failure: Lost task 0.0 (TID 1) (localhost executor driver)"
+    )
+    at = "\tat a.b(C.java:1)"
+    for inner in (
+        f"{early}: x\n{at}",
+        f"java.io.IOException: y\n{at}\nCaused by: {early}: x\n{at}\n\nDriver stacktrace:",
+    ):
+        chain = [cause("org.apache.spark.SparkException", f"Job aborted: {lost}: {inner}")]
+        lines = [PROTECTED, fact("fatal", causes=chain)]
+        assert read(lines, 1).outcome is Outcome.EARLY_CONFLICT
+
+
+def test_a_driver_that_was_not_protected_says_why():
+    reading = read([fact("not_protected", reason="conf has a=b: remove it")], 78)
+    assert reading.outcome is Outcome.MISCONFIGURATION
+    assert reading.lines == ("not protected: conf has a=b: remove it",)
+
+
+@pytest.mark.parametrize("text", ["{", '{"fact": 3}', '{"fact": "protected"', "{}", '{"fact":"x"} y'])
+def test_a_line_that_is_no_fact_is_none(text):
+    assert read_fact(f"airflow_occ_provider: {text}") is None
 
 
 def airflow_json(event, logger="airflow.task.hooks.airflow.providers.x.SparkSubmitHook", **more):
@@ -484,7 +590,7 @@ def test_memory_does_not_grow_with_the_log():
             "x INFO StandaloneSchedulerBackend: Connected to Spark cluster with app ID app-2026-0001",
             "app-2026-0001",
         ),
-        ("x INFO SparkContext: Submitted application: write_job.py", ""),
+        ("x INFO SparkContext: Submitted application: run_job.py", ""),
     ],
 )
 def test_the_cluster_managers_name_of_the_job(line, told):

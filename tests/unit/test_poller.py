@@ -12,7 +12,7 @@ POLL_S = 0.01
 
 
 class There:
-    """The locks that are there, and how often somebody looked."""
+    """The locks that exist, and how often they were listed."""
 
     def __init__(self, *ids):
         self.ids, self.looks, self.failure = set(ids), 0, None
@@ -26,7 +26,7 @@ class There:
     def looked(self, times=3):
         until, deadline = self.looks + times, time.monotonic() + 5
         while self.looks < until:
-            assert time.monotonic() < deadline, "nobody looks"
+            assert time.monotonic() < deadline, "nothing polls"
             time.sleep(POLL_S / 2)
 
 
@@ -46,7 +46,7 @@ def threads():
     return [one for one in threading.enumerate() if one.name == "metastore-poll" and one.is_alive()]
 
 
-def test_who_waits_is_woken_once_when_his_elder_is_gone(there, poller):
+def test_a_waiter_is_woken_once_when_its_blocker_is_gone(there, poller):
     woken = threading.Semaphore(0)
     poller.watch(2, 1, woken.release)
     there.looked()
@@ -56,14 +56,14 @@ def test_who_waits_is_woken_once_when_his_elder_is_gone(there, poller):
     assert not woken.acquire(timeout=5 * POLL_S)
 
 
-def test_who_is_gone_himself_is_woken_too(there, poller):
+def test_a_waiter_whose_own_lock_is_gone_is_woken_too(there, poller):
     woken = threading.Event()
     poller.watch(2, 1, woken.set)
     there.ids = {1, 3}
     assert woken.wait(5)
 
 
-def test_nobody_looks_while_nobody_waits(there, poller):
+def test_nothing_polls_without_a_waiter(there, poller):
     woken = threading.Event()
     poller.watch(2, 1, woken.set)
     there.ids = set()
@@ -77,7 +77,7 @@ def test_nobody_looks_while_nobody_waits(there, poller):
     there.looked(1)
 
 
-def test_one_watch_at_a_time_and_none_for_who_is_forgotten(there, poller):
+def test_one_watch_at_a_time_and_none_for_a_forgotten_waiter(there, poller):
     woken, other = threading.Event(), threading.Event()
     poller.watch(2, 1, woken.set)
     poller.watch(2, 3, other.set)
@@ -101,9 +101,9 @@ def test_a_look_that_fails_is_done_again(there, poller, failure):
     assert woken.wait(5)
 
 
-def test_one_who_cannot_be_woken_keeps_nobody_asleep(there, poller):
+def test_a_waiter_that_cannot_be_woken_does_not_keep_others_from_waking(there, poller):
     def closed():
-        raise RuntimeError("his loop is closed")
+        raise RuntimeError("its loop is closed")
 
     woken = threading.Event()
     poller.watch(2, 1, closed)

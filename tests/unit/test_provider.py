@@ -180,7 +180,7 @@ def test_neighbouring_paths_are_no_harm(monkeypatch):
         lock_hook("lock").leases()
 
 
-def test_a_claim_stands_at_least_as_long_as_a_lease(monkeypatch):
+def test_a_claim_lasts_at_least_as_long_as_a_lease(monkeypatch):
     connection(monkeypatch)
     assert lock_hook("lock").terms() == Terms(60_000, 600_000)
     connection(monkeypatch, lease_ttl_s=900)
@@ -219,7 +219,7 @@ def test_options_that_are_no_lock_are_refused(monkeypatch, given):
         lock_hook("lock").options("/lake/trips")
 
 
-def test_tls_verifies_unless_told_otherwise(monkeypatch):
+def test_tls_verifies_by_default(monkeypatch):
     connection(monkeypatch, tls_ca="/ca.pem")
     assert lock_hook("lock")._access.tls is None
     files = {"tls_ca": "/ca.pem", "tls_certificate": "/me.pem", "tls_key": "/me.key"}
@@ -298,7 +298,7 @@ def test_given_retries_that_equal_the_default_count_as_given():
     assert own_retries(make(retries=GIVEN, job_retries=1)[1]) == 1
 
 
-def test_a_mapped_task_knows_retries_that_are_others_than_the_default():
+def test_a_mapped_task_keeps_retries_that_differ_from_the_default():
     def mapped(**given):
         with DAG("d", schedule=None):
             some = HudiWriteOperator.partial(task_id="m", application="job.py", **given)
@@ -338,7 +338,7 @@ def test_unknown_budgets_are_refused():
         HudiConflictRetryPolicy(budgets={"conflicts": 1})
 
 
-def test_the_command_line_tells_the_outcome(capsys, tmp_path):
+def test_the_command_line_prints_the_outcome(capsys, tmp_path):
     log = tmp_path / "driver.log"
     log.write_text("nothing of note\n")
     args = get_parser().parse_args(["hudi", "outcome", str(log), "--exit-code", "137", "-o", "json"])
@@ -351,7 +351,7 @@ def test_the_command_line_tells_the_outcome(capsys, tmp_path):
     assert "outcome    unknown" in capsys.readouterr().out
 
 
-def test_a_missing_log_is_said_in_one_line():
+def test_a_missing_log_is_reported_in_one_line():
     args = get_parser().parse_args(["hudi", "outcome", "/no/such.log"])
     with pytest.raises(SystemExit, match="No such file"):
         args.func(args)

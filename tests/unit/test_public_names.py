@@ -7,10 +7,10 @@ import inspect
 
 import pytest
 
-from airflow_occ_provider.operators.admitted import AdmittedOperator
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.protected import ProtectedOperator
 
 PUBLIC = {
     "errors": {
@@ -37,12 +37,12 @@ PUBLIC = {
         *("blockers", "conflicting"),
     },
     "operators.hudi_clean": {"HudiCleanOperator"},
-    "operators.hudi_clustering": {"HudiClusteringOperator", "below"},
+    "operators.hudi_clustering": {"HudiClusteringOperator"},
     "operators.hudi_compaction": {"HudiCompactionOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
-    "operators.lease": {
-        *("HudiLeaseOperator", "HudiKeepLeaseOperator", "HudiReleaseLeaseOperator"),
-    },
+    "operators.keep_lease": {"HudiKeepLeaseOperator"},
+    "operators.lease": {"HudiLeaseOperator"},
+    "operators.release_lease": {"HudiReleaseLeaseOperator", "release_lease"},
     "sensors.heartbeat": {"HudiHeartbeatSensor", "awaited"},
     "sensors.lease": {"HudiLeaseSensor"},
     "triggers.free_scope": {"HudiFreeScopeTrigger"},
@@ -50,6 +50,13 @@ PUBLIC = {
     "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
+    "leases.store": {
+        *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
+    },
+    "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
+    "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},
+    "testing.queue_contract": {"QueueContract", "ExpiryContract"},
+    "testing.store_contract": {"StoreContract"},
     "embedded.airflow": {"EmbeddedAirflow"},
     "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home", "resolve_jar"},
     "embedded.java": {"find_java_home"},
@@ -84,17 +91,19 @@ def own_parameters(operator):
 
 
 def test_the_operators_own_arguments():
-    assert own_parameters(AdmittedOperator) == [
-        *("table", "lock_conn_id", "scope", "key_safe", "reads_table"),
-        *("admission", "admission_timeout"),
-    ]
-    assert own_parameters(ProtectedOperator) == [
-        *("table", "storage_conn_id", "early_conflict_detection"),
-        *("conflict_resolution", "hudi_options", "retries"),
-    ]
+    protection = (
+        *("storage_conn_id", "early_conflict_detection", "conflict_resolution", "hudi_options"),
+    )
     assert own_parameters(HudiWriteOperator) == [
-        *("require_commit", "survivor_timeout", "job_retries", "retries", "retry_policy"),
+        *("table", "lock_conn_id", "scope", "key_safe", "reads_table"),
+        *("admission", "admission_timeout", *protection),
+        *("require_commit", "survivor_timeout", "name", "job_retries", "retries", "retry_policy"),
     ]
     assert own_parameters(HudiCleanOperator) == [
-        *("instants", "wait", "wait_timeout", "dry_run", "retries", "retry_policy"),
+        *("table", "lock_conn_id", "admission_timeout", *protection),
+        *("instants", "wait", "wait_timeout", "dry_run", "name", "retries", "retry_policy"),
     ]
+    service = ["op", "instants", "dead_plan", "plan_timeout", "admission", "admission_timeout"]
+    last = [*service, *protection, "name", "retries", "retry_policy"]
+    assert own_parameters(HudiCompactionOperator) == ["table", "lock_conn_id", *last]
+    assert own_parameters(HudiClusteringOperator) == ["table", "lock_conn_id", "scope", *last]

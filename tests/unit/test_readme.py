@@ -99,12 +99,3 @@ def test_each_test_is_in_one_tier_and_one_folder(request):
 
 def test_ci_runs_both_tiers_the_quick_one_first():
     assert (ROOT / ".ci" / "run").read_text().endswith("\nmake test\nexec make test-rest\n")
-
-
-def test_the_output_of_the_demo_is_quoted_as_it_is_printed():
-    quoted = next(one for one in snippets(ROOT / "README.md", "text") if "Proven: " in one)
-    printed = (ROOT / "airflow_occ_provider" / "demo.py").read_text()
-    fixed = ["What Hudi logged for ", "Why it was retried: ", "reading the table ...", " is signed by "]
-    for words in (*fixed, quoted.splitlines()[-1]):
-        assert words in quoted
-        assert words in printed

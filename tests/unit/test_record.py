@@ -8,21 +8,21 @@ from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import (
+from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
-    Attempt,
+    AttemptRecord,
     TaskRecord,
     TryKey,
     Waiting,
     digest,
 )
+from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.operators import task_run
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000)
-ATTEMPT = Attempt(
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()
+ATTEMPT = AttemptRecord(
     1,
     14,
     "i",
@@ -74,7 +74,7 @@ def store():
 @pytest.fixture
 def start(store):
     def start(number=1, max_tries=14):
-        return TaskRun({"task_state_store": store, "ti": Instance(number, max_tries)})
+        return open_journal({"task_state_store": store, "ti": Instance(number, max_tries)})
 
     return start
 
@@ -106,7 +106,7 @@ def test_a_task_cleared_after_success_is_other_work(start):
     assert start(2, max_tries=15).record.identity != first.record.identity
 
 
-def test_a_retry_of_a_try_that_died_after_its_last_word_is_the_same_work(start):
+def test_a_retry_of_a_try_that_was_killed_after_its_last_record_is_the_same_work(start):
     first = start(1)
     first.succeed()
     assert start(2).record.identity == first.record.identity
@@ -172,7 +172,7 @@ def test_the_oldest_attempts_are_dropped_but_none_that_is_unsettled():
     assert kept == [3, *range(20, 60)]
 
 
-def test_tries_that_died_without_a_word_are_counted_since_the_last_clear():
+def test_tries_that_ended_without_a_record_are_counted_since_the_last_clear():
     died = replace(ATTEMPT, end="", outcome="", log_read=False)
     tries = (
         replace(died, try_number=1, max_tries=9),  # before the clear
@@ -187,7 +187,7 @@ def test_tries_that_died_without_a_word_are_counted_since_the_last_clear():
     assert TaskRecord(attempts=tries).unexplained(TryKey(8, 14)) == (2, 3, 4)
 
 
-def test_the_digest_tells_work_apart():
+def test_the_digest_distinguishes_work():
     same = digest("a.py", ["1", 2], "/t")
     assert same == digest("a.py", ["1", "2"], "/t")
     assert len({same, digest("b.py", ["1", 2], "/t"), digest("a.py", ["12"], "/t")}) == 3
@@ -224,4 +224,11 @@ def test_a_record_of_another_release_is_no_record(start, store, kept):
 
 
 def test_without_a_store_a_run_still_works():
-    assert TaskRun({"ti": Instance(1, 0)}).record.identity
+    assert open_journal({"ti": Instance(1, 0)}).record.identity
+
+
+def test_a_driver_of_the_first_records_is_read_as_a_process_of_spark_submit():
+    first = {"host": "host", "boot": "boot", "namespace": "pid:[1]", "pid": 42, "started": 1000}
+    driver = AttemptRecord.from_json({**ATTEMPT.to_json(), "driver": first}).driver
+    assert (driver.submitter, str(driver)) == (DRIVER.submitter, str(DRIVER))
+    assert DriverProcess.of_handle(driver) == DriverProcess.of_handle(DRIVER)

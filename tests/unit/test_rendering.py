@@ -17,20 +17,21 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
+from airflow_occ_provider.attempts.commit import Commit
+from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.attempt import Submission
-from airflow_occ_provider.jobs.commit import Commit
-from airflow_occ_provider.jobs.site import Site, Source
-from airflow_occ_provider.operators import protected
+from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from airflow_occ_provider.submitters.flag import Flag
 from tests.unit.test_record import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"
@@ -67,7 +68,7 @@ def site(monkeypatch):
     """What the site's own ``hudi-defaults.conf`` says."""
     lines = []
     monkeypatch.setattr(
-        protected, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
+        protected_run, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
     )
     monkeypatch.setattr(_secrets_masker(), "patterns", set())
     return lines
@@ -126,7 +127,7 @@ def test_options_that_were_rendered_are_checked_as_given_ones(dag, asked, site, 
     context = {**context_of(task), "options": rule}
     task.render_template_fields(context)
     with pytest.raises(ConfigurationError) as caught:
-        task._prepare(context, TaskRun(context))
+        task._protected_run(context).prepare()
     assert caught.value.remedy == "use scope"
 
 
@@ -135,15 +136,20 @@ def test_default_args_for_writers_do_not_reach_operators_without_a_job(dag, kind
     args = {"key_safe": True, "reads_table": True, "application_args": ["x"]}
     dag.default_args.update(args)
     for task in (kind(**NO_JOB), kind(task_id="u", table="/t", default_args=args)):
-        assert not task.key_safe
-        assert not task.reads_table
+        claim = task.claim(SimpleNamespace(config=lambda: SimpleNamespace(version=9)))
+        assert not claim.key_safe
+        assert not claim.reads_table
         assert not task.application_args
     with pytest.raises(ConfigurationError):
         kind(**NO_JOB, key_safe=True)
 
 
-def test_an_operator_can_be_copied_and_pickled(dag):
-    task = HudiWriteOperator(**WRITE, hudi_options={JDBC: URL})
+KINDS = [HudiWriteOperator, HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operator_can_be_copied_and_pickled(dag, kind):
+    task = kind(**(WRITE if kind is HudiWriteOperator else NO_JOB), hudi_options={JDBC: URL})
     for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):  # noqa: S301
         assert other.hudi_options == {JDBC: URL}
         other.on_kill()
@@ -151,10 +157,24 @@ def test_an_operator_can_be_copied_and_pickled(dag):
     assert dag.partial_subset("t").get_task("t").table == "/t"
 
 
-def test_rendering_asks_nobody(dag, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_operator_takes_default_args_templates_xcoms_and_maps(dag, site, kind):
+    dag.default_args.update({"lock_conn_id": "theirs", "retries": 3, "name": "{{ x }}"})
+    job = {"application": "a.py"} if kind is HudiWriteOperator else {}
+    task = kind(task_id="one", table="{{ x }}", storage_conn_id=of_another_task(), **job)
+    assert (task.lock_conn_id, task.retries, task.has_default_retries) == ("theirs", 3, False)
+    assert task.upstream_task_ids == {"other"}
+    options = {"a": "{{ x }}", JDBC: URL}
+    unmapped = mapped(dag, kind, hudi_options=options, x="b", **job)
+    assert (unmapped.name, unmapped.lock_conn_id) == ("b", "lock")
+    assert unmapped.hudi_defaults["a"] == "b"
+    assert "do-not-show-me" not in json.dumps(_serialize_rendered_fields(unmapped))
+
+
+def test_rendering_makes_no_connection(dag, monkeypatch):
     """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
     monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
-    monkeypatch.setattr(protected, "open_table", lambda *_: pytest.fail("opened the table"))
+    monkeypatch.setattr(protected_run, "open_table", lambda *_: pytest.fail("opened the table"))
     task = HudiWriteOperator(**WRITE, conflict_resolution="simple", hudi_options={"a": "{{ x }}"})
     task.render_template_fields({"x": "b"})
     assert task.hudi_defaults["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -186,8 +206,9 @@ def test_a_mapped_clean_judges_heartbeats_by_its_own_options(dag, asked, site, f
     task = mapped(dag, HudiCleanOperator, hudi_options=options, x=5)
     task.table = str(folder.parent)
     task.is_dry_run = True
-    task.execute(context_of(task))
-    assert task._rule == HeartbeatRule(5000, 5)
+    context = context_of(task)
+    task.execute(context)
+    assert task._clean_run(task._protected_run(context)).rule == HeartbeatRule(5000, 5)
 
 
 def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder):
@@ -200,7 +221,7 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
     )
     context = context_of(task)
     task.render_template_fields(context)
-    preparation = task._prepare(context, TaskRun(context), "20261122.4001")
+    preparation = task._protected_run(context).prepare("20261122.4001")
     assert preparation.options["fs.s3a.secret.key"] == "secret-of-the-site"
     shown = _serialize_rendered_fields(task)
     text = json.dumps(shown)
@@ -213,14 +234,18 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
 
 
 def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
-    task, sent = HudiWriteOperator(**WRITE), []
+    own = {"driver_class_path": "/mine", "env_vars": {"HUDI_CONF_DIR": "/site"}}
+    task, sent = HudiWriteOperator(**WRITE, **own, application_args=["mine"]), []
     monkeypatch.setattr(
         task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
     )
     task.hudi_defaults = {"a": "b"}
-    submission = Submission("run.py", ("a.py",), "/conf", {"HUDI_CONF_DIR": "/conf"})
-    with task._in_place(context_of(task), submission):
-        assert task.application == "run.py"
+    submission = Submission("run.py", ("payload.json",), {"AIRFLOW_OCC_IDENTITY": "one"})
+    with SparkRun(task, context_of(task), Flag()).in_place(submission):
+        assert (task.application, task.application_args) == ("run.py", ["payload.json"])
+        assert task.driver_class_path == "/mine"
+        assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
+    assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])
     (shown,) = sent
     assert shown.rendered_fields["hudi_defaults"] == {"a": "b"}
     assert shown.rendered_fields["submission"]["application"] == "run.py"
@@ -231,10 +256,10 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
     task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
     context = context_of(task)
     task.render_template_fields(context)
-    run = TaskRun(context)
+    run = task._protected_run(context)
     for _ in range(3):
-        task._prepare(context, run)
-    assert task._lock_hook.terms()
+        run.prepare()
+    assert run.lock.terms()
     task._get_hook()
     assert asked == {"lock": 1, "spark_default": 3}
 
@@ -247,7 +272,7 @@ def test_a_table_that_airflow_has_no_asset_for_does_not_fail_a_committed_task(da
 
 
 @pytest.mark.parametrize("table", ["s3a://lake/trips/", "/lake/trips"])
-def test_an_assets_alias_is_told_the_facts_of_the_table(dag, table):
+def test_an_assets_alias_gets_the_facts_of_the_table(dag, table):
     outlets = [Asset("s3://other"), AssetAlias("trips")]
     task = HudiWriteOperator(**{**WRITE, "table": table}, outlets=outlets)
     events = OutletEventAccessors()
@@ -272,6 +297,6 @@ def test_a_lease_takes_the_spelling_of_a_path_that_a_writer_takes(dag, path):
     write = HudiWriteOperator(**WRITE, scope=["dt=1", path])
     lease = HudiLeaseOperator(task_id="lease", tables=["/t"], scope=["dt=1", path])
     sensor = HudiLeaseSensor(task_id="sensor", table="/t", scope=path)
-    for wrong in (lambda: write._partitions, lambda: lease._scopes, lambda: sensor._wanted):
+    for wrong in (lambda: write.claim(None), lambda: lease._scopes, lambda: sensor._wanted):
         with pytest.raises(ConfigurationError, match=r"^scope: .* is not a path below the table"):
             wrong()

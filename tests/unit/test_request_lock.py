@@ -80,13 +80,13 @@ def test_names_are_such_as_every_release_of_hive_takes(request, under):
 
 
 @given(SCOPES, SCOPES)
-def test_hive_lets_wait_whom_the_rules_let_wait(mine, theirs):
+def test_hive_blocks_the_requests_that_the_rules_block(mine, theirs):
     conflict = any(one.conflicts_with(other) for one in mine for other in theirs)
     parts = [request_lock.parts(asked(*scopes), 1) for scopes in (mine, theirs)]
     assert lets_wait(*parts) is conflict
 
 
-def test_who_passes_under_a_lease_waits_for_its_like_only():
+def test_a_request_under_a_lease_waits_only_for_others_under_it():
     over, under, beside = (request_lock.parts(asked(), 1, order) for order in ((), (5,), (5,)))
     assert not lets_wait(under, over)
     assert lets_wait(under, beside)
@@ -109,7 +109,7 @@ def test_what_is_too_long_is_refused():
         request_lock.parts(asked(Scope.of("s3://lake/a", paths)), 1)
 
 
-def test_the_last_epoch_counts_and_of_two_in_one_the_elder():
+def test_the_last_epoch_counts_and_of_two_in_one_the_earlier():
     request = shown(3, request_lock.parts(asked(), 1))
     rows = [*request, *taken(8, 3, 2, "late"), *taken(5, 3, 2, "first"), *taken(6, 4, 9, "other's")]
     lock = request_lock.read(rows).locks[3]
@@ -178,7 +178,7 @@ def test_locks_of_others_are_let_be(table):
         ("", 3, True),
     ],
 )
-def test_whose_lock_is_in_the_way_is_told(table, lock_id, is_told):
+def test_the_owner_of_a_blocking_lock_is_named(table, lock_id, is_told):
     rows = shown(lock_id, [Part(table, "", exclusive=True)], agent="spark")
     snapshot = request_lock.read([*rows, *shown(4, request_lock.parts(asked(), 1))])
     found = snapshot.foreign_blockers(snapshot.locks[4].queued)

@@ -1,4 +1,4 @@
-"""What is left of dead writers: found on tables made by hand, and told with proof and remedy."""
+"""What is left of dead writers: found on tables made by hand, reported with proof and remedy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.audit import audit_table
+from airflow_occ_provider.attempts.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.procedure import procedure_call
-from airflow_occ_provider.jobs.audit import audit_table
-from airflow_occ_provider.jobs.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -58,7 +58,7 @@ def left(table, **given):
     return [(one.kind.value, one.instant) for one in residues(table, RULE, **given)]
 
 
-def test_a_committed_write_whose_writer_died_before_its_clean_up_leaves_both(folder, table):
+def test_a_committed_write_whose_writer_was_killed_before_its_clean_up_leaves_both(folder, table):
     complete(folder, T1)
     mark(folder, T1)
     beat(folder, T1)
@@ -111,7 +111,7 @@ def test_a_rollback_that_goes_on_removes_both_itself(folder, table):
     assert "(COMPLETED) names instant" in residues(table, RULE)[0].proof
 
 
-def test_a_driver_that_beats_on_after_its_rollback_is_told(folder, table):
+def test_a_driver_with_a_live_heartbeat_after_its_rollback_is_reported(folder, table):
     take_back(folder, T1)
     beat(folder, T1, JUST_NOW_S)
     (one,) = residues(table, RULE)
@@ -133,7 +133,7 @@ def test_files_that_were_written_after_the_rollback_come_before_the_markers_that
     assert markers.remedy.startswith("only after its data files are removed")
 
 
-def test_files_of_an_instant_of_which_the_active_timeline_tells_nothing_may_be_committed(folder, table):
+def test_files_of_an_instant_that_is_not_in_the_active_timeline_may_be_committed(folder, table):
     mark(folder, T1)
     _, files = residues(table, RULE)
     assert files.remedy.startswith("unless airflow hudi timeline --archived shows that it committed: ")
@@ -157,7 +157,7 @@ def test_a_marker_that_leads_out_of_the_table_is_an_error_not_a_data_file(folder
         residues(table, RULE)
 
 
-def test_the_name_of_a_table_cannot_change_the_sql_that_a_person_is_told_to_run(folder, table):
+def test_the_name_of_a_table_cannot_change_the_sql_of_a_remedy(folder, table):
     name = "t', instant_time => '0'); DROP TABLE x; --\\\n"
     (folder / "hoodie.properties").write_text(table_properties(table__name=name))
     take_back(folder, T1)
@@ -198,7 +198,7 @@ def clean(folder, instant):
     roll_back(folder, instant, ROLLBACK)
 
 
-def test_a_clean_is_told_by_the_table(folder, table):
+def test_the_table_shows_that_a_clean_ran(folder, table):
     begin(folder, T1)
     begin(folder, T2)
     beat(folder, T1)
@@ -212,7 +212,7 @@ def test_a_clean_is_told_by_the_table(folder, table):
     assert done.to_json(dry_run=False)["left"][0]["proof"] == done.left[0].proof
 
 
-def test_what_the_clean_did_not_roll_back_is_told(folder, table):
+def test_what_the_clean_did_not_roll_back_is_reported(folder, table):
     begin(folder, T1)
     begin(folder, T2)
     beat(folder, T1)
@@ -298,7 +298,7 @@ def test_an_audit_ends_with_the_first_error(cleaned, monkeypatch):
         audit_table(cleaned, cleaned.snapshot())
 
 
-def test_what_an_archived_clean_deleted_is_known_by_who_took_its_place(tmp_path):
+def test_what_an_archived_clean_deleted_is_found_by_its_replacement(tmp_path):
     """The same table, as if its oldest clean had been archived before the writes that it cleaned."""
     folder = unpack(GOLDEN / "cleaned.zip", tmp_path)
     cleans = sorted((folder / ".hoodie" / "timeline").glob("*.clean"))

@@ -1,9 +1,10 @@
-"""A lost conflict, from its driver's real log and the table to what a person is told of it."""
+"""A lost conflict, from its driver's real log and the table to the message for a person."""
 
 from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,16 +12,14 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
+from airflow_occ_provider.attempts.failure import LIMIT
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.rival import Rival, find_rival
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.failure import LIMIT
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.rival import Rival, find_rival
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.next_try import NextTry
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_metrics import Store, context
 
@@ -59,7 +58,7 @@ def test_the_winner_is_known_by_its_signature(folder, table, signed, operation, 
     assert found.file_groups >= len(PLACES)
 
 
-def test_what_the_table_does_not_tell_is_left_out(folder, table):
+def test_what_the_table_does_not_show_is_left_out(folder, table):
     assert find_rival(table, OWN, RIVAL) == find_rival(table, OWN, None) == Rival()
     write(folder)
     assert find_rival(table, None, RIVAL) == Rival(("two_writers", "write_b"))
@@ -68,10 +67,10 @@ def test_what_the_table_does_not_tell_is_left_out(folder, table):
 
 
 @pytest.fixture
-def lose(folder, table, caplog):
+def lose(folder, table, caplog, queue):
     """Settle an attempt that lost a conflict; its settlement, and what the task's log got."""
 
-    def lose(counts=None, *, number=1, scope=None, is_pending=False, **changes):
+    def lose(counts=None, *, number=1, scope=None, is_pending=False, **given):
         write(folder)
         if is_pending:
             (folder / "timeline" / f"{RIVAL}_{C}.commit").rename(
@@ -80,22 +79,22 @@ def lose(folder, table, caplog):
             (folder / "timeline" / f"{RIVAL}.commit.requested").touch()
             (folder / ".heartbeat" / RIVAL).touch()
         with DAG("d", schedule=None):
-            task = HudiWriteOperator(task_id="t", application="a.py", table=table.path, scope=scope)
+            task = HudiWriteOperator(
+                task_id="t", application="a.py", table=table.path, scope=scope, **given
+            )
         store = Store()
         mine = {**context("t", store), "task": task}
         mine["ti"].try_number = number
         store.set("hudi_retries", {"max_tries": mine["ti"].max_tries, "counts": counts or {}})
-        run = TaskRun(mine)
-        told = ToldAttempt(run, table.path, logging.getLogger("test"))
+        protected = task._protected_run(mine)
+        write_attempt = replace(task._write_attempt(protected), log=logging.getLogger("test"))
+        follows, signature = task._next_try(mine, protected, {}), Signature("me", "d", "r", "t")
+        attempt = write_attempt.attempt(SparkSubmit(), signature, follows)
         for line in LOG.read_text().splitlines():
-            told.log.feed(line)
-        task._driver = SimpleNamespace(exit_code=1, log_read=True)
-        given = {"policy": task.retry_policy, "is_queued": True, **changes}
-        known = {"context": mine, "run": run, "claim": task._claim, "options": {}}
-        follows = NextTry(**known, table=table, path=task.table, **given)
-        preparation = SimpleNamespace(signature=Signature("me", "d", "r", "t"))
+            attempt.told.log.feed(line)
+        attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
         with caplog.at_level(logging.INFO, "test"):
-            settlement = task._settle(preparation, told, None, follows)
+            settlement = attempt.settle(is_judged=True)
         return settlement.error(), [record for record in caplog.records if record.name == "test"], mine
 
     return lose
@@ -123,12 +122,12 @@ def test_the_failed_trys_log_says_first_what_a_person_needs(lose):
     [
         ({}, "Next try: queued on them."),
         ({"scope": "q=1"}, "Next try: queued on 3 partitions."),
-        ({"is_queued": False}, "Next try: not queued."),
+        ({"admission": "off"}, "Next try: not queued."),
         ({"is_pending": True}, f"Next try: once {RIVAL} has ended."),
         ({"counts": {"conflict": 5}}, "Next try: none."),
         ({"number": 6}, "Next try: none."),
-        ({"policy": None}, "wasted."),
+        ({"retry_policy": None}, "wasted."),
     ],
 )
-def test_the_next_try_is_told_as_far_as_it_is_known(lose, given, expected):
+def test_the_next_try_is_named_as_far_as_it_is_known(lose, given, expected):
     assert lose(**given)[0].message.endswith(expected)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.rivals import pending_rivals, still_pending
+from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.settle import Settlement
-from airflow_occ_provider.operators.rivals import pending_rivals, still_pending
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack

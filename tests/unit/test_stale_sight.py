@@ -1,4 +1,4 @@
-"""A trigger that shares a watch may know an instant that the watch's last look does not."""
+"""A trigger that shares a watch may have an instant that the watch's last listing lacks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_writer_that_began_after_the_last_look_is_not_gone(table, looks):
     assert asyncio.run(run()) == []
 
 
-def test_a_writer_whose_instant_was_told_late_is_not_gone(table, looks, monkeypatch):
+def test_a_writer_whose_instant_was_recorded_late_is_not_gone(table, looks, monkeypatch):
     told_instants, asked = [], []
 
     def get_one(**_):
@@ -122,7 +122,7 @@ def test_a_writer_whose_instant_was_told_late_is_not_gone(table, looks, monkeypa
     assert asyncio.run(run()) == []
 
 
-def test_an_instant_that_began_and_committed_between_two_looks_is_told(table, looks):
+def test_an_instant_that_began_and_committed_between_two_listings_is_reported(table, looks):
     async def run():
         first = waiting(table, match="any", until=["dead"])
         await looks.hold()

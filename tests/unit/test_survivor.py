@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
+from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.record import Attempt, Waiting
-from airflow_occ_provider.jobs.survivor import Fence, Look, Settled, Wait, judge
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000
 OWN, OTHER = "20261121092507982", "20261121092507999"
-LOST = Attempt(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42))
+LOST = AttemptRecord(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42).handle())
 ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 
 
@@ -34,7 +34,7 @@ def test_where_its_log_was_not_read_a_beating_instant_may_be_its_own():
     assert "log of try 1" in step.reason
 
 
-def test_an_instant_that_ticked_after_the_end_is_somebody_elses():
+def test_an_instant_with_a_heartbeat_after_the_end_belongs_to_another_driver():
     assert judge(ENDED, look([OTHER], ages=[100]), None) == Settled()
 
 
@@ -43,7 +43,7 @@ def test_one_that_does_not_beat_needs_no_wait(ages):
     assert judge(ENDED, look([OTHER], ages=ages), None) == Settled()
 
 
-def test_a_driver_that_nobody_saw_end_is_waited_for_while_it_beats():
+def test_a_driver_without_an_observed_end_is_waited_for_while_its_heartbeat_lives():
     step = judge(replace(LOST, instants=(OWN,)), look([OWN, OTHER], ages=[0, 0]), None)
     assert isinstance(step, Wait)
     assert (step.instants, step.ended_ms) == ((OWN,), 0)
@@ -60,13 +60,13 @@ def test_once_its_instant_is_gone_it_is_settled():
     assert judge(replace(LOST, instants=(OWN,)), seen, None) == Settled()
 
 
-def test_an_instant_that_is_of_another_table_tells_nothing_of_this_one():
+def test_an_instant_of_another_table_shows_nothing_about_this_one():
     step = judge(replace(LOST, instants=("1",)), look([OTHER], ages=[0]), None)
     assert isinstance(step, Wait)
     assert step.instants == (OTHER,)
 
 
-def test_of_a_driver_that_told_no_instant_whatever_beats_may_be_its_own():
+def test_any_live_heartbeat_may_belong_to_a_driver_without_a_recorded_instant():
     step = judge(LOST, look([OTHER], ages=[0]), None)
     assert isinstance(step, Wait)
     assert step.instants == (OTHER,)

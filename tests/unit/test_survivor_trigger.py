@@ -88,7 +88,7 @@ def test_a_storage_that_is_away_is_asked_again(trigger, table, monkeypatch):
     assert fire(trigger())[0] == "ended"
 
 
-def test_who_began_after_the_last_look_is_waited_for(tmp_path):
+def test_a_writer_that_began_after_the_last_listing_is_waited_for(tmp_path):
     table = BeatingTable(tmp_path / "new")
 
     def waiting(**given):

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_occ_provider.attempts.commit import count_commits, earlier_commit, find_commit
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     ConfigurationError,
@@ -21,11 +26,6 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.jobs.commit import count_commits, earlier_commit, find_commit
-from airflow_occ_provider.jobs.driver_log import DriverLog
-from airflow_occ_provider.jobs.identity import Signature
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.settle import settle
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.table import HudiTable
@@ -117,7 +117,7 @@ def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
     assert len(started) < 10
 
 
-def test_a_storage_nobody_knows_is_refused():
+def test_an_unknown_storage_is_refused():
     with pytest.raises(ConfigurationError, match=r"^table.*Remedy"):
         HudiTable("nosuch://lake/t")
 
@@ -153,7 +153,7 @@ def test_a_commit_that_is_archived_between_listing_and_read_is_found(folder, tab
     assert find_commit(snapshot, "me", since=T0).instant.time == T1
 
 
-def test_an_unsigned_commit_that_is_archived_between_listing_and_read_is_told(
+def test_an_unsigned_commit_that_is_archived_between_listing_and_read_is_reported(
     folder, table, monkeypatch
 ):
     add(folder, f"{T0}_{C}.commit")
@@ -333,7 +333,7 @@ def test_the_properties_are_read_again_when_they_are_old_or_were_written(folder,
     assert table.snapshot(snapshot, max_age_s=0).config.version == 8
 
 
-def test_in_layout_1_the_listing_tells_that_the_properties_were_written(folder, table):
+def test_in_layout_1_the_listing_shows_that_the_properties_were_written(folder, table):
     (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
     (folder / f"{T1}.commit").write_text("{}")
     snapshot = table.snapshot()
@@ -363,7 +363,7 @@ def test_only_write_commits_count(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me")
     add(folder, f"{T2}_{C}.commit", identity="me", operation="COMPACT")
     assert find_commit(table.snapshot(), "me").instant.time == T1
-    assert find_commit(table.snapshot(), "somebody else") is None
+    assert find_commit(table.snapshot(), "another writer") is None
 
 
 def test_a_committed_attempt(folder, table):
@@ -420,7 +420,7 @@ def test_a_completed_instant_of_ours_without_signature_is_unknown(folder, table)
     assert settlement.error().committed is None
 
 
-def test_no_new_instant_is_nothing_written_though_a_neighbour_wrote(folder, table):
+def test_no_new_instant_is_nothing_written_though_another_writer_wrote(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="neighbour")
     assert settle(table, SIGNATURE, DriverLog(), 0).outcome is Outcome.NOTHING_WRITTEN
 
@@ -432,7 +432,7 @@ def test_an_instant_of_another_table_is_not_ours(folder, table):
     assert (folder / ".heartbeat" / T2).exists()
 
 
-def test_a_ghost_is_retired_a_neighbour_is_not(folder, table):
+def test_a_ghost_is_retired_and_another_writer_is_not(folder, table):
     begin(folder, T1)
     begin(folder, T2)
     settlement = settle(table, SIGNATURE, log_of(T1), 137)
@@ -540,7 +540,7 @@ def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, ta
     assert (settlement.outcome, settlement.retired) == (Outcome.KILLED, ())
 
 
-def test_a_job_that_died_of_something_else_did_not_die_of_its_conflict(folder, table):
+def test_a_job_that_failed_otherwise_did_not_fail_because_of_its_conflict(folder, table):
     begin(folder, T1)
     log = log_of(T1)
     log.feed(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")

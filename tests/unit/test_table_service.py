@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import replace
@@ -9,6 +10,14 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.clustering_limits import below, clustering_limits
+from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.service_attempt import ServiceLimits
+from airflow_occ_provider.attempts.service_claim import ServiceClaim, service_mode
+from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.instant import Instant, State
@@ -23,16 +32,13 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.leases.memory import MemoryNodes
+from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.operators.admitted import Admitted
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator, below
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
-from airflow_occ_provider.operators.preparation import Preparation
-from airflow_occ_provider.operators.service_claim import ServiceClaim, service_mode
-from airflow_occ_provider.operators.task_run import TaskRun, now_ms
+from airflow_occ_provider.operators.service_run import plans_of
+from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -40,6 +46,7 @@ from tests.unit.test_record import Instance
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 TABLE = "s3://lake/trips"
+LOG = logging.getLogger("test")
 MINUTE_MS = 60_000
 NONE, ALIVE = Heartbeat(Liveness.NONE), Heartbeat(Liveness.ALIVE, 1, 1)
 DEAD = Heartbeat(Liveness.DEAD, 1, -1)
@@ -282,6 +289,10 @@ def clustering(**given):
     return HudiClusteringOperator(task_id="t", table=TABLE, **given)
 
 
+def limits(**given):
+    return clustering_limits(clustering(**given)._partitions, LOG)
+
+
 def compaction(**given):
     return HudiCompactionOperator(task_id="t", table=TABLE, **given)
 
@@ -317,32 +328,35 @@ def test_what_cannot_be_is_refused_when_the_dag_is_parsed(make, given, message):
     ],
 )
 def test_instants_as_they_are_rendered(given, named):
-    assert compaction(op="run", instants=given)._named == named
+    assert compaction(op="run", instants=given)._service_task().named == named
 
 
 @pytest.mark.parametrize("given", ["None", "yesterday", "20261121", ["all"]])
 def test_what_is_no_instant_is_refused(given):
     with pytest.raises(ConfigurationError, match="are no instants"):
-        _ = compaction(op="run", instants=given)._named
+        _ = compaction(op="run", instants=given)._service_task()
 
 
 def test_only_the_scope_is_planned():
     bare = Preparation(None, None, {"hoodie.a": "1"}, "")
-    assert clustering()._restricted(bare, Admitted()) is bare
+    assert limits().restrict(bare, Admitted()) is bare
     held = Admitted(Scope.of(TABLE, ["b"]))
     pattern = "hoodie.clustering.plan.strategy.partition.regex.pattern"
-    assert clustering()._restricted(bare, held).options == {"hoodie.a": "1", pattern: below(("b",))}
-    declared = clustering(scope="a", conflict_resolution="prefer_writer")
+    assert limits().restrict(bare, held).options == {"hoodie.a": "1", pattern: below(("b",))}
+    declared = limits(scope="a", conflict_resolution="prefer_writer")
     shared = Admitted(Scope(TABLE, Mode.SHARED))
-    assert declared._restricted(bare, shared).options[pattern] == below(("a",))
+    assert declared.restrict(bare, shared).options[pattern] == below(("a",))
 
 
 def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
     selected = "hoodie.clustering.plan.strategy.partition.selected"
     sites = Preparation(None, None, {selected: "b"}, "")
     held = Admitted(Scope.of(TABLE, ["a"]))
-    assert selected not in clustering()._restricted(sites, held).options
-    assert clustering()._restricted(sites, Admitted()) is sites
+    restricted = limits().restrict(sites, held)
+    assert selected not in restricted.options
+    assert selected.startswith(restricted.without)
+    assert sites.without == ()
+    assert limits().restrict(sites, Admitted()) is sites
 
 
 @pytest.mark.parametrize(
@@ -356,11 +370,11 @@ def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
     ],
 )
 def test_a_plan_beyond_the_scope_is_outside_also_where_the_lease_names_none(given, admitted, outside):
-    assert clustering(**given)._is_outside(plan(partitions=("a", "a/1")), admitted) is outside
+    assert limits(**given).is_outside(plan(partitions=("a", "a/1")), admitted) is outside
 
 
 def test_a_compaction_is_kept_to_no_part():
-    assert not compaction()._is_outside(plan(), Admitted(Scope.of(TABLE, ["b"])))
+    assert not ServiceLimits().is_outside(plan(), Admitted(Scope.of(TABLE, ["b"])))
 
 
 @pytest.fixture
@@ -369,18 +383,22 @@ def served(golden):
 
     def served(name, make=clustering, attempts=(), **given):
         operator = make(**given)
-        operator._table = golden(name)
-        run = TaskRun({"ti": Instance(1, 14)})
+        run = operator._protected_run({"ti": Instance(1, 14)})
+        run.table = golden(name)
         for attempt in attempts:
-            run.keep(attempt)
-        return operator, run, operator._table.snapshot()
+            run.journal.keep(attempt)
+        return operator, run, run.table.snapshot()
 
     return served
 
 
 def chosen(operator, run, snapshot, own=None):
-    plans = pending_plans(snapshot, operator.service, DEFAULT_RULE, frozenset(own or ()))
-    return operator._choose(run, Admitted(), snapshot, plans, own or {})
+    plans = plans_of(run, operator._service_task(), DEFAULT_RULE)
+    pending = plans.pending(snapshot, own or {})
+    is_clustering = isinstance(operator, HudiClusteringOperator)
+    kept_to = clustering_limits(operator._partitions, LOG) if is_clustering else ServiceLimits()
+    outside = {plan.time for plan in pending if kept_to.is_outside(plan, Admitted())}
+    return plans.choose(snapshot, pending, own or {}, outside)
 
 
 def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
@@ -391,19 +409,21 @@ def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
     operator.instants = [stuck]
     trigger = deferred(operator, run, snapshot)
     assert (trigger.instants, trigger.until) == ([stuck], ["committed", "rolled_back", "gone"])
-    assert f"{stuck}: a driver may run it" in run.record.waiting.reason
+    assert f"{stuck}: a driver may run it" in run.journal.record.waiting.reason
 
 
 def deferred(operator, run, snapshot, own=None):
-    with pytest.raises(TaskDeferred) as deferred:
+    with pytest.raises(WaitNeeded) as needed:
         chosen(operator, run, snapshot, own)
+    with pytest.raises(TaskDeferred) as deferred:
+        defer(operator, needed.value.wait)
     assert deferred.value.method_name == "execute_after_rivals"
     return deferred.value.trigger
 
 
 def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(served):
     """Its driver's end was not seen: neither retries nor a second executor help before that."""
-    unseen = Attempt(1, 3, "identity", TABLE, 1)
+    unseen = AttemptRecord(1, 3, "identity", TABLE, 1)
     operator, run, snapshot = served("1.2.0/clustering", attempts=(unseen,))
     pending = pending_plans(snapshot, CLUSTERING, DEFAULT_RULE)[0]
     own = {pending.time: False}
@@ -413,15 +433,15 @@ def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(serv
     trigger = deferred(operator, run, snapshot, own)
     assert trigger.instants == [pending.time]
     assert begun_ms <= trigger.deadline_ms <= now_ms() + (left_s + 1) * 1000
-    since = run.record.waiting
+    since = run.journal.record.waiting
     assert deferred(operator, run, snapshot, own).instants == [pending.time]
-    assert run.record.waiting == replace(run.record.waiting, since_ms=since.since_ms)
+    assert run.journal.record.waiting == replace(run.journal.record.waiting, since_ms=since.since_ms)
     operator.admission_timeout = timedelta(0)
     with pytest.raises(AdmissionTimeoutError, match="another driver may be running"):
         chosen(operator, run, snapshot, own)
     operator.plan_timeout = timedelta(0)
     assert pending.time in chosen(operator, run, snapshot, own).run
-    assert run.record.waiting is None
+    assert run.journal.record.waiting is None
 
 
 def test_an_own_plan_whose_driver_was_seen_to_end_is_run_at_once(served):
@@ -449,7 +469,8 @@ def test_what_the_table_says_came_of_it(served):
     done = next(
         one.time for one in snapshot.timeline.completed_writes() if "compaction" in one.requested_action
     )
-    facts = operator._facts(run, snapshot, Choice(run={done: ""}, roll_back={"20200101000000000": ""}))
+    plans = plans_of(run, operator._service_task(), DEFAULT_RULE)
+    facts = plans.facts(snapshot, Choice(run={done: ""}, roll_back={"20200101000000000": ""}))
     assert facts == {
         "scheduled": [],
         "completed": [done],
@@ -458,18 +479,18 @@ def test_what_the_table_says_came_of_it(served):
     }
     for undone in (Choice(run={pending[0]: ""}), Choice(roll_back={pending[1]: ""})):
         with pytest.raises(JobError, match="is pending"):
-            operator._facts(run, snapshot, undone)
+            plans.facts(snapshot, undone)
 
 
 def test_only_merge_on_read_tables_are_compacted(served):
     operator, _, snapshot = served("1.2.0/clustering", compaction)
     with pytest.raises(ConfigurationError, match="is copy-on-write"):
-        operator._refuse_table(snapshot, None)
+        operator._refuse_table(snapshot, {})
 
 
 def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
     prefers = {STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}
-    line = Queue(MemoryNodes())
+    line = Queue(MemoryStore())
 
     def stand(owner, service=None):
         shared = Scope.of(TABLE, None, Mode.SHARED)

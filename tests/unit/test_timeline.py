@@ -111,7 +111,7 @@ def test_an_empty_timeline_has_no_latest_write():
     assert Timeline().latest_completed_write is None
 
 
-def test_where_the_name_has_no_completion_time_the_files_own_stands_for_it():
+def test_without_a_completion_time_in_the_name_the_files_own_time_counts():
     asked = []
 
     def modified(name):
@@ -214,7 +214,7 @@ def test_foreign_files_change_nothing(names, foreign):
 
 
 @given(folders(), folders())
-def test_a_refresh_tells_what_a_cold_read_tells(before, after):
+def test_a_refresh_gives_what_a_cold_read_gives(before, after):
     timeline = Timeline.from_file_names(before).refreshed(after)
     assert timeline == Timeline.from_file_names(after)
     assert timeline.refreshed(after) is timeline
@@ -230,7 +230,7 @@ def test_instants_are_in_order_and_each_there_once(names):
         assert timeline.find(instant.time).time == instant.time
 
 
-def test_a_refresh_keeps_completion_times_that_it_knows():
+def test_a_refresh_keeps_completion_times_that_were_read():
     known = Timeline.from_file_names([f"{T1}.commit"], lambda _: 0, UTC)
     asked = []
     known.refreshed([f"{T1}.commit", f"{T2}.commit"], asked.append, UTC)

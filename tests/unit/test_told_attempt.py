@@ -6,20 +6,21 @@ import logging
 
 import pytest
 
+from airflow_occ_provider.attempts import told_attempt
+from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import StateStoreError
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.operators import task_run, told_attempt
-from airflow_occ_provider.operators.task_run import TaskRun
-from airflow_occ_provider.operators.told_attempt import ToldAttempt
+from airflow_occ_provider.operators import task_run
+from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42)
+DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42).handle()
 AWAY = 10**6
 
 
 class Telling(Instance):
-    """A task instance that tells others its instants."""
+    """A task instance that records its instants."""
 
     told = ()
 
@@ -44,7 +45,9 @@ def store():
 @pytest.fixture
 def attempt(store, clock):
     ti = Telling(1, 14)
-    attempt = ToldAttempt(TaskRun({"task_state_store": store, "ti": ti}), "/t", logging.getLogger("t"))
+    attempt = ToldAttempt(
+        open_journal({"task_state_store": store, "ti": ti}), "/t", logging.getLogger("t")
+    )
     attempt.follower.on_start(DRIVER)
     return attempt
 
@@ -85,7 +88,7 @@ def test_a_store_that_stays_away_is_not_asked_for_every_line(attempt, store, clo
 
 
 def test_a_driver_that_cannot_be_recorded_never_starts(store, clock):
-    run = TaskRun({"task_state_store": store, "ti": Telling(1, 14)})
+    run = open_journal({"task_state_store": store, "ti": Telling(1, 14)})
     store.refuses = AWAY
     with pytest.raises(StateStoreError):
         ToldAttempt(run, "/t", logging.getLogger("t")).follower.on_start(DRIVER)

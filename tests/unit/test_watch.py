@@ -83,7 +83,7 @@ def test_a_look_costs_one_listing_while_the_same_writers_beat(table, watch, cloc
     assert listed["timeline"] == 3  # once in the tolerance, for writers that do not beat
 
 
-def test_who_completes_is_committed_at_the_next_look(table, watch, clock):
+def test_a_writer_that_completes_is_committed_at_the_next_observation(table, watch, clock):
     time = table.begin(1, clock.ms)
     assert watch.observe().writer(time).fate is Fate.ALIVE
     table.commit(time)
@@ -93,7 +93,7 @@ def test_who_completes_is_committed_at_the_next_look(table, watch, clock):
     assert sight.writer(time).fate is Fate.COMMITTED
 
 
-def test_who_is_killed_after_its_commit_is_committed_and_never_dead(table, watch, clock):
+def test_a_writer_killed_after_its_commit_is_committed_and_never_dead(table, watch, clock):
     time = table.begin(1, clock.ms)
     watch.observe()
     table.commit(time)
@@ -103,7 +103,7 @@ def test_who_is_killed_after_its_commit_is_committed_and_never_dead(table, watch
     assert watch.observe().writer(time).fate is Fate.COMMITTED
 
 
-def test_who_is_killed_after_its_commit_is_not_dead_as_of_an_older_listing(table, watch, clock):
+def test_a_writer_killed_after_its_commit_is_not_dead_in_an_older_listing(table, watch, clock):
     time = table.begin(1, clock.ms)
     watch.observe()
     clock.ms += 10
@@ -114,7 +114,7 @@ def test_who_is_killed_after_its_commit_is_not_dead_as_of_an_older_listing(table
     assert watch.observe().writer(time).fate is Fate.COMMITTED
 
 
-def test_who_begins_before_a_look_at_the_timeline_alone_is_pending(table, watch, clock):
+def test_a_writer_that_begins_before_a_listing_of_the_timeline_alone_is_pending(table, watch, clock):
     watch.observe()
     watch.observe()
     clock.ms += TOLERANCE_MS
@@ -123,7 +123,9 @@ def test_who_begins_before_a_look_at_the_timeline_alone_is_pending(table, watch,
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_after_a_look_that_failed_half_way_nobody_is_overlooked(table, watch, clock, monkeypatch, ends):
+def test_after_an_observation_that_failed_half_way_no_writer_is_overlooked(
+    table, watch, clock, monkeypatch, ends
+):
     old = table.begin(1, clock.ms)
     watch.observe()
     watch.observe()
@@ -144,7 +146,7 @@ def test_after_a_look_that_failed_half_way_nobody_is_overlooked(table, watch, cl
     assert sight.writer(old).fate is (Fate.COMMITTED if ends else Fate.ALIVE)
 
 
-def test_who_is_between_heartbeat_and_request_is_found(table, watch, clock):
+def test_a_writer_between_heartbeat_and_request_is_found(table, watch, clock):
     watch.observe()
     table.beat(instant(1), clock.ms)
     assert watch.observe().pending == {}
@@ -152,7 +154,7 @@ def test_who_is_between_heartbeat_and_request_is_found(table, watch, clock):
     assert watch.observe().pending[instant(1)].fate is Fate.ALIVE
 
 
-def test_who_begins_between_the_two_listings_is_not_dead(table, watch, clock, monkeypatch):
+def test_a_writer_that_begins_between_the_two_listings_is_not_dead(table, watch, clock, monkeypatch):
     watch.observe()
     read = WriterWatch._read_heartbeats
 
@@ -181,7 +183,7 @@ def test_what_is_not_in_the_timeline_is_gone(watch):
     assert watch.observe().writer(instant(1)) == Writer(instant(1), "", Fate.GONE)
 
 
-def test_a_rolled_back_write_is_told_from_the_rollback(tmp_path):
+def test_a_rolled_back_write_is_recognised_by_the_rollback(tmp_path):
     path = unpack(TABLES / "rollbacks.zip", tmp_path / "r")
     sight = WriterWatch(HudiTable(str(path))).observe()
     victims = {one for i, v in sight.snapshot.rollbacks() if i.completed for one in v}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     TableUnreadableError,
@@ -16,23 +20,19 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.jobs.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.jobs.outcome import Outcome
-from airflow_occ_provider.jobs.record import Attempt
-from airflow_occ_provider.jobs.settle import Settlement
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators.admitted import Admitted
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import TaskRun
+from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, T2, C, add, begin
 
-HERE = DriverProcess(ProcessTable.here(), 2**22 + 1)  # no process has that id
-FAR = DriverProcess(ProcessTable("far", "b", "n"), 42)
+HERE = DriverProcess(ProcessTable.here(), 2**22 + 1).handle()  # no process has that id
+FAR = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
 INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 
@@ -47,19 +47,23 @@ class Write(HudiWriteOperator):
     ran = 0
     cleaned: tuple[str, ...] = ()
 
-    def _prepare(self, context, run, order_token=""):
-        self.hudi_defaults = dict(self.options)
-        return SimpleNamespace(options=self.options)
+    def _protected_run(self, context):
+        run = super()._protected_run(context)
+        run.prepare = self.prepare
+        run.known_options = lambda: dict(self.options)
+        run.run_clean = self.run_clean
+        return run
 
-    def _known_options(self, context, run):
-        return dict(self.options)
+    def prepare(self, order_token=""):
+        self.hudi_defaults = dict(self.options)
+        return Preparation(None, None, self.options, "")
 
     def _attempt(self, context, run, admitted):
         self.ran += 1
 
-    def _run_ours(self, context, preparation, application, arguments):
+    def run_clean(self, preparation, table):
         """In the place of the lazy clean: what its rollback does to the files."""
-        self.cleaned += arguments
+        self.cleaned += (table,)
         for path in Path(self.table, ".hoodie", "timeline").glob(f"{T1}*"):
             path.unlink()
         roll_back(Path(self.table, ".hoodie"), T1, f"{ROLLBACK}_{LATE}.rollback")
@@ -85,10 +89,10 @@ def start(folder, queue, store):
 
 def dies(context, table, driver=HERE, **more):
     """Leave what a worker leaves that dies together with its driver."""
-    run = TaskRun(context)
+    run = open_journal(context)
     run.begin("d", "")
     identity = run.record.identity
-    run.keep(Attempt(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
+    run.keep(AttemptRecord(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
 
 
 def test_a_third_death_of_worker_and_driver_is_refused(start, folder):
@@ -136,8 +140,9 @@ def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, fold
     begin(folder, T2)
     write, context = start(1)
     lost = Settlement(Outcome.EARLY_CONFLICT)
+    attempt = write._write_attempt(write._protected_run(context))
     with pytest.raises(WriteConflictError):
-        write._judge(write._task_run(context), lost, Admitted(), HeartbeatRule(60_000, 2))
+        attempt.judge(lost, Admitted(), HeartbeatRule(60_000, 2))
     write, context = start(2)
     with pytest.raises(TaskDeferred) as deferred:
         write.execute(context)
@@ -166,7 +171,7 @@ def test_a_table_that_the_triggerer_could_not_watch_is_tried_again(start):
 def test_the_wait_for_a_rival_has_an_end(start, folder):
     begin(folder, T2)
     write, context = start(2, admission_timeout=timedelta(0))
-    write._task_run(context).escalate((), (T2,))
+    open_journal(context).escalate((), (T2,))
     with pytest.raises(AdmissionTimeoutError, match=rf"still waiting for {T2}.*Remedy: look with"):
         write.execute(context)
     assert write.ran == 0

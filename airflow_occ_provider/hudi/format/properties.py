@@ -99,18 +99,6 @@ def parse_defaults(text: str) -> list[tuple[str, str]]:
     return result
 
 
-def format_defaults(options: Mapping[str, str]) -> str:
-    """Return the text of a ``hudi-defaults.conf``: one ``key=value`` line per option.
-
-    :param options: keys and values; the format has no line breaks in values.
-    :raises ValueError: if an option contains a line break.
-    """
-    for key, value in options.items():
-        if len(f"{key}={value}".splitlines()) > 1:
-            raise ValueError(f"{key} contains a line break, which hudi-defaults.conf does not allow")
-    return "".join(f"{key}={value}\n" for key, value in options.items())
-
-
 def fold(text: str) -> str:
     """Fold white space as Hudi does in a line of ``hudi-defaults.conf``."""
     return re.sub(r"\s+", " ", text).strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -30,6 +31,50 @@ METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
 METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
+
+
+class Rule(NamedTuple):
+    """The values that an option may have beside safe concurrent writing.
+
+    A rule is data, so that a driver can apply it.
+
+    :param keys: pattern of the whole key, without a leading ``spark.``.
+    :param allowed: pattern of the whole value, its white space folded.
+    :param remedy: what to do about another value.
+    """
+
+    keys: str
+    allowed: str
+    remedy: str
+
+
+RULES = (
+    Rule(
+        re.escape(CONCURRENCY_MODE),
+        f"(?i:{OPTIMISTIC})",
+        f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts",
+    ),
+    Rule(
+        "|".join(map(re.escape, FAILED_WRITES_POLICIES)),
+        f"(?i:{LAZY})",
+        "remove it, or set it to LAZY: any other policy rolls back live writers",
+    ),
+    Rule(
+        re.escape(LOCK_PROVIDER),
+        f".*(?<!{')(?<!'.join(_ONE_PROCESS_LOCKS)})",
+        "set it in the lock connection, if all writers of the table are tasks with that connection",
+    ),
+    Rule(
+        re.escape(COMMIT_KEY_PREFIX),
+        "|".join(SIGNATURE_PREFIX[:length] for length in range(len(SIGNATURE_PREFIX) + 1)),
+        "remove it: otherwise commits cannot be signed, and a later try cannot find them",
+    ),
+    Rule(
+        f"{SIGNATURE_PREFIX}(?s:.*)",
+        "(?!)",
+        f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit",
+    ),
+)
 
 
 class Contradiction(NamedTuple):
@@ -153,19 +198,12 @@ def early_detection_given(options: Mapping[str, object]) -> bool:
 
 
 def _remedy(name: str, value: str) -> str | None:
-    if name == CONCURRENCY_MODE and value.upper() != OPTIMISTIC:
-        return f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts"
-    if name in FAILED_WRITES_POLICIES and value.upper() != LAZY:
-        return "remove it, or set it to LAZY: any other policy rolls back live writers"
-    if name == LOCK_PROVIDER and is_process_local(value):
-        return (
-            "set it in the lock connection, if all writers of the table are tasks with that connection"
-        )
-    if name == COMMIT_KEY_PREFIX and not SIGNATURE_PREFIX.startswith(value):
-        return "remove it: otherwise commits cannot be signed, and a later try cannot find them"
-    if name.startswith(SIGNATURE_PREFIX):
-        return f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit"
-    return None
+    broken = (
+        rule.remedy
+        for rule in RULES
+        if re.fullmatch(rule.keys, name) and not re.fullmatch(rule.allowed, value)
+    )
+    return next(broken, None)
 
 
 def is_process_local(lock_provider: str) -> bool:

@@ -143,7 +143,7 @@ class Choice:
     schedule: bool = False
 
     def steps(self, op: ServiceOp) -> tuple[str, ...]:
-        """Return the arguments of ``service_job.py``; empty if there is nothing to do."""
+        """Return the steps for ``in_driver/table_service.py``; empty if none are due."""
         return (
             *(f"roll_back={time}" for time in self.roll_back),
             *(f"run={time}" for time in self.run),

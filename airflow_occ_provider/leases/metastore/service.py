@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.loss import confirm_held, lease_lost
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
 from airflow_occ_provider.leases.metastore.poller import Poller
@@ -28,7 +29,7 @@ class MetastoreLeases:
     """A ``LeaseService`` over the locks of a Hive metastore. Threads may share it.
 
     The metastore defines the order, and drops locks without heartbeats. The rules decide what is held:
-    the metastore knows neither a task that its run's lease covers nor a request that passes from
+    the metastore can express neither a task that its run's lease covers nor a request that passes from
     process to process, and in Hive 2 a shared lock overtakes a waiting exclusive one
     (``TxnHandler.LockInfoComparator``). Its own grants only reveal foreign locks. Hudi's own locks are
     in another database.
@@ -115,10 +116,7 @@ class MetastoreLeases:
 
     def ensure_held(self, ticket: Ticket) -> None:
         """Return if the metastore confirms that the lease is held."""
-        self.renew(ticket)
-        found = self.status(ticket).blockers
-        if found:
-            raise self._lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
+        confirm_held(self, ticket, self._lost)
 
     def adopt(self, ticket: Ticket) -> Ticket:
         """Take the request over from another process and invalidate that one's ticket."""
@@ -262,8 +260,4 @@ class MetastoreLeases:
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
         self._poller.forget(ticket.token)
-        return LeaseLostError(
-            f"the lease of request {ticket.id} is lost: {why}",
-            remedy="no action if the task is retried; if it happens again, check whether its processes "
-            f"pause for longer than the metastore's time-out of {self._timeout_ms / 1000:g} s",
-        )
+        return lease_lost(ticket, why, f"the metastore's time-out of {self._timeout_ms / 1000:g} s")

@@ -24,7 +24,7 @@ COMMON = {
 
 
 class Probe(BaseOperator):
-    """Measures its triggerer from within, for ever."""
+    """Measures its triggerer from within, forever."""
 
     start_from_trigger = True
     start_trigger_args = StartTriggerArgs(
@@ -49,7 +49,7 @@ for number in range(LOAD.tables):
     ) as dag:
         for follower in range(LOAD.followers):
             HudiHeartbeatSensor(task_id=f"writer_{follower}", table=table, instants=WRITER, **COMMON)
-        for onlooker in range(LOAD.everybody):
+        for watcher in range(LOAD.table_watchers):
             any_dead = {"until": ["dead"], "match": "any"}
-            HudiHeartbeatSensor(task_id=f"all_{onlooker}", table=table, **any_dead, **COMMON)
+            HudiHeartbeatSensor(task_id=f"all_{watcher}", table=table, **any_dead, **COMMON)
     globals()[dag.dag_id] = dag

@@ -1,4 +1,4 @@
-"""Writes whose commits are counted: whatever Airflow does to the task, as often as the user meant."""
+"""Writes whose commits are counted: as many as the user meant, whatever Airflow does to the task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMON: dict[str, Any] = {
     "driver_memory": "1g",
     "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=5)),
     "hudi_options": {
-        "hoodie.metadata.enable": "false",  # a quarter of what a driver costs; the faults' rig has it on
+        "hoodie.metadata.enable": "false",  # a quarter of what a driver costs; the fault rig has it on
         "hoodie.client.heartbeat.interval_in_ms": 2000,
         "hoodie.client.heartbeat.tolerable.misses": 5,
     },
@@ -73,7 +73,7 @@ with DAG("items", schedule=None, params=PARAMS):
 
     @task
     def items(params: dict[str, str]) -> list[list[str]]:
-        """Read which items there are; each is written by a mapped task."""
+        """Return the items; each is written by a mapped task."""
         names = json.loads(Path(params["gate"], "items.json").read_text())
         return [[params["table"], "--gate", params["gate"], "--key", f"{name}-"] for name in names]
 

@@ -1,4 +1,4 @@
-"""Writers that stand in line, and leases around other tasks."""
+"""Writers that are queued, and leases around other tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEATS = {
 
 
 def pass_gate(name: str, gate: str) -> None:
-    """Say that a task has begun, and wait to be let through."""
+    """Report that a task has begun, and wait until the test opens the gate."""
     Path(gate, f"{name}.begun").touch()
     deadline = time.monotonic() + _PATIENCE_S
     while not Path(gate, f"{name}.go").exists():
@@ -44,15 +44,15 @@ def pass_gate(name: str, gate: str) -> None:
 
 @task
 def first(params: dict[str, str]) -> None:
-    """Any task that works under a lease."""
+    """A task that works under a lease."""
     pass_gate("first", params["gate"])
     if Path(params["gate"], "first.fail").exists():
-        raise RuntimeError("as told")
+        raise RuntimeError("the test wants it to fail")
 
 
 @task
 def alone(params: dict[str, str]) -> None:
-    """Work that fails beside another one on either table."""
+    """Work that fails if another task works on one of its tables."""
     busy = [Path(f"{params[name]}.busy") for name in ("table", "other")]
     for one in busy:
         one.touch(exist_ok=False)

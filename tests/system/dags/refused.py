@@ -6,7 +6,7 @@ from airflow.sdk import DAG, Param
 
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
-# Whatever else is refused is in tests/unit/test_attempt.py: these three need a real Airflow.
+# Other refusals are tested in tests/unit/test_attempt.py: these three need a real Airflow.
 CASES = {
     "missing_spark_connection": {"conn_id": "nosuch"},
     "unreachable_zookeeper": {"lock_conn_id": "hudi_lock_unreachable", "retries": 0},

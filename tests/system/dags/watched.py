@@ -1,4 +1,4 @@
-"""What waits for a table's writers, and what is done about dead ones."""
+"""Sensors and an asset watcher on a table's heartbeats, and operators that clean up after the dead."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ with DAG("watched", schedule=None, params=PARAMS):
         application_args=[TABLE, "--partition", "2", "--writer", "w", "--gate", "{{ params.gate }}"],
         table=TABLE,
         driver_memory="1g",
-        hudi_options={**OPTIONS, "hoodie.clean.automatic": "false"},  # that is the other task's work
+        hudi_options={**OPTIONS, "hoodie.clean.automatic": "false"},  # the task `clean` does that
     )
     HudiHeartbeatSensor(
         task_id="own",
@@ -84,8 +84,8 @@ died = Asset(
 with DAG("deaths", schedule=[died]):
 
     @task
-    def told(triggering_asset_events: Any = None) -> list[Any]:
-        """Return what the watcher's events tell."""
+    def list_events(triggering_asset_events: Any = None) -> list[Any]:
+        """Return the payloads of the watcher's events."""
         return [event.extra for events in triggering_asset_events.values() for event in events]
 
-    told()
+    list_events()

@@ -1,4 +1,4 @@
-"""Mapped writes, each of a table that does not exist yet, by jobs with habits of their own."""
+"""Mapped writes, each of a table that does not exist yet, by jobs with options of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from airflow.sdk import DAG, Asset, Param
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 MODE = "hoodie.write.concurrency.mode"
-HABITS = {
+VARIANTS = {
     "warn": ["--log-level", "WARN"],
     "info": ["--log-level", "INFO", "--option", "hoodie.parquet.max.file.size=1000000"],
     "nothing": ["--write-nothing"],
@@ -20,16 +20,16 @@ with DAG(
     params={"job": Param("", type="string"), "folder": Param("", type="string")},
 ):
     HudiWriteOperator.partial(
-        task_id="habits",
+        task_id="variants",
         application="{{ params.job }}",
         table="{{ params.folder }}/t{{ ti.map_index }}",
         driver_memory="1g",
         max_active_tis_per_dag=2,
         hudi_options={"hoodie.secret.token": "do-not-show-me"},
-        outlets=[Asset("habits")],
+        outlets=[Asset("variants")],
     ).expand(
         application_args=[
-            ["{{ params.folder }}/t{{ ti.map_index }}", *habit] for habit in HABITS.values()
+            ["{{ params.folder }}/t{{ ti.map_index }}", *variant] for variant in VARIANTS.values()
         ]
     )
     HudiWriteOperator(

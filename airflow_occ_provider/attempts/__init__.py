@@ -1,0 +1,1 @@
+"""One attempt at a Spark job, without Airflow: journal, steps, guards, outcome."""

@@ -1,0 +1,41 @@
+"""The lease under which an attempt runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.rules import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The lease under which an attempt runs, if there is one.
+
+    :param scope: what it may write; ``None`` without a lease.
+    :param order_token: of its lease; empty without a lease.
+    :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
+        time.
+    :param keeper: renews the lease; ``None`` without a lease.
+    """
+
+    scope: Scope | None = None
+    order_token: str = ""
+    is_fenced: bool = True
+    keeper: Keeper | None = None
+
+    def refuse_if_lost(self) -> None:
+        """Raise if the lease was lost and nothing else keeps other writers away.
+
+        :raises LeaseLostError: then.
+        """
+        if self.keeper and not self.is_fenced:
+            self.keeper.refuse_if_lost()
+
+    def outside(self, partitions: Sequence[str]) -> list[str]:
+        """Return the partitions that the scope does not cover."""
+        if self.scope is None or self.scope.partitions is None:
+            return []
+        held = self.scope
+        return [path for path in partitions if not held.covers(Scope.of(held.table, [path]))]

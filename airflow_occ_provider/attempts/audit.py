@@ -1,0 +1,192 @@
+"""The audit of commits: whether their files still exist, and what removed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_occ_provider.errors import DataLossError
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.procedure import procedure_call
+from airflow_occ_provider.storage.folder import map_concurrently
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+_OF_A_ROLLBACK = (
+    "find who wrote with single-writer settings just before that rollback and give it HudiWriteOperator"
+)
+_OF_NOBODY = "find what removes the table's files besides Hudi, such as a storage's lifecycle rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Data of a completed commit that was removed, or is about to be.
+
+    :param instant: requested time of the commit.
+    :param culprit: the rollback that names the commit or deleted its files, if one is found.
+    :param missing: paths of its files that no clean accounts for, relative to the base path.
+    :param files: how many files it wrote.
+    :param statement: the SQL that rolls the commit back.
+    """
+
+    instant: str
+    culprit: Instant | None
+    missing: tuple[str, ...]
+    files: int
+    statement: str = ""
+
+    def error(self) -> DataLossError:
+        """Return the error with which the task fails."""
+        return DataLossError(
+            f"data loss: {self}",
+            instant=self.instant,
+            remedy=f"{_OF_A_ROLLBACK if self.culprit else _OF_NOBODY}; then {run_again(self.statement)}",
+            statement=self.statement,
+        )
+
+    def __str__(self) -> str:
+        gone = f"{len(self.missing)} of its {self.files} files are gone"
+        by = (
+            f"{self.culprit.action} {self.culprit.time} ({self.culprit.state}) took it back"
+            if self.culprit
+            else ""
+        )
+        return f"commit {self.instant} is in the table, but {'; '.join(filter(None, (gone, by)))}"
+
+
+def run_again(statement: str) -> str:
+    """Return the steps that replace a commit that lost its files by a new one.
+
+    :param statement: the SQL that rolls it back.
+    """
+    return (
+        f"run {statement} in Spark SQL with the writers' lock, and clear the task that wrote it "
+        "(where there are younger commits, Hudi refuses that, or takes them back too: some releases do)"
+    )
+
+
+def audit(
+    table: HudiTable, snapshot: Snapshot, instant: Instant, metadata: CommitMetadata
+) -> Loss | None:
+    """Return what a completed commit has lost; ``None`` if it still has its data.
+
+    Costs one listing per partition that it wrote, several at once. A file that a clean deleted, or
+    plans to delete, is no loss: its file group was replaced, compacted or clustered before. A rollback
+    of a completed commit is a loss: only another writer that counted this one as dead starts it. A
+    rollback that completed before the commit is none if the files exist: nothing was written yet, and
+    it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
+
+    :param snapshot: one that shows the commit completed.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    (loss,) = _losses(table, snapshot, [(instant, metadata)], _unexplained)
+    return loss if loss.culprit or loss.missing else None
+
+
+def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
+    """Return the completed writes of the active timeline that have lost files.
+
+    Costs one listing per partition that they wrote. For an archived clean only the file group shows
+    that it deleted a file: a younger write, before the oldest clean still listed, replaced the file.
+
+    :returns: those with missing files that no clean accounts for, oldest first.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
+    commits = [(one, metadata) for one, metadata in writes if metadata]
+    losses = _losses(table, snapshot, commits, _unexplained_by_history)
+    return tuple(loss for loss in losses if loss.missing)
+
+
+def _losses(
+    table: HudiTable,
+    snapshot: Snapshot,
+    commits: Sequence[tuple[Instant, CommitMetadata]],
+    unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
+) -> list[Loss]:
+    partitions = {_partition(path) for _, metadata in commits for path in metadata.paths}
+    present = map_concurrently(snapshot.data_files, partitions)
+    absent = [
+        tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
+        for _, metadata in commits
+    ]
+    later = table.snapshot(snapshot)  # shows the plan of a clean that ran meanwhile
+    losses = []
+    for (instant, metadata), gone in zip(commits, absent, strict=True):
+        missing = unexplained(later, instant, gone) if gone else ()
+        culprit = _taker(later, instant) or _deleter(later, missing)
+        statement = procedure_call("rollback_to_instant", later.config, instant.time)
+        losses.append(Loss(instant.time, culprit, missing, len(metadata.paths), statement))
+    return losses
+
+
+def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:
+    cleaned = _deleted(snapshot, "clean")
+    return tuple(path for path in missing if _name(path) not in cleaned)
+
+
+def _unexplained_by_history(
+    snapshot: Snapshot, commit: Instant, missing: tuple[str, ...]
+) -> tuple[str, ...]:
+    left = _unexplained(snapshot, commit, missing)
+    if not left or not snapshot.has_history():
+        return left
+    superseded, rolled_back = _superseded(snapshot, commit), _deleted(snapshot, "rollback")
+    return tuple(
+        path for path in left if _file_group(path) not in superseded or _name(path) in rolled_back
+    )
+
+
+def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
+    """Return the file groups of which an archived clean may have removed what a commit wrote."""
+    cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
+    oldest = min(cleans, default=None)
+    younger = (
+        snapshot.reader.commit(one)
+        for one in snapshot.timeline.completed_writes()
+        if one.time > commit.time and (oldest is None or one.time < oldest)
+    )
+    return frozenset(
+        group
+        for metadata in filter(None, younger)
+        for group in (*map(_file_group, filter(_is_base_file, metadata.paths)), *metadata.replaced)
+    )
+
+
+def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
+    instants = (instant for instant in snapshot.timeline if instant.action == action)
+    return frozenset[str]().union(*map(snapshot.reader.deleted_names, instants))
+
+
+def _taker(snapshot: Snapshot, commit: Instant) -> Instant | None:
+    naming = (rollback for rollback, victims in snapshot.rollbacks() if commit.time in victims)
+    return next((one for one in naming if not _came_before(one, commit)), None)
+
+
+def _came_before(rollback: Instant, commit: Instant) -> bool:
+    done, made = rollback.completion_time, commit.completion_time
+    return bool(rollback.completed and done and made and done < made)
+
+
+def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
+    names = set(map(_name, missing))
+    rollbacks = (rollback for rollback, _ in snapshot.rollbacks())
+    return next((one for one in rollbacks if names & snapshot.reader.deleted_names(one)), None)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _partition(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _is_base_file(path: str) -> bool:
+    return not _name(path).startswith(".")
+
+
+def _file_group(path: str) -> FileGroupId:
+    return _partition(path), _name(path).removeprefix(".").partition("_")[0]

@@ -1,0 +1,195 @@
+"""The typed choices of an operator, validated when the DAG is parsed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.table_service import DeadPlan, ServiceOp
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_INDEX = "hoodie.index.type"
+_SWITCHES = {
+    "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
+    STRATEGY_OPTION: "conflict_resolution",
+}
+_ELSEWHERE = (
+    "follows a driver in the cluster, and this one runs on the worker, where it is followed and ended",
+    "leave it out",
+)
+_UNFIT = {
+    "post_submit_commands": (
+        "would run after every submission, also of a clean before the job, and before the table is read",
+        "run them in a task after this one, with trigger_rule='all_done'",
+    ),
+    "track_driver_via_k8s_api": _ELSEWHERE,
+    "yarn_track_via_rm_api": _ELSEWHERE,
+}
+
+
+class AdmissionMode(StrEnum):
+    """Whether a writer is queued for its table."""
+
+    QUEUE = "queue"
+    OFF = "off"
+
+
+def admission_choice(given: object) -> AdmissionMode:
+    """Return whether a writer is queued.
+
+    :param given: ``True``, ``False``, a choice or its name.
+    :raises ConfigurationError: for anything else.
+    """
+    if isinstance(given, bool):
+        return AdmissionMode.QUEUE if given else AdmissionMode.OFF
+    return _choice("admission", AdmissionMode, given)
+
+
+def early_choice(given: object) -> EarlyDetection:
+    """Return the choice of early conflict detection that a value names.
+
+    :param given: ``True``, ``False``, a choice or its name.
+    :raises ConfigurationError: for anything else.
+    """
+    if isinstance(given, bool):
+        return EarlyDetection.ON if given else EarlyDetection.OFF
+    return _choice("early_conflict_detection", EarlyDetection, given)
+
+
+def resolution_choice(given: object) -> Strategy | None:
+    """Return the named conflict resolution strategy; ``None`` leaves it to Hudi.
+
+    :raises ConfigurationError: for anything but a strategy or its name.
+    """
+    return None if given is None else _choice("conflict_resolution", Strategy, given)
+
+
+def service_op_choice(given: object) -> ServiceOp:
+    """Return the operation of a table service.
+
+    :raises ConfigurationError: for anything but a choice or its name.
+    """
+    return _choice("op", ServiceOp, given)
+
+
+def dead_plan_choice(given: object) -> DeadPlan:
+    """Return what is done with a plan that no process runs.
+
+    :raises ConfigurationError: for anything but a choice or its name.
+    """
+    return _choice("dead_plan", DeadPlan, given)
+
+
+def refuse_wrong_pairs(
+    table: object, early: EarlyDetection, resolution: Strategy | None, options: Mapping[str, Any]
+) -> None:
+    """Refuse choices that contradict each other and are known before rendering.
+
+    :raises ConfigurationError: with the argument that is wrong, and the remedy.
+    """
+    for key in options:
+        parameter = next((own for start, own in _SWITCHES.items() if str(key).startswith(start)), None)
+        if parameter:
+            raise ConfigurationError(
+                "hudi_options", f"{key} has a parameter of its own", remedy=f"use {parameter}"
+            )
+    found = early_detection.contradiction(early, _scheme(table), options)
+    if found:
+        raise ConfigurationError("early_conflict_detection", found[0], remedy=found[1])
+    index = str(options.get(_INDEX, "BUCKET")).upper()
+    if resolution is Strategy.BUCKET_INDEX and index != "BUCKET":
+        raise ConfigurationError(
+            "conflict_resolution",
+            f"{resolution} reads the bucket from each file's name, and {_INDEX} is {index}",
+            remedy="use 'simple', or leave it out",
+        )
+
+
+def constant_options(given: object) -> dict[str, Any]:
+    """Return the Hudi options that are known when the DAG is parsed.
+
+    Templates and XComs are not known by then.
+
+    :param given: ``hudi_options``, a dictionary, a template, an ``XComArg`` or ``None``.
+    """
+    options = given if isinstance(given, Mapping) else {}
+    constant = (str, int, float)
+    return {
+        str(key): value
+        for key, value in options.items()
+        if isinstance(value, constant) and "{{" not in f"{key}{value}" and "{%" not in f"{key}{value}"
+    }
+
+
+def rendered_options(given: object) -> dict[str, Any]:
+    """Return the rendered Hudi options; text that a template rendered is parsed.
+
+    :param given: ``hudi_options`` after rendering.
+    :raises ConfigurationError: if it is no dictionary.
+    """
+    options = _parsed(given) if isinstance(given, str) else given
+    if not isinstance(options, Mapping | None):
+        raise ConfigurationError(
+            "hudi_options",
+            f"was rendered to {type(options).__name__} {str(given)[:80]!r}, which is no dictionary",
+            remedy="give a dictionary, or a template or another task's result that is one, such as "
+            "'{{ var.json.hudi_options }}'",
+        )
+    return {str(key): value for key, value in (options or {}).items()}
+
+
+def _parsed(text: str) -> object:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return text
+
+
+def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
+    """Refuse arguments that an operator sets itself, or does not use.
+
+    :param given: names of the arguments that were given.
+    :param foreign: names of those that may not be given.
+    :param why: the reason, for the error.
+    :raises ConfigurationError: with the first of them.
+    """
+    found = sorted(set(foreign).intersection(given))
+    if found:
+        raise ConfigurationError(found[0], why, remedy="leave it out")
+
+
+def refuse_unfit(given: Mapping[str, object]) -> None:
+    """Refuse arguments of ``SparkSubmitOperator`` that cannot be made safe.
+
+    They exist from version 6.1 of the Spark provider on.
+
+    :param given: all arguments by name.
+    :raises ConfigurationError: with the first of them, and the remedy.
+    """
+    for name, (why, remedy) in _UNFIT.items():
+        if given.get(name):
+            raise ConfigurationError(name, why, remedy=remedy)
+
+
+def _choice(field: str, choices: type[_Choice], given: object) -> _Choice:
+    try:
+        return choices(str(given))
+    except ValueError as error:
+        known = ", ".join(repr(choice.value) for choice in choices)
+        raise ConfigurationError(
+            field, f"{given!r} is not known", remedy=f"use one of {known}"
+        ) from error
+
+
+def _scheme(table: object) -> str | None:
+    scheme, found, _ = str(table).partition("://")
+    return scheme if found and "{{" not in scheme else None

@@ -1,0 +1,163 @@
+"""One clean of a table by Hudi, repeated after a collision, and verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.cleaning import (
+    Cleaning,
+    describe_writer,
+    foresee,
+    has_collided,
+    verify,
+)
+from airflow_occ_provider.attempts.driver_run import DriverRun
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome, Reading
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    prepared,
+    refuse_unproven,
+    remove_leftovers,
+)
+from airflow_occ_provider.attempts.submitter import Submitter
+from airflow_occ_provider.errors import FenceError
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.in_driver import clean as clean_job
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.watch import Observation, WriterWatch
+
+_TRIES = 3
+_PAUSE_S = 10.0
+_SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRun:
+    """Cleans one table, and logs the result.
+
+    :param table: the table.
+    :param path: its base path, as the task names it.
+    :param rule: how heartbeats are judged.
+    :param log: the task's log.
+    """
+
+    table: HudiTable
+    path: str
+    rule: HeartbeatRule
+    log: Any
+
+    def observe(self) -> Observation:
+        """Return the writers of the table as they are now."""
+        return WriterWatch(self.table, self.rule).observe()
+
+    def describe(self, sight: Observation, chosen: Collection[str]) -> None:
+        """Log the pending writes, and the chosen instants that are not pending."""
+        for writer in sight.pending.values():
+            self.log.info("%s.", describe_writer(writer))
+        for instant in sorted(set(chosen) - sight.pending.keys()):
+            self.log.info("%s is not pending: %s.", instant, sight.writer(instant).fate)
+
+    def foresee(self) -> Cleaning:
+        """Return and log what a clean would find now."""
+        cleaning, sight = foresee(self.table, self.rule)
+        for writer in sight.pending.values():
+            verdict = "would be rolled back" if writer.fate is Fate.DEAD else "would stay"
+            self.log.info("%s; it %s.", describe_writer(writer), verdict)
+        if not sight.pending:
+            self.log.info("Nothing is pending.")
+        self._log_left(cleaning)
+        return cleaning
+
+    def clean(self, drive: Callable[[], tuple[int, Reading]], admitted: Admitted) -> Cleaning:
+        """Have Hudi clean the table; read the result from the table, and log it.
+
+        :param drive: runs the driver once; returns its exit code, and what its log says.
+        :param admitted: the lease.
+        :raises OccError: if the clean failed.
+        """
+        before = self.observe()
+        for left in reversed(range(_TRIES)):
+            exit_code, reading = drive()
+            admitted.refuse_if_lost()
+            if not exit_code:
+                break
+            self._refuse(exit_code, reading, is_last=not left)
+            self.log.info("Another clean of the table got in the way; trying again.")
+            time.sleep(_PAUSE_S)
+        cleaning = verify(self.table, self.rule, before)
+        self._log(cleaning)
+        return cleaning
+
+    def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
+        """End the drivers of earlier tries of the task run.
+
+        :raises FenceError: if one of their processes does not end.
+        """
+        for identity in run.record.identities:
+            living = submitter.find(identity)
+            if living:
+                submitter.end(living)
+                self.log.info("The clean of an earlier try was still running, and was ended.")
+            if submitter.find(identity):
+                raise FenceError(
+                    f"{living}, of an earlier try's clean, does not end",
+                    remedy="look what it waits for (a dead mount?), end it, and clear the task",
+                )
+            remove_leftovers(identity)
+
+    def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:
+        """Refuse a failed driver, unless it collided with another clean and may run again."""
+        if has_collided(reading.lines) and not is_last:
+            return
+        if reading.outcome in _SAID_BY_THE_LOG:
+            known = Settlement(reading.outcome, lines=reading.lines, exit_code=exit_code).error()
+            raise known or AssertionError("not reached")
+        raise FenceError(
+            f"the lazy clean of {self.path} failed (exit code {exit_code}): {' '.join(reading.lines)}",
+            remedy="correct what the task's log shows; a clean may be run again at any time",
+        )
+
+    def _log(self, cleaning: Cleaning) -> None:
+        self.log.info(
+            "Hudi rolled back %s write(s)%s; %s.",
+            len(cleaning.rolled_back),
+            f": {', '.join(cleaning.rolled_back)}" if cleaning.rolled_back else "",
+            "no clean was due"
+            if cleaning.cleaned_files is None
+            else f"its clean deleted {cleaning.cleaned_files} file(s)",
+        )
+        self._log_left(cleaning)
+        for loss in cleaning.losses:
+            self.log.error("Data loss: %s", loss)
+
+    def _log_left(self, cleaning: Cleaning) -> None:
+        for one in cleaning.left:
+            self.log.warning("Left: %s", one)
+
+
+def run_clean(
+    driver: DriverRun, job: SparkJob, preparation: Preparation, table: str
+) -> tuple[int, Reading]:
+    """Run Hudi's clean instead of a task's job; return exit code and log reading.
+
+    :param driver: runs it.
+    :param job: the task's.
+    :param preparation: what the driver receives.
+    :param table: base path of the table to clean.
+    """
+    job = replace(job, application=clean_job.__file__, arguments=(table,))
+    refuse_unproven(job, preparation.site)
+    log = DriverLog()
+    with prepared(job, preparation.options) as submission:
+        exit_code = driver.submit(submission, Follower(log))
+    return exit_code, log.read(exit_code, committed=False)

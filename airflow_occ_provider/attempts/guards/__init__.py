@@ -1,0 +1,1 @@
+"""The guards that may stop a running driver: heartbeat, lease, second table."""

@@ -1,0 +1,86 @@
+"""The guard against a second table if Hudi's lock has one name for all tables."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import urlsplit
+
+from airflow_occ_provider.attempts.log.lines import is_logged_by
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
+from airflow_occ_provider.storage.address import canonical_table
+
+# Hudi 0.15.0 to 1.2.0: HoodieActiveTimeline and ActiveTimelineV2, before any data is written.
+_LOGGER = re.compile(r"\b(?:HoodieActiveTimeline|ActiveTimelineV[12])\b")
+_BEGUN = re.compile(
+    r"Create new file for toInstant \?(?P<table>(?:(?!/\.hoodie/)\S)+)"
+    r"/\.hoodie/(?!metadata/)\S+\.inflight"
+)
+
+
+class OneTable:
+    """Reads a driver's log for writes to other tables than its own.
+
+    A commit to another table would be made under this table's lock. It would not exclude the other
+    table's own writers, which use a lock with that table's name.
+
+    :param table: base path of the table that the driver is protected for.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = _place(table)
+        self._other = ""
+
+    @property
+    def stop(self) -> Stop | None:
+        """The reason to stop the driver, if there is a second table."""
+        return Stop(Outcome.MISCONFIGURATION, self._told) if self._other else None
+
+    def on_line(self, line: str) -> Stop | None:
+        """Take the next line of the log; return the reason to stop, if any."""
+        begun = None if self._other else _BEGUN.search(line)
+        if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
+            self._other = begun["table"]
+        return self.stop
+
+    def on_tick(self) -> Stop | None:
+        """Return the reason to stop the driver, if any."""
+        return self.stop
+
+    def refuse(self, *, committed: bool | None) -> None:
+        """Raise if the driver wrote to a second table.
+
+        :param committed: whether the write to the driver's own table has landed; ``None`` if the table
+            does not show it, for example because it does not exist yet.
+        :raises MisconfigurationError: then.
+        """
+        if self._other:
+            raise MisconfigurationError(
+                self._told,
+                outcome=Outcome.MISCONFIGURATION,
+                remedy="write each table by a task of its own, or lock in ZooKeeper, where each table "
+                "has its own lock",
+                committed=committed,
+            )
+
+    @property
+    def _told(self) -> str:
+        return (
+            f"the job began to write {self._other} beside {self._table}, and was ended: Hudi's lock in "
+            "the metastore has one name for all that a driver writes"
+        )
+
+    def _is_other(self, told: str) -> bool:
+        try:
+            mine, other = urlsplit(self._table), urlsplit(_place(told))
+        except ConfigurationError:
+            return False  # a relative path proves nothing
+        is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
+        return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
+
+
+def _place(table: str) -> str:
+    """Return a table's place, also as Hadoop prints it: ``file:/lake/t``, ``hdfs:/lake/t``."""
+    place = canonical_table(table)
+    return os.path.realpath(place) if place.startswith("/") else place

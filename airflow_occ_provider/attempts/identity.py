@@ -1,0 +1,70 @@
+"""The signature by which a task run finds its own commit in the table."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from airflow_occ_provider.hudi.format.properties import fold
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
+
+IDENTITY_KEY = f"{SIGNATURE_PREFIX}identity"
+
+
+def new_identity() -> str:
+    """Return a fresh identity for a task run."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The labels in the extra metadata of every commit of an attempt.
+
+    Hudi copies write options whose names start with ``_`` there (1.2.0, ``HoodieSparkSqlWriter``).
+    Only ``identity`` is compared; the rest is for people.
+
+    :param identity: uuid of the task run.
+    :param dag_id: label.
+    :param run_id: label.
+    :param task_id: label.
+    :param map_index: label, ``-1`` for a task that is not mapped.
+    :param try_number: label, from 1.
+    :param latest_instant: the table's youngest completed write before the attempt, or empty.
+    :param order_token: of the lease under which it ran, or empty: numbers separated by dots; a later
+        lease has a greater token.
+    """
+
+    identity: str
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+    try_number: int = 1
+    latest_instant: str = ""
+    order_token: str = ""
+
+    def options(self) -> dict[str, str]:
+        """Return the write options that sign a commit."""
+        return {f"{SIGNATURE_PREFIX}{key}": fold(str(value)) for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_extra(cls, extra: Mapping[str, str]) -> Signature | None:
+        """Read a commit's extra metadata back; ``None`` for a commit that is not signed."""
+        if IDENTITY_KEY not in extra:
+            return None
+        text = {f.name: extra.get(f"{SIGNATURE_PREFIX}{f.name}", "") for f in fields(cls)}
+        return cls(
+            identity=text["identity"],
+            dag_id=text["dag_id"],
+            run_id=text["run_id"],
+            task_id=text["task_id"],
+            map_index=_number(text["map_index"], -1),
+            try_number=_number(text["try_number"], 1),
+            latest_instant=text["latest_instant"],
+            order_token=text["order_token"],
+        )
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if text.lstrip("-").isdecimal() else otherwise

@@ -1,0 +1,162 @@
+"""The journal of a task run: each decision, recorded before it takes effect."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from airflow_occ_provider.attempts.record import (
+    RECORD_KEY,
+    AttemptRecord,
+    Place,
+    TaskRecord,
+    TryKey,
+    Waiting,
+)
+from airflow_occ_provider.errors import CommitStateUnknownError, TableUnreadableError
+
+_log = logging.getLogger(__name__)
+
+
+class RecordStore(Protocol):
+    """The store of a task run's record, which outlives the run's processes."""
+
+    def get(self) -> Any:
+        """Return the record that was set last, as JSON values; ``None`` if none.
+
+        :raises StateStoreError: if the store does not answer.
+        """
+
+    def set(self, record: Any) -> None:
+        """Store the record.
+
+        :raises StateStoreError: if the store does not answer, or refuses this try.
+        """
+
+
+class Journal:
+    """The record of a task run, as one of its tries reads and continues it.
+
+    Airflow gives every try its own task instance, and refuses writes of an instance that is no longer
+    current. A driver is recorded before it starts. So a try that Airflow has abandoned but that is
+    still alive cannot start a driver once the next try is due.
+
+    :param store: stores the record.
+    :param now: the try that reads and writes it.
+    :param publish: publishes the instants of this task's driver to the run's other tasks.
+    :raises CommitStateUnknownError: if the record was written by another release.
+    :raises StateStoreError: if the state store does not answer.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        now: TryKey,
+        publish: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self.now = now
+        self.publish_instants = publish
+        self.record = self._read()
+
+    def begin(self, digest: str, since: str) -> None:
+        """Record the work that the identity stands for, before the first attempt.
+
+        :param digest: of the rendered work.
+        :param since: the table's youngest completed write, or empty.
+        """
+        if self.record.since is None:
+            self._save(replace(self.record, digest=digest, since=since))
+
+    def abandon(self, digest: str) -> None:
+        """Take a fresh identity for other arguments.
+
+        Nothing was committed with the old one.
+        """
+        self._save(self.record.abandon(digest))
+
+    def keep(self, attempt: AttemptRecord) -> None:
+        """Record an attempt."""
+        self._save(self.record.with_attempt(attempt))
+
+    def settle(self, attempt: AttemptRecord) -> None:
+        """Record that an attempt can no longer change the table."""
+        settled = replace(attempt, settled=True)
+        self._save(replace(self.record.with_attempt(settled), waiting=None))
+
+    def wait(self, reason: str, instants: tuple[str, ...], now_ms: int) -> Waiting:
+        """Record what the run waits for; a continued wait keeps its start."""
+        before = self.record.waiting
+        waiting = Waiting(reason, before.since_ms if before else now_ms, instants)
+        self._save(replace(self.record, waiting=waiting))
+        return waiting
+
+    def stand(self, place: Place | None) -> None:
+        """Record the run's request in the queue."""
+        if place != self.record.place:
+            self._save(replace(self.record, place=place))
+
+    def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
+        """Record what the next attempt has to write alone, and what it waits for.
+
+        :param partitions: empty for the whole table.
+        :param rivals: requested times of pending instants of others, which it waits for first.
+        """
+        self._save(replace(self.record, escalation=partitions, rivals=rivals))
+
+    def forget_rivals(self) -> None:
+        """Record that the rivals have ended."""
+        if self.record.rivals or self.record.waiting:
+            self._save(replace(self.record, rivals=(), waiting=None))
+
+    def stop_waiting(self) -> None:
+        """Record that the run waits for nothing; a later wait starts anew."""
+        self._save(replace(self.record, waiting=None))
+
+    def succeed(self) -> None:
+        """Record that the run did its work; called last."""
+        self._save(replace(self.record, succeeded=True, waiting=None))
+
+    def _read(self) -> TaskRecord:
+        kept = self._store.get()
+        if kept is None:
+            if self.now.number > 1:
+                _log.warning("There is no record of the tries before %s.", self.now.number)
+            return self._save(TaskRecord())
+        try:
+            record = TaskRecord.from_json(kept)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommitStateUnknownError(
+                f"commit state unknown: the task's record {RECORD_KEY} cannot be understood ({error})",
+                remedy="run the task with the release that wrote it, or, if no commit of this run is "
+                f"in the table, delete {RECORD_KEY} from the task's state store",
+            ) from error
+        return self._save(record.again() if record.wants_again(self.now) else record)
+
+    def _save(self, record: TaskRecord) -> TaskRecord:
+        self.record = replace(record, last_try=self.now)
+        self._store.set(self.record.to_json())
+        return self.record
+
+
+@contextmanager
+def known_state(run: Journal) -> Iterator[None]:
+    """Rewrap an unreadable table as "commit state unknown" after the first attempt.
+
+    :raises TableUnreadableError: rewrapped if the task run has started an attempt.
+    """
+    try:
+        yield
+    except TableUnreadableError as error:
+        if not run.record.attempts:
+            raise
+        raise error.as_commit_state_unknown() from error
+
+
+def now_ms() -> int:
+    """Return the epoch milliseconds of this host's clock."""
+    return round(time.time() * 1000)

@@ -1,0 +1,1 @@
+"""Pure: what a driver's log says of its writes, its conflicts and its end."""

@@ -1,0 +1,61 @@
+"""Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_occ_provider.attempts.log.traces import FRAME_CALL, JVM_CAUSE, Cause, Trace
+
+_PREFIX = "airflow_occ_provider: "
+_DECODER = json.JSONDecoder()
+
+Fact = Mapping[str, Any]
+
+
+def read_fact(line: str) -> Fact | None:
+    """Return the fact that a line reports, if any.
+
+    :param line: of the driver's log; a program's own output may precede the fact.
+    """
+    _, found, text = line.partition(f"{_PREFIX}{{")
+    if not found:
+        return None
+    try:
+        fact, end = _DECODER.raw_decode(f"{{{text}")
+    except (ValueError, RecursionError):
+        return None
+    is_whole = not text[end - 1 :].strip()
+    return fact if is_whole and isinstance(fact.get("fact"), str) else None
+
+
+def hudi_records(fact: Fact) -> Iterator[str]:
+    """Yield the lines of a message of Hudi in a layout that ``lines`` can read."""
+    for line in str(fact.get("message", "")).splitlines():
+        yield f"INFO {fact.get('logger', '')}: {line}"
+
+
+def fatal_trace(fact: Fact) -> Trace:
+    """Return the exceptions that ended a job.
+
+    Spark puts the stack trace of an executor into a message: its causes are read from there.
+    """
+    trace = Trace(at_top_level=True, from_runner=True)
+    for one in fact.get("causes", ()):
+        first, *rest = str(one["message"]).splitlines() or [""]
+        name, frames = str(one["type"]), list(map(str, one["frames"]))
+        trace.add(Cause(name, first, bool(one["jvm"]), frames), f"{name}: {first}")
+        if one["jvm"]:
+            _add_message(trace, first, rest)
+    return trace
+
+
+def _add_message(trace: Trace, first: str, rest: list[str]) -> None:
+    trace.add_lost_task(first, first)
+    for line in map(str.strip, rest):
+        cause = JVM_CAUSE.match(line)
+        if cause:
+            trace.add_jvm(cause["type"], cause["message"] or "", line)
+        elif FRAME_CALL.match(line):
+            trace.add_frame(line)

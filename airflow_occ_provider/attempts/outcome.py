@@ -1,0 +1,90 @@
+"""Pure: the outcome of one run of a Spark job, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Outcome(StrEnum):
+    """The outcome of one run of a Spark job."""
+
+    COMMITTED = "committed"
+    NOTHING_WRITTEN = "nothing_written"
+    EARLY_CONFLICT = "early_conflict"
+    COMMIT_CONFLICT = "commit_conflict"
+    LOCK_TIMEOUT = "lock_timeout"
+    HEARTBEAT_EXPIRED = "heartbeat_expired"
+    ROLLED_BACK = "rolled_back"
+    CLUSTERING_CONFLICT = "clustering_conflict"
+    MISCONFIGURATION = "misconfiguration"
+    JOB_ERROR = "job_error"
+    KILLED = "killed"
+    UNKNOWN = "unknown"
+
+
+REMEDIES = {
+    Outcome.COMMITTED: "Nothing to do.",
+    Outcome.NOTHING_WRITTEN: "Nothing to do, unless the job should have written.",
+    Outcome.EARLY_CONFLICT: "Run the job again after the other writer of these files has ended.",
+    Outcome.COMMIT_CONFLICT: "Run the job again: another writer committed the same files first.",
+    Outcome.LOCK_TIMEOUT: "Look who holds Hudi's lock and whether its service answers; run again.",
+    Outcome.HEARTBEAT_EXPIRED: "Run the job again; look for long collections or a slow storage.",
+    Outcome.ROLLED_BACK: "Find the writer without optimistic concurrency control that rolled this one "
+    "back (its rollback is in the timeline) and configure it before running again.",
+    Outcome.CLUSTERING_CONFLICT: "Let the pending clustering end, or roll it back; then run again.",
+    Outcome.MISCONFIGURATION: "Correct the setting that the lines name; running again does not help.",
+    Outcome.JOB_ERROR: "Correct the job's own error.",
+    Outcome.KILLED: "Find out who killed the driver (memory limit, operator, host); run again.",
+    Outcome.UNKNOWN: "Look for the commit in the table's timeline before running again.",
+}
+
+UNCHECKED = (
+    "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
+)
+_KILLED = frozenset({129, 130, 131, 134, 137, 143})
+
+
+class Stop(NamedTuple):
+    """The reason for which a guard ended a driver.
+
+    :param outcome: of its attempt, unless the table shows that it committed.
+    :param line: the reason, as a sentence.
+    """
+
+    outcome: Outcome
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The outcome of an attempt according to its log alone.
+
+    :param outcome: see ``Outcome``; ``unknown`` if only the table could show it.
+    :param instant: requested time of the attempt's last own write, if the log shows it.
+    :param rival: requested time of the instant that it conflicted with, if Hudi named it.
+    :param lines: the decisive lines, as they were logged.
+    :param own_instants: requested times of all writes that the driver requested, oldest first.
+    :param died: whether the log shows the exception that ended the program.
+    :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` if the log
+        contains no records of Hudi at all.
+    """
+
+    outcome: Outcome
+    instant: str | None = None
+    rival: str | None = None
+    lines: tuple[str, ...] = ()
+    own_instants: tuple[str, ...] = ()
+    died: bool = False
+    conflict_checked: bool | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return REMEDIES[self.outcome]
+
+
+def was_killed(exit_code: int) -> bool:
+    """Whether an exit code shows that a signal ended the driver or its program."""
+    return exit_code < 0 or exit_code in _KILLED

@@ -1,0 +1,286 @@
+"""Pure: a task run's record of its tries, as JSON in Airflow's task state store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from airflow_occ_provider.attempts.identity import new_identity
+from airflow_occ_provider.attempts.submitter import Handle
+
+RECORD_KEY = "hudi_write"
+INSTANTS_KEY = "hudi_instants"
+"""XCom of a writing task: the requested times of what its driver writes, as soon as it has told them."""
+_FORMAT = 1
+_ATTEMPTS_KEPT = 40
+_SEEN_BY_ITS_TRY = ("exit code ", "signal ")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One run of the Spark job, as far as it has been recorded.
+
+    :param try_number: the Airflow try that started it.
+    :param max_tries: Airflow's bound of tries at that time; only a clear by the user raises it.
+    :param identity: signs its commits.
+    :param table: base path of the table that it writes.
+    :param started_ms: epoch milliseconds at which its driver was started.
+    :param driver: its handle; ``None`` before it was started.
+    :param application_id: the job's id at the cluster manager, if the log shows it.
+    :param instants: requested times of its writes, as far as they were recorded.
+    :param end: how the end of its driver was observed; empty until then.
+    :param ended_ms: epoch milliseconds at which that was observed.
+    :param log_read: whether the driver's log was read to its end, so that all its writes are recorded.
+    :param outcome: its outcome by the table, one of ``attempts.outcome.Outcome``.
+    :param settled: whether it can no longer change the table.
+    """
+
+    try_number: int
+    max_tries: int
+    identity: str
+    table: str
+    started_ms: int
+    driver: Handle | None = None
+    application_id: str = ""
+    instants: tuple[str, ...] = ()
+    end: str = ""
+    ended_ms: int = 0
+    log_read: bool = False
+    outcome: str = ""
+    settled: bool = False
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether its driver was started, but its try died before it recorded an end."""
+        return bool(self.driver) and not (self.outcome or self.end.startswith(_SEEN_BY_ITS_TRY))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        driver = self.driver.to_json() if self.driver else None
+        return {**values, "driver": driver, "instants": list(self.instants)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> AttemptRecord:
+        """Read ``to_json`` back."""
+        driver = Handle.from_json(kept["driver"]) if kept["driver"] else None
+        return cls(**{**kept, "driver": driver, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the task run waits for before it may run the job again.
+
+    :param reason: for people.
+    :param since_ms: epoch milliseconds at which the wait began.
+    :param instants: requested times of the instants that are waited for.
+    """
+
+    reason: str
+    since_ms: int
+    instants: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "instants": list(self.instants)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The task run's request in the queue of its table.
+
+    :param request_id: of the request; a repeated request with it finds the same position.
+    :param asked: digest of the requested scopes; other scopes need a new request.
+    :param since_ms: epoch milliseconds at which its wait began.
+    :param try_number: the try that waits, or that has waited.
+    :param earlier: ids of the run's earlier requests, which this one replaces.
+    """
+
+    request_id: str
+    asked: str
+    since_ms: int
+    try_number: int
+    earlier: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        kept = asdict(self)
+        earlier = kept.pop("earlier")
+        # Without one the format is that of earlier releases.
+        return {**kept, "earlier": list(earlier)} if earlier else kept
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Place:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """The try of a task run.
+
+    :param number: from 1; a clear does not reset it.
+    :param max_tries: raised by every clear by the user, and by nothing else.
+    """
+
+    number: int
+    max_tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """The tries of one task run.
+
+    :param identity: signs the commits of this run.
+    :param digest: of the rendered work that the identity stands for.
+    :param since: the table's youngest completed write before the first attempt, or empty; ``None``
+        while there was no attempt.
+    :param abandoned: earlier identities, of the same work with other arguments.
+    :param last_try: the try that wrote this record last.
+    :param succeeded: whether the run has done its work; set last.
+    :param attempts: oldest first.
+    :param waiting: what the run waits for now.
+    :param place: its request in the queue.
+    :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
+        for the whole table; ``None`` while none has lost.
+    :param rivals: requested times of the pending instants of others that it lost to; the run waits
+        for them before the next attempt.
+    """
+
+    identity: str = field(default_factory=new_identity)
+    digest: str = ""
+    since: str | None = None
+    abandoned: tuple[str, ...] = ()
+    last_try: TryKey = TryKey(0, 0)
+    succeeded: bool = False
+    attempts: tuple[AttemptRecord, ...] = ()
+    waiting: Waiting | None = None
+    place: Place | None = None
+    escalation: tuple[str, ...] | None = None
+    rivals: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, with the youngest attempts and all unsettled ones."""
+        old = len(self.attempts) - _ATTEMPTS_KEPT
+        attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
+        return {
+            "format": _FORMAT,
+            "identity": self.identity,
+            "digest": self.digest,
+            "since": self.since,
+            "abandoned": list(self.abandoned),
+            "last_try": asdict(self.last_try),
+            "succeeded": self.succeeded,
+            "attempts": [attempt.to_json() for attempt in attempts],
+            "waiting": self.waiting.to_json() if self.waiting else None,
+            "place": self.place.to_json() if self.place else None,
+            "escalation": None if self.escalation is None else list(self.escalation),
+            "rivals": list(self.rivals),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> TaskRecord:
+        """Read ``to_json`` back.
+
+        :raises ValueError: for a record of another format.
+        """
+        if kept.get("format") != _FORMAT:
+            raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
+        return cls(
+            identity=kept["identity"],
+            digest=kept["digest"],
+            since=kept["since"],
+            abandoned=tuple(kept["abandoned"]),
+            last_try=TryKey(**kept["last_try"]),
+            succeeded=kept["succeeded"],
+            attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
+            waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
+            place=Place.from_json(place) if (place := kept.get("place")) else None,
+            escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
+            rivals=tuple(kept.get("rivals", ())),
+        )
+
+    def wants_again(self, now: TryKey) -> bool:
+        """Whether the user cleared the task after its success, so that it writes again."""
+        return self.succeeded and now.max_tries != self.last_try.max_tries
+
+    @property
+    def unsettled(self) -> tuple[AttemptRecord, ...]:
+        """The attempts that may still change the table."""
+        return tuple(attempt for attempt in self.attempts if not attempt.settled)
+
+    def unexplained(self, now: TryKey) -> tuple[int, ...]:
+        """Return the earlier tries that died before they recorded an end.
+
+        Only those since the user last cleared the task.
+
+        :param now: the current try.
+        """
+        since = (one for one in self.attempts if one.max_tries == now.max_tries)
+        return tuple(
+            one.try_number for one in since if one.is_unexplained and one.try_number < now.number
+        )
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Every identity with which the work of this run may have been signed."""
+        return (self.identity, *self.abandoned)
+
+    def instants_in(self, table: str) -> tuple[str, ...]:
+        """Return the requested times that attempts at this work recorded for a table."""
+        return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
+
+    def knows(self, table: str) -> bool:
+        """Whether a table is known to have existed."""
+        return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
+
+    def _at_work_on(self, table: str) -> list[AttemptRecord]:
+        return [one for one in self.attempts if one.identity in self.identities and one.table == table]
+
+    def again(self) -> TaskRecord:
+        """Return the record for work to be repeated; keeps the attempts.
+
+        The attempts are still to be settled and shown. The place is kept as one to give up: its request
+        may still be queued.
+        """
+        place = replace(self.place, asked="") if self.place else None
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=place)
+
+    def abandon(self, digest: str) -> TaskRecord:
+        """Return it with a fresh identity, for other arguments.
+
+        A commit of the old identity still counts.
+
+        :param digest: of the rendered work.
+        """
+        abandoned = (*self.abandoned, self.identity)
+        return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
+
+    def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
+        """Return it with an attempt added, or replaced if try and start are equal."""
+        known = {_key(one): one for one in self.attempts} | {_key(attempt): attempt}
+        return replace(self, attempts=tuple(known.values()))
+
+
+def _key(attempt: AttemptRecord) -> tuple[int, int]:
+    return attempt.try_number, attempt.started_ms
+
+
+def digest(
+    application: str, arguments: Sequence[object], table: str, scope: Sequence[str] | None = None
+) -> str:
+    """Return a digest of the rendered work of a task run.
+
+    :param scope: the partitions that it declared, ``None`` for none.
+    """
+    work = [application, [str(one) for one in arguments], table]
+    text = json.dumps(work if scope is None else [*work, list(scope)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,209 @@
+"""Settle an attempt: determine its outcome by the table after its driver ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from airflow_occ_provider import errors
+from airflow_occ_provider.attempts.audit import Loss, audit
+from airflow_occ_provider.attempts.commit import Commit, find_commit
+from airflow_occ_provider.attempts.failure import Failure, sentence
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import (
+    REMEDIES,
+    UNCHECKED,
+    Outcome,
+    Reading,
+    Stop,
+    was_killed,
+)
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The outcome of an attempt by the table.
+
+    :param outcome: the outcome.
+    :param instant: requested time of the attempt's own write, if it is known.
+    :param rival: the instant it conflicted with, if Hudi named it.
+    :param lines: the decisive lines, of the driver's log or this provider's own.
+    :param commit: the attempt's commit, if it is in the table.
+    :param exit_code: the driver's.
+    :param retired: own unfinished instants whose heartbeats were removed.
+    :param unfinished: own writes that the driver began and did not complete.
+    :param loss: data of the commit that is gone.
+    :param unreadable: why the table could not be read.
+    :param failure: the explanation for people, if it has more facts than this settlement.
+    """
+
+    outcome: Outcome
+    instant: str | None = None
+    rival: str | None = None
+    lines: tuple[str, ...] = ()
+    commit: Commit | None = None
+    exit_code: int | None = None
+    retired: tuple[str, ...] = ()
+    unreadable: errors.TableUnreadableError | None = None
+    unfinished: tuple[str, ...] = ()
+    loss: Loss | None = None
+    failure: Failure | None = None
+
+    def error(self) -> errors.OccError | None:
+        """Return the attempt's error; ``None`` if it did its work."""
+        if self.unreadable:
+            return self.unreadable.as_commit_state_unknown()
+        if self.outcome is Outcome.UNKNOWN:
+            return errors.CommitStateUnknownError(
+                f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]
+            )
+        if self.loss:
+            return self.loss.error()
+        clean = self.exit_code in (0, None)
+        if self.outcome is Outcome.NOTHING_WRITTEN or (self.outcome is Outcome.COMMITTED and clean):
+            return None
+        if self.outcome is Outcome.COMMITTED:
+            killed = was_killed(self.exit_code or 0)
+            return (errors.DriverKilledError if killed else errors.JobError)(
+                f"the job failed (exit code {self.exit_code}) after its commit {self.instant} "
+                f"had landed{self._later()}; the next try will find the commit and write nothing",
+                outcome=self.outcome,
+                committed=True,
+            )
+        return _ERRORS[self.outcome](
+            sentence(self.failure or self.described()),
+            outcome=self.outcome,
+            remedy=REMEDIES[self.outcome],
+            committed=self.commit is not None,
+        )
+
+    def _later(self) -> str:
+        return f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
+
+    def described(self) -> Failure:
+        """Return the failed attempt as far as this settlement describes it."""
+        by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
+        by_jvm = (line for line in self.lines if line.startswith(": "))
+        cause = next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
+        rival = self.rival if self.outcome is Outcome.COMMIT_CONFLICT else None
+        return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
+
+
+_ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
+    Outcome.EARLY_CONFLICT: errors.WriteConflictError,
+    Outcome.COMMIT_CONFLICT: errors.WriteConflictError,
+    Outcome.CLUSTERING_CONFLICT: errors.WriteConflictError,
+    Outcome.LOCK_TIMEOUT: errors.LockTimeoutError,
+    Outcome.HEARTBEAT_EXPIRED: errors.HeartbeatExpiredError,
+    Outcome.KILLED: errors.DriverKilledError,
+    Outcome.ROLLED_BACK: errors.RolledBackError,
+    Outcome.MISCONFIGURATION: errors.MisconfigurationError,
+    Outcome.JOB_ERROR: errors.JobError,
+}
+
+
+def settle(
+    table: HudiTable,
+    signature: Signature,
+    log: DriverLog,
+    exit_code: int,
+    *,
+    stop: Stop | None = None,
+    retire: bool = True,
+) -> Settlement:
+    """Determine the outcome of an attempt whose driver was seen to end.
+
+    :param signature: signs the attempt's commits.
+    :param log: the driver's whole log.
+    :param exit_code: the driver's, negative for a signal.
+    :param stop: why a guard ended it, if one did; a commit that landed before still counts.
+    :param retire: whether to remove the heartbeats of own instants that the driver left
+        unfinished, so that no writer has to wait for them; only for a driver that has ended.
+    """
+    try:
+        snapshot = table.snapshot(missing_ok=not log.own_instants)
+        commit = find_commit(snapshot, signature.identity, signature.latest_instant)
+        loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
+        taken = _taken_back(snapshot, log) if commit is None else ()
+    except errors.TableUnreadableError as error:
+        return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
+    timeline = snapshot.timeline
+    pending = {instant.time for instant in timeline.pending_writes()}
+    ghosts = [time for time in log.own_instants if time in pending]
+    retired = retire_heartbeats(table, ghosts) if retire else ()
+    own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
+    reading = log.read(exit_code, committed=False)
+    outcome, lines = _judge(commit, own, reading, log, exit_code)
+    if stop and outcome is Outcome.KILLED:
+        outcome, lines = stop.outcome, (stop.line,)
+    if loss:
+        outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
+    elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR):
+        outcome, lines = Outcome.ROLLED_BACK, taken
+    instant = commit.instant.time if commit else (own[-1].time if own else reading.instant)
+    return Settlement(
+        outcome,
+        instant=instant,
+        rival=reading.rival or (log.rival_of(instant) if instant else None),
+        lines=lines,
+        commit=commit,
+        exit_code=exit_code,
+        retired=retired,
+        unfinished=tuple(one.time for one in own if not one.completed),
+        loss=loss,
+    )
+
+
+def _judge(
+    commit: Commit | None, own: list[Instant], reading: Reading, log: DriverLog, exit_code: int
+) -> tuple[Outcome, tuple[str, ...]]:
+    if commit:
+        if reading.conflict_checked is False and commit.instant.time in reading.own_instants:
+            return Outcome.MISCONFIGURATION, (UNCHECKED, str(commit.instant))
+        return Outcome.COMMITTED, (str(commit.instant),)
+    unsigned = next((instant for instant in own if instant.completed), None)
+    if unsigned:
+        return Outcome.UNKNOWN, (f"{unsigned} was completed by this driver but is not signed",)
+    lost = next((line for instant in own if (line := log.conflict_of(instant.time))), None)
+    if lost and not reading.died and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
+        return Outcome.COMMIT_CONFLICT, (lost,)
+    return _judge_uncommitted(own, reading, exit_code)
+
+
+def _judge_uncommitted(
+    own: list[Instant], reading: Reading, exit_code: int
+) -> tuple[Outcome, tuple[str, ...]]:
+    if exit_code:
+        return reading.outcome, reading.lines
+    if own:
+        return Outcome.JOB_ERROR, (f"the job ended well but left {own[-1]} unfinished",)
+    elsewhere = ", ".join(reading.own_instants)
+    hint = f"; the driver wrote {elsewhere} elsewhere: is this the job's table?" if elsewhere else ""
+    return Outcome.NOTHING_WRITTEN, (f"the table has no new instant of this attempt{hint}",)
+
+
+def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
+    pairs = ((time, snapshot.rollback_of(time)) for time in log.own_instants)
+    return tuple(
+        f"{rollback.action} {rollback.time} took back {time}" for time, rollback in pairs if rollback
+    )
+
+
+def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...]:
+    """Remove the heartbeats of unfinished instants whose driver has ended.
+
+    :param ghosts: their requested times.
+    :return: those that had a heartbeat.
+    """
+    retired = []
+    for time in ghosts:
+        # A heartbeat that stays only makes the next attempt wait for its expiry.
+        with suppress(errors.TableUnreadableError):
+            if table.retire_heartbeat(time):
+                retired.append(time)
+    return tuple(retired)

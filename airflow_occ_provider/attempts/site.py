@@ -1,0 +1,159 @@
+"""The site's own configuration of Spark and Hudi on the submitting machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
+
+DEFAULTS_NAME = "hudi-defaults.conf"
+_SYSTEM_FOLDER = Path("/etc/hudi/conf")
+_PROBE_TIMEOUT_S = 30
+
+# Follows bin/spark-submit and bin/spark-class of Spark 3.5 to the point at which they start Java;
+# $0 is spark-submit, since those scripts search its folder for each other.
+_PROBE = """
+if [ -z "$SPARK_HOME" ]; then . "$(dirname "$0")/find-spark-home" >/dev/null 2>&1 || exit 4; fi
+if [ -f "$SPARK_HOME/bin/load-spark-env.sh" ]; then
+  . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
+fi
+printf '%s\\0' "$SPARK_HOME" "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" \
+  "$HUDI_CONF_DIR" "$HADOOP_CONF_DIR" "$YARN_CONF_DIR"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Settings from one place, in their order there.
+
+    :param name: the place, for messages: a file's path.
+    :param options: keys and values; of a repeated key, the last value counts.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The site's configuration files that a driver would read.
+
+    :param spark: Spark's properties file, ``spark-defaults.conf`` if none was named.
+    :param hudi: the ``hudi-defaults.conf`` files that Hudi would read without this provider.
+    """
+
+    spark: Source
+    hudi: tuple[Source, ...] = ()
+
+    def spark_property(self, key: str) -> str | None:
+        """Return a Spark property that the site sets."""
+        return dict(self.spark.options).get(key)
+
+
+def read_site(
+    spark_binary: str,
+    environment: Mapping[str, str],
+    *,
+    properties_file: str | None = None,
+    class_path: Iterable[str] = (),
+) -> Site:
+    """Read the site's configuration, by the rules of Spark 3.5 and Hudi 1.2.0.
+
+    The driver asks Hudi itself; this reading serves to refuse, and to plan, before a driver is started.
+
+    :param spark_binary: the command that will submit.
+    :param environment: the environment of that command.
+    :param properties_file: Spark properties file given to it, if any.
+    :param class_path: entries that were put on the driver's classpath.
+    :raises ConfigurationError: if the command or a named file is missing or cannot be read.
+    """
+    _, conf_dir, hudi_dir, *hadoop_dirs = _probe(spark_binary, environment)
+    spark_file = Path(properties_file) if properties_file else Path(conf_dir) / "spark-defaults.conf"
+    if properties_file and not spark_file.is_file():
+        raise ConfigurationError(
+            "properties_file", f"{properties_file} does not exist", remedy="correct the path"
+        )
+    spark = Source(str(spark_file), tuple(parse_table_properties(_text(spark_file)).items()))
+    inherited = dict(spark.options).get("spark.driver.extraClassPath", "").split(os.pathsep)
+    folders = [*class_path, *inherited, conf_dir, *hadoop_dirs]
+    return Site(spark, tuple(_hudi_sources(folders, hudi_dir)))
+
+
+def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
+    submit = shutil.which(spark_binary, path=environment.get("PATH"))
+    if submit is None:
+        raise ConfigurationError(
+            "spark_binary",
+            f"{spark_binary} is not on the PATH",
+            remedy="install Spark on the worker, or add its bin folder to the PATH",
+        )
+    try:
+        done = subprocess.run(
+            ["bash", "-c", _PROBE, submit],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        raise ConfigurationError(
+            "spark_binary",
+            f"the Spark of {submit} cannot be found ({type(error).__name__})",
+            remedy="set SPARK_HOME on the worker",
+        ) from error
+    return [os.fsdecode(field) for field in done.stdout.split(b"\0")[:5]]
+
+
+def _hudi_sources(folders: Iterable[str], hudi_dir: str) -> Iterable[Source]:
+    """Yield the files Hudi would read: the first on the classpath, else /etc and HUDI_CONF_DIR."""
+    for folder in folders:
+        if folder and (Path(folder) / DEFAULTS_NAME).is_file():
+            yield _hudi_source(Path(folder) / DEFAULTS_NAME)
+            return
+    if (_SYSTEM_FOLDER / DEFAULTS_NAME).is_file():
+        yield _hudi_source(_SYSTEM_FOLDER / DEFAULTS_NAME)
+    if hudi_dir:
+        local = hudi_dir.removeprefix("file://").removeprefix("file:")
+        if "://" in local:
+            raise ConfigurationError(
+                "HUDI_CONF_DIR",
+                f"{hudi_dir} is not a local folder, so its lines cannot be read before the job starts",
+                remedy="name a local folder, or pass the options by hudi_options",
+            )
+        if (Path(local) / DEFAULTS_NAME).is_file():
+            yield _hudi_source(Path(local) / DEFAULTS_NAME)
+
+
+def _hudi_source(path: Path) -> Source:
+    return Source(str(path), tuple(_lines(path, seen=frozenset())))
+
+
+def _lines(path: Path, seen: frozenset[Path]) -> Iterable[tuple[str, str]]:
+    """Yield a file's options with its includes in place, as Hudi reads them."""
+    if path in seen:
+        raise ConfigurationError(str(path), "includes itself", remedy="remove the include line")
+    for key, value in parse_defaults(_text(path, required=True)):
+        if key == "include":
+            yield from _lines(path.parent / value.removeprefix("file:"), seen | {path})
+        else:
+            yield key, value
+
+
+def _text(path: Path, *, required: bool = False) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if not required:
+            return ""
+        raise ConfigurationError(str(path), "does not exist", remedy="correct the include") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            str(path), f"cannot be read: {error}", remedy="let the worker read it"
+        ) from error

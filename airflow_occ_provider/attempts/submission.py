@@ -1,0 +1,187 @@
+"""Prepare one attempt at a Spark write: its driver's input and environment.
+
+Nothing here depends on how the job is submitted. A submitter runs a ``Submission`` in its own way;
+``attempts.log.driver_log.DriverLog`` reads the driver's log, and ``attempts.settle`` determines the
+outcome by the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
+from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.options import (
+    RULES,
+    Contradiction,
+    contradictions,
+    early_detection_given,
+)
+from airflow_occ_provider.in_driver import run_job
+
+IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
+"""Environment variable of a driver and all that it starts: by it a later try finds survivors."""
+
+_DEPLOY_MODE = "spark.submit.deployMode"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJob:
+    """The user's job.
+
+    :param application: path of a PySpark file on this machine.
+    :param arguments: its arguments.
+    :param conf: Spark properties.
+    :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
+    """
+
+    application: str
+    arguments: Sequence[str] = ()
+    conf: Mapping[str, object] = field(default_factory=dict)
+    deploy_mode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What to submit instead of the user's job; all else stays as the user gave it.
+
+    :param application: the shipped runner.
+    :param arguments: its argument: the path of the file with everything that the driver receives.
+    :param environment: variables to set on the process that starts the driver.
+    """
+
+    application: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def refuse_unproven(job: SparkJob, site: Site) -> None:
+    """Refuse jobs for which no real run has shown that the protection works.
+
+    :raises ConfigurationError: for a deploy mode other than client, or an application that is
+        not a PySpark file on this machine.
+    """
+    given = (
+        ("deploy_mode", job.deploy_mode),
+        (f"conf {_DEPLOY_MODE}", job.conf.get(_DEPLOY_MODE)),
+        (f"{site.spark.name} {_DEPLOY_MODE}", site.spark_property(_DEPLOY_MODE)),
+    )
+    for place, mode in given:
+        if mode not in (None, "", "client"):
+            raise ConfigurationError(
+                place,
+                f"deploy mode {mode!r} is not proven to protect the write",
+                remedy="use client mode, where the driver runs on the worker",
+            )
+    path = _local_path(job.application)
+    if path is None or not path.endswith(".py"):
+        raise ConfigurationError(
+            "application",
+            f"{job.application!r} is not a PySpark file on this machine",
+            remedy="give a local .py file: only there can the driver prove what it reads",
+        )
+    if not Path(path).is_file():
+        raise ConfigurationError("application", f"{path} does not exist", remedy="correct the path")
+
+
+def effective_options(
+    writer: Mapping[str, str],
+    given: Mapping[str, object],
+    job: SparkJob,
+    site: Site,
+) -> dict[str, str]:
+    """Return every Hudi option of the attempt: the site's, the provider's, the user's.
+
+    :param writer: the options of every protected writer, and the signature.
+    :param given: the user's own options.
+    :raises ConfigurationError: if an option from any source contradicts the protection.
+    """
+    if early_detection_given(given):
+        raise ConfigurationError(
+            "hudi_options",
+            "early conflict detection has a parameter of its own",
+            remedy="use early_conflict_detection",
+        )
+    sources = [
+        Source("hudi_options", tuple((key, _text(value)) for key, value in given.items())),
+        Source("conf", tuple((key, _text(value)) for key, value in job.conf.items())),
+        site.spark,
+        *site.hudi,
+    ]
+    found = [one for source in sources for one in contradictions(source.options, source.name)]
+    if found:
+        raise _refusal(found)
+    result = {key: value for source in site.hudi for key, value in source.options}
+    for key, value in (*writer.items(), *sources[0].options):
+        result.pop(key, None)
+        result[key] = value
+    return result
+
+
+def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
+    first = found[0]
+    others = "".join(f"; also {c.key}={c.value} in {c.source}" for c in found[1:])
+    return ConfigurationError(
+        first.source,
+        f"{first.key}={first.value} contradicts safe concurrent writing{others}",
+        remedy=first.remedy,
+    )
+
+
+@contextmanager
+def prepared(
+    job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+) -> Iterator[Submission]:
+    """Write the driver's input to a file for its owner only; remove it afterwards.
+
+    :param options: every Hudi option of the attempt.
+    :param without: prefixes of the site's options that do not go with the attempt.
+    """
+    identity = options.get(IDENTITY_KEY, "")
+    handle, path = tempfile.mkstemp(prefix=_file_prefix(identity), suffix=".json")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as payload:
+            json.dump(_payload(job, options, without), payload)
+        yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def remove_leftovers(identity: str) -> None:
+    """Remove the files that ended attempts could not remove themselves.
+
+    :param identity: of the task run, all of whose attempts have ended.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_file_prefix(identity)}*"):
+        left.unlink(missing_ok=True)
+
+
+def _file_prefix(identity: str) -> str:
+    return f"airflow_occ_{identity}_"
+
+
+def _payload(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
+    """Return what ``run_job.py`` reads; options are stripped, as in Hudi's own file."""
+    return {
+        "application": job.application,
+        "arguments": [str(one) for one in job.arguments],
+        "options": {key.strip(): value.strip() for key, value in options.items()},
+        "without": list(without),
+        "rules": [rule._asdict() for rule in RULES],
+    }
+
+
+def _local_path(application: str) -> str | None:
+    path = application.removeprefix("file://").removeprefix("file:")
+    return None if "://" in path or path.startswith("hdfs:") else path
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

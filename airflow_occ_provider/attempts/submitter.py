@@ -1,0 +1,117 @@
+"""The protocol between an attempt and the submitter that runs its driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a submitter needs to find a driver again, also from another process.
+
+    :param submitter: name of the submitter.
+    :param name: the driver for people, such as ``process 42 on worker-1``.
+    :param facts: what the submitter needs to find it, as JSON values without secrets.
+    """
+
+    submitter: str
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**self.facts, "submitter": self.submitter, "name": self.name}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Handle:
+        """Read ``to_json`` back.
+
+        A record of the first release contains a process of ``spark-submit``.
+        """
+        facts = dict(kept)
+        submitter = facts.pop("submitter", "spark_submit")
+        name = facts.pop("name", None) or f"process {kept['pid']} on {kept['host']}"
+        return cls(submitter, name, facts)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """The abilities of a submitter; an attempt branches on these, not on its type.
+
+    :param logs: whether the driver's log is read while it runs, after its end, or not at all.
+    :param start: how a driver that was submitted but not recorded is excluded: ``gated`` if it
+        starts only once it is recorded, ``findable`` if a later try finds it by its key.
+    :param outlives_task: whether the driver runs on when the task's process dies.
+    :param end_is_final: whether an observed end proves that the driver can write no more.
+    :param exit_code: whether the driver's own exit code is known after its end.
+    """
+
+    logs: Literal["live", "after", "none"]
+    start: Literal["gated", "findable", "neither"]
+    outlives_task: bool
+    end_is_final: bool
+    exit_code: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The driver, or something that it started, may still be alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """It is unknown whether the driver is alive, for example on another host.
+
+    :param reason: for people.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """No process of the driver is alive.
+
+    :param exit_code: the driver's, negative for a signal; ``None`` if it is not known.
+    """
+
+    exit_code: int | None
+
+
+class Submitter(Protocol):
+    """Starts a driver, follows it and ends it.
+
+    :param name: under which the journal records its handles.
+    """
+
+    name: str
+    traits: Traits
+
+    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
+        """Start the driver and return its handle.
+
+        :param key: identity of the task run, by which a later try finds the driver.
+        :param started: records the handle. If ``traits.start`` is ``gated``, the driver does nothing
+            before this call returns, and never starts if it raises.
+        """
+
+    def find(self, key: str) -> Handle | None:
+        """Return the living driver of a task run, if it is visible from here."""
+
+    def poll(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver, or anything that it started, is alive."""
+
+    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
+        """Return the lines of the driver's log since the last call.
+
+        :param wait_s: seconds to wait if there are none.
+        :return: ``None`` once the driver has ended and its log is read.
+        """
+
+    def end(self, handle: Handle) -> None:
+        """Ask the driver to end, and wait a little for it; ``poll`` proves it."""

@@ -1,0 +1,145 @@
+"""Records a running attempt in the journal, and logs it in the task's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.attempts.commit import count_commits
+from airflow_occ_provider.attempts.failure import brief, unrepeated
+from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.attempts.survivor import dangling
+from airflow_occ_provider.errors import StateStoreError
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+_monotonic = time.monotonic
+_ASK_AGAIN_S = 30.0
+
+
+class ToldAttempt:
+    """An attempt whose driver and instants are recorded while it runs.
+
+    The driver is recorded before it starts; one that cannot be recorded does not start. Each instant
+    is recorded once the driver has requested it. A failure to record one does not end the driver: it
+    is recorded later, at the latest after the driver's end.
+
+    :param run: the task run.
+    :param table: base path of the table that it writes.
+    :param logger: the task's log.
+    """
+
+    def __init__(self, run: Journal, table: str, logger: Any) -> None:
+        self._run = run
+        self._logger = logger
+        self.log = DriverLog()
+        self.follower = Follower(self.log, self._started, self._requested, self._read_line)
+        self._ask_again_at: float | None = None
+        self._attempt = AttemptRecord(
+            try_number=run.now.number,
+            max_tries=run.now.max_tries,
+            identity=run.record.identity,
+            table=table,
+            started_ms=now_ms(),
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The seconds for which its driver has run, its start included."""
+        return ((self._attempt.ended_ms or now_ms()) - self._attempt.started_ms) / 1000
+
+    def ended(self, exit_code: int, *, log_read: bool) -> None:
+        """Record that the driver's end was observed.
+
+        :param exit_code: the driver's, negative for a signal.
+        :param log_read: whether its log was read to its end.
+        """
+        end = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+        self._keep(end=end, ended_ms=now_ms(), log_read=log_read)
+
+    def settled(self, settlement: Settlement) -> None:
+        """Record its settlement by the table."""
+        self._tell(settlement)
+        told = settlement.unreadable is None and self._attempt.log_read
+        self._keep(outcome=str(settlement.outcome), settled=told)
+
+    def _started(self, handle: Handle) -> None:
+        self._keep(driver=handle)
+
+    def _requested(self, instant: str) -> None:
+        self._logger.info("Hudi instant %s was requested by this driver.", instant)
+        self._keep_or_warn(instants=(*self._attempt.instants, instant))
+        self._run.publish_instants(self._attempt.instants)
+
+    def _read_line(self, _: str) -> None:
+        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
+            self._keep_or_warn()
+
+    def _keep_or_warn(self, **changes: Any) -> None:
+        try:
+            self._keep(**changes)
+            self._ask_again_at = None
+        except StateStoreError as error:
+            self._ask_again_at = _monotonic() + _ASK_AGAIN_S
+            self._logger.warning(
+                "Hudi instant %s is not recorded yet, the driver runs on: %s",
+                ", ".join(self._attempt.instants),
+                error.message,
+            )
+
+    def _keep(self, **changes: Any) -> None:
+        told = {"application_id": self.log.application_id, **changes}
+        self._attempt = replace(self._attempt, **told)
+        self._run.keep(self._attempt)
+
+    def _tell(self, settlement: Settlement) -> None:
+        error = settlement.error()
+        if error:
+            self._logger.error(brief(error.message))
+        self._logger.info(
+            "Outcome: %s (instant %s, exit code %s).",
+            settlement.outcome,
+            settlement.instant or "-",
+            settlement.exit_code,
+        )
+        for line in unrepeated(settlement.lines):
+            self._logger.info("Decided by: %s", line.removeprefix(": "))
+        tell_retired(self._logger, "The driver", settlement.retired)
+
+
+def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
+    """Log which heartbeats were removed.
+
+    :param who: what left them.
+    :param instants: requested times of their instants.
+    """
+    for instant in instants:
+        logger.info(
+            "%s left instant %s unfinished; its heartbeat was removed, so that no writer waits for it "
+            "and the next lazy clean rolls it back.",
+            who,
+            instant,
+        )
+
+
+def tell_oddities(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
+    """Log if there are several commits, or files that a fenced driver left.
+
+    :param record: of the task run.
+    :param snapshot: of its table.
+    :param logger: the task's log.
+    :raises DanglingFilesError: if readers see such files.
+    """
+    commits = count_commits(snapshot, record.identities, record.since or "")
+    if commits > 1:
+        logger.warning("This task run has %s commits in the table, not one.", commits)
+    for found in dangling(record.attempts, snapshot):
+        if found.visible:
+            raise found.error()
+        logger.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)

@@ -1,0 +1,201 @@
+"""The lease under which the drivers of one try run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from airflow_occ_provider.attempts.admission import AdmissionRequest, Terms
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
+from airflow_occ_provider.attempts.driver_run import DriverRun
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.waits import WaitNeeded
+from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
+from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.rules import Owner, Scope
+
+_PAUSE_S = 1.0
+
+
+class QueueConnection(Protocol):
+    """The part of the lock connection that leases need."""
+
+    lock_conn_id: str
+
+    def leases(self) -> LeaseService:
+        """Return the queue."""
+
+    def terms(self) -> Terms:
+        """Return the TTLs of a lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Callbacks for the seconds that a try waited for its lease, and held it."""
+
+    waited: Callable[[float], None]
+    held: Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TryLease:
+    """Holds a lease for one try of a task, or makes the try wait for it.
+
+    :param run: the task run.
+    :param lock: the lock connection.
+    :param owner: returns the owner of the lease.
+    :param driver: runs under the lease.
+    :param longest_end_s: the most seconds that it takes to end the driver.
+    :param timeout: how long the request may be queued.
+    :param meter: measures the lease.
+    :param log: the task's log.
+    """
+
+    run: Journal
+    lock: QueueConnection
+    owner: Callable[[], Owner]
+    driver: DriverRun
+    longest_end_s: float
+    timeout: timedelta
+    meter: Meter
+    log: Any
+
+    @contextmanager
+    def admitted(
+        self, claim: Claim, options: Mapping[str, str], *, is_queued: bool
+    ) -> Iterator[Admitted]:
+        """Hold the lease that a claim requests, for the time of a block.
+
+        :param options: the job's effective Hudi options.
+        :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
+        :raises AdmissionTimeoutError: if the wait has timed out.
+        :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
+            lease's time to live is too short.
+        :raises LeaseRefusedError: if the run's own lease does not cover the scope.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        :raises WaitNeeded: if the lease is not granted yet.
+        """
+        if is_queued:
+            with self._held(claim, options) as admitted:
+                yield admitted
+            return
+        if not claim.is_fenced(options):
+            raise ConfigurationError(
+                "admission",
+                "off, and a lock that excludes no other process: nothing is left",
+                remedy="leave admission out, or name a lock provider that reaches all writers",
+            )
+        yield Admitted()
+
+    @contextmanager
+    def alone_if_unlocked(self, table: str, options: Mapping[str, str]) -> Iterator[Admitted]:
+        """Hold the whole table if Hudi's lock excludes no other process.
+
+        Otherwise the block runs beside all writers, without a lease.
+
+        :param table: its canonical base path.
+        :param options: the Hudi options of a clean.
+        :raises OccError: as ``admitted`` does.
+        """
+        if not is_process_local(options.get(LOCK_PROVIDER, "")):
+            yield Admitted()
+            return
+        claim = Claim(table, None, key_safe=False, reads_table=False)
+        with self._held(claim, options) as admitted:
+            yield admitted
+
+    @contextmanager
+    def _held(self, claim: Claim, options: Mapping[str, str]) -> Iterator[Admitted]:
+        is_fenced = claim.is_fenced(options)
+        service = self.lock.leases()
+        try:
+            request = AdmissionRequest(
+                self.run,
+                service,
+                self.owner(),
+                terms=self.lock.terms(),
+                timeout=self.timeout,
+                log=self.log,
+            )
+            if not is_fenced:
+                self._refuse_short(request.terms)
+            scope, ticket = self._granted(claim, options, service, request)
+            self.meter.waited(request.waited_s)
+            held_s = time.monotonic()
+            keeper = Keeper(service, ticket, request.terms.ttl_ms, self._on_lost(is_fenced=is_fenced))
+            try:
+                with keeper:
+                    try:
+                        yield Admitted(scope, ticket.order_token, is_fenced, keeper)
+                    finally:
+                        if not is_fenced:
+                            self._see_driver_end()
+            finally:
+                # A lease that alone keeps others away stays held while the driver does not end.
+                if is_fenced or not self.driver.lives:
+                    self._release(service, ticket, held_s)
+        finally:
+            service.close()
+
+    def _granted(
+        self,
+        claim: Claim,
+        options: Mapping[str, str],
+        service: LeaseService,
+        request: AdmissionRequest,
+    ) -> tuple[Scope, Ticket]:
+        """Request the lease; return its scope and ticket once it is held."""
+        owner = self.owner()
+        asked = claim.scope(options, self.run.record.escalation)
+        of_run = [one for one in service.requests_of_run(owner) if asked.table in one.request.tables]
+        if claim.is_fenced(options):
+            asked = inherited(asked, claim.declared(options), owner, of_run)
+        beside = () if is_under_lease(owner, of_run) else claim.beside(asked)
+        ticket, status = request.ask([asked, *beside])
+        if not status.held:
+            raise WaitNeeded(request.keep(ticket, status))
+        return asked, ticket
+
+    def _refuse_short(self, terms: Terms) -> None:
+        """Refuse a time to live that is too short to end a driver in it.
+
+        :raises ConfigurationError: then; nothing has been requested.
+        """
+        least_s = least_ttl_s(self.longest_end_s)
+        if terms.ttl_ms < least_s * 1000:
+            raise ConfigurationError(
+                f"connection {self.lock.lock_conn_id!r}, time to live of leases",
+                f"{terms.ttl_ms / 1000:g} s is too short for a writer that only its lease protects: "
+                f"ending its driver takes up to {self.longest_end_s:g} s",
+                remedy=f"raise it to {least_s} s: lease_ttl_s, or a metastore's hive.txn.timeout",
+            )
+
+    def _see_driver_end(self) -> None:
+        """Keep the lease until no process of the driver is alive: only it keeps others away."""
+        if self.driver.lives:
+            self.log.warning("The driver does not end; its lease is renewed until it has ended.")
+        while self.driver.lives:
+            self.driver.end()
+            time.sleep(_PAUSE_S)
+
+    def _release(self, service: LeaseService, ticket: Ticket, held_s: float) -> None:
+        try:
+            if service.release(ticket):
+                self.meter.held(time.monotonic() - held_s)
+                with suppress(StateStoreError):  # a stale place does no harm
+                    self.run.stand(None)
+        except OccError as error:
+            self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
+
+    def _on_lost(self, *, is_fenced: bool) -> LossAction:
+        """Return the action on a lost lease: only an unfenced writer is ended."""
+        if is_fenced:
+            return LossAction("the job runs on, and Hudi's commit check decides")
+        return LossAction("the driver is ended", self.driver.end)

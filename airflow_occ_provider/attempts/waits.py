@@ -1,0 +1,120 @@
+"""The waits of a task without a worker slot, as values that make triggers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.survivor import Wait
+from airflow_occ_provider.errors import AdmissionTimeoutError, CommitStateUnknownError
+from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.leases.lease import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionWait:
+    """A wait for a lease.
+
+    :param ticket: of the queued request.
+    :param ttl_ms: milliseconds until the request expires without renewal.
+    :param claim_ttl_ms: the same, while one process hands the request over to the next.
+    :param deadline_ms: epoch milliseconds at which the wait times out.
+    """
+
+    ticket: Ticket
+    ttl_ms: int
+    claim_ttl_ms: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstantsWait:
+    """A wait for pending instants of other writers.
+
+    :param instants: their requested times.
+    :param rule: how heartbeats are judged.
+    :param until: the fates of an instant that end the wait.
+    :param deadline_ms: epoch milliseconds at which the table is read again in any case.
+    """
+
+    instants: tuple[str, ...]
+    rule: HeartbeatRule
+    until: tuple[Fate, ...] = ENDED
+    deadline_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivorWait:
+    """A wait for the driver of an earlier try, which may still write.
+
+    :param of: what to wait for.
+    :param rule: how heartbeats are judged.
+    :param deadline_ms: epoch milliseconds at which the wait times out.
+    """
+
+    of: Wait
+    rule: HeartbeatRule
+    deadline_ms: int
+
+
+class WaitNeeded(BaseException):
+    """Raised by a step that has to wait; not an error, so no error handler catches it.
+
+    :param wait: what to wait for.
+    """
+
+    def __init__(self, wait: AdmissionWait | InstantsWait | SurvivorWait) -> None:
+        super().__init__(wait)
+        self.wait = wait
+
+
+def wait_for_instants(
+    run: Journal,
+    wait: InstantsWait,
+    reason: str,
+    *,
+    timeout: timedelta,
+    log: Any,
+) -> NoReturn:
+    """Raise the wait for pending instants.
+
+    :param run: the task run.
+    :param wait: what to wait for; it ends at the time-out at the latest.
+    :param reason: for the log.
+    :param timeout: how long the run may wait for it in total.
+    :param log: the task's log.
+    :raises AdmissionTimeoutError: if the wait has timed out.
+    :raises WaitNeeded: else.
+    """
+    waiting = run.wait(f"waiting for {reason}", wait.instants, now_ms())
+    deadline_ms = waiting.since_ms + round(timeout.total_seconds() * 1000)
+    if now_ms() >= deadline_ms:
+        run.stop_waiting()
+        raise AdmissionTimeoutError(
+            f"after {timeout} still {waiting.reason}",
+            remedy="look with `airflow hudi writers` what keeps them; a clustering that no driver "
+            "runs is for HudiClusteringOperator(op='run'); or raise admission_timeout",
+        )
+    log.info("Without a worker slot: %s.", waiting.reason)
+    ends_ms = min(deadline_ms, wait.deadline_ms or deadline_ms)
+    raise WaitNeeded(replace(wait, deadline_ms=ends_ms))
+
+
+def wait_for_survivor(run: Journal, wait: Wait, rule: HeartbeatRule, timeout: timedelta) -> NoReturn:
+    """Raise the wait for the driver of an earlier try.
+
+    :raises CommitStateUnknownError: if the wait has timed out.
+    :raises WaitNeeded: else.
+    """
+    since_ms = run.record.waiting.since_ms if run.record.waiting else now_ms()
+    deadline_ms = since_ms + round(timeout.total_seconds() * 1000)
+    if now_ms() >= deadline_ms:
+        run.stop_waiting()
+        raise CommitStateUnknownError(
+            f"commit state unknown: after {timeout} still {wait.reason}",
+            remedy="end that driver, or wait for its commit; then clear the task",
+        )
+    raise WaitNeeded(SurvivorWait(wait, rule, deadline_ms))

@@ -1,0 +1,1 @@
+"""Code that runs inside the Spark driver; needs the standard library and PySpark."""

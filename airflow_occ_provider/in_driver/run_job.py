@@ -1,0 +1,238 @@
+"""Runs a user's PySpark job in a driver that has proven its protection.
+
+Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
+path and its arguments, and the rules that no configuration of the site may break. Before the job's
+first line runs, this program reads Hudi's own configuration in the driver, adds the options, and reads
+it again. If an option contradicts the rules or has another value than given, the job does not run. The
+facts that decide the attempt's outcome go to the driver's log, one JSON line for each. This file is
+copied to machines without the provider: it imports the standard library and PySpark only.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import sys
+import types
+
+EXIT_UNPROTECTED = 78  # EX_CONFIG
+PREFIX = "airflow_occ_provider: "
+# The loggers by which the attempt is followed; they stay at INFO at any level that the job sets.
+FOLLOWED_LOGGERS = (
+    "org.apache.hudi.common.table.timeline",
+    "org.apache.hudi.client.transaction",
+    "org.apache.hudi.client.utils.TransactionUtils",
+    "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
+)
+LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'
+MOST_FRAMES = 12
+MOST_CAUSES = 20
+MOST_OF_A_MESSAGE = 20_000
+
+
+def main(payload):
+    """Protect the driver, prove the protection, then run the job."""
+    from pyspark import SparkContext
+
+    die_with_driver()
+    with open(payload, encoding="utf-8") as file:
+        given = json.load(file)
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    problem = protect(jvm, given)
+    if problem:
+        report("not_protected", reason=f"{problem}; the job was not started")
+        return EXIT_UNPROTECTED
+    report("protected", options=len(given["options"]), followed=follow(jvm))
+    run(given["application"], given["arguments"])
+    return 0
+
+
+def run(application, arguments):
+    """Run the job, and report its end."""
+    try:
+        become(application, arguments)
+    except SystemExit as left:
+        code = 0 if left.code is None else left.code
+        report("end", exit_code=code & 0xFF if isinstance(code, int) else 1)
+        raise
+    except BaseException as error:
+        report("fatal", causes=causes_of(error))
+        report("end", exit_code=1)
+        raise
+    report("end", exit_code=0)
+
+
+def die_with_driver():
+    """Have Linux kill this process together with the JVM that started it."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def report(fact, **details):
+    """Write a fact as a separate line of the driver's log, even if sys.stderr changed."""
+    line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
+    with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
+        log.write(line.encode())
+
+
+def causes_of(error):
+    """Describe an exception with its causes in Python and the JVM, outermost first."""
+    causes = []
+    while error is not None and len(causes) < MOST_CAUSES:
+        of_jvm = type(error).__module__.startswith("pyspark.errors.")
+        causes.append(described(python_name(type(error)), text_of(error), of_jvm, []))
+        try:
+            causes += causes_in_jvm(
+                getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+            )
+        except Exception as lost:  # the JVM is gone
+            causes.append(described(python_name(type(lost)), text_of(lost), False, []))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return causes
+
+
+def causes_in_jvm(throwable):
+    """Describe a Java exception with its causes."""
+    causes = []
+    while throwable is not None and len(causes) < MOST_CAUSES:
+        frames = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
+        name, message = throwable.getClass().getName(), throwable.getMessage()
+        causes.append(described(name, message or "", True, frames))
+        throwable = throwable.getCause()
+    return causes
+
+
+def text_of(error):
+    """Return an exception's message; Py4J's also contains a stack trace."""
+    try:
+        return str(getattr(error, "errmsg", None) or error)
+    except Exception:
+        return ""
+
+
+def described(name, message, of_jvm, frames):
+    """Return a cause in the form of the report."""
+    return {"type": name, "message": message[:MOST_OF_A_MESSAGE], "jvm": of_jvm, "frames": frames}
+
+
+def python_name(kind):
+    """Return a class's name as a traceback has it."""
+    plain = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def protect(jvm, given):
+    """Give Hudi the options; return why the job is not protected, or None."""
+    from pyspark import SparkConf
+
+    hudi = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
+    try:
+        own = hudi.getGlobalProps()
+    except TypeError:
+        return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
+    of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
+    found = contradiction(of_site.items(), given["rules"], place_of_defaults(jvm))
+    found = found or contradiction(SparkConf().getAll(), given["rules"], "Spark's own configuration")
+    if found:
+        return found
+    kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
+    wanted = {**kept, **given["options"]}
+    try:
+        hudi.clearGlobalProps()
+        for key, value in wanted.items():
+            hudi.addToGlobalProps(key, value)
+    except Exception as error:
+        return f"this release of Hudi does not take options ({error})"
+    read = hudi.getGlobalProps()
+    wrong = [key for key, value in wanted.items() if read.getProperty(key) != value]
+    wrong += [key for key in of_site if key not in wanted and read.getProperty(key) is not None]
+    return f"Hudi does not read what was set: {', '.join(wrong)}" if wrong else None
+
+
+def contradiction(options, rules, place):
+    """Return the option that breaks a rule, and what to do about it, or None.
+
+    Keys and values are read as in ``hudi/writer/options.py``, which makes the rules.
+    """
+    for key, given in options:
+        name, value = key.strip().removeprefix("spark."), " ".join(given.split())
+        for rule in rules:
+            if re.fullmatch(rule["keys"], name) and not re.fullmatch(rule["allowed"], value):
+                return f"{place} has {key}={value}: {rule['remedy']}"
+    return None
+
+
+def place_of_defaults(jvm):
+    """Return where Hudi found options of the site, as far as it is visible."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = loader.getResource("hudi-defaults.conf")
+    folder = jvm.java.lang.System.getenv("HUDI_CONF_DIR")
+    return found.toString() if found else f"hudi-defaults.conf of {folder or '/etc/hudi/conf'}"
+
+
+def follow(jvm):
+    """Have Hudi's loggers of instants and conflicts report; return whether they do."""
+    try:
+        log4j = jvm.org.apache.logging.log4j
+        # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
+        for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
+            appender = reporting_appender(jvm)
+            for name in FOLLOWED_LOGGERS:
+                for logger in loggers_of(log4j, context.getConfiguration(), name):
+                    logger.setLevel(log4j.Level.INFO)
+                    if logger.getName() == name or not logger.isAdditive():
+                        logger.addAppender(appender, log4j.Level.INFO, None)
+            context.updateLoggers()
+    except Exception as error:  # another logging library: the table still shows the outcome
+        report("not_followed", reason=str(error))
+        return False
+    return True
+
+
+def reporting_appender(jvm):
+    """Return a started appender that writes messages as facts in any user's layout."""
+    core = jvm.org.apache.logging.log4j.core
+    layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
+    layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
+    console = core.appender.ConsoleAppender
+    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
+    builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
+    builder.setName("airflow_occ_provider")
+    appender = builder.build()
+    appender.start()
+    return appender
+
+
+def loggers_of(log4j, configuration, name):
+    """Return the configurations of a logger, added if missing, and of those below."""
+    if configuration.getLoggerConfig(name).getName() != name:
+        new = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
+        configuration.addLogger(name, new)
+    every = configuration.getLoggers()
+    return [every[key] for key in every if f"{key}.".startswith(f"{name}.")]
+
+
+def become(application, arguments):
+    """Run the job as spark-submit would: as __main__, with its folder on the path."""
+    path = application.removeprefix("file://").removeprefix("file:")
+    sys.argv[:] = [path, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    with open(path, "rb") as source:
+        code = compile(source.read(), path, "exec")
+    job = types.ModuleType("__main__")
+    vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
+    sys.modules["__main__"] = job
+    exec(code, vars(job))
+
+
+if __name__ == "__main__":
+    status = main(*sys.argv[1:])
+    if status:
+        sys.exit(status)

@@ -1,0 +1,171 @@
+"""The nodes of this process's requests: written, renewed, adopted and released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.loss import lease_lost
+from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import QueuedRequest, Request
+from airflow_occ_provider.leases.run_leases import refuse_older
+from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionError, Store, Version
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """An own node as last read or written, and the clock before the write."""
+
+    content: Content
+    version: Version
+    written_s: float = float("-inf")
+
+
+class OwnNodes:
+    """The own nodes of a queue, and how long each is trusted to exist.
+
+    :param store: of the requests.
+    :param clock: a monotonic clock, in seconds.
+    :param mark: identifies this queue in the nodes that it writes.
+    :param on_end: called with the name of a request that was released or lost.
+    """
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], mark: str, on_end: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._on_end = on_end
+        self._mark = mark
+        self._nodes: dict[str, OwnNode] = {}
+
+    def create(self, name: str, asked: Request, requires: str | None) -> Node:
+        """Create the node of a request.
+
+        :param name: of the node.
+        :param asked: the request.
+        :param requires: name of the node that must exist; ``None`` for no check.
+        :raises NodeTakenError: if a node of the name exists already.
+        :raises NodeGoneError: if the required node does not exist.
+        """
+        content = Content(asked, 1, asked.ttl_ms, self._mark)
+        written_s = self._clock()
+        node = self._store.create(name, content.encode(), requires)
+        self._nodes[name] = OwnNode(content, node.version, written_s)
+        return node
+
+    def mine(self, ticket: Ticket) -> OwnNode:
+        """Return the ticket's node, read again if it is not known.
+
+        :raises LeaseLostError: if it is gone, or another process adopted it.
+        """
+        own = self._nodes.get(ticket.name)
+        return own if own and own.content.epoch == ticket.epoch else self._load(ticket)
+
+    def trusted(self, ticket: Ticket) -> OwnNode:
+        """Return the ticket's node, renewed if it may be close to its expiry.
+
+        :raises LeaseLostError: as for ``mine``.
+        """
+        own = self._nodes.get(ticket.name)
+        if own and own.content.epoch == ticket.epoch and self.is_trusted(own):
+            return own
+        return self.write(ticket, lambda content: content)
+
+    def is_trusted(self, own: OwnNode) -> bool:
+        """Return whether a node cannot have expired yet."""
+        return self._clock() - own.written_s < own.content.term_ms / 1000 * TRUSTED
+
+    def write(self, ticket: Ticket, change: Callable[[Content], Content]) -> OwnNode:
+        """Replace the content of the ticket's node and return the node.
+
+        :raises LeaseLostError: as for ``mine``.
+        """
+        while True:
+            own = self.mine(ticket)
+            with suppress(NodeVersionError):
+                return self._put(ticket, change(own.content), own.version)
+            self.forget(ticket.name)
+
+    def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+        """Adopt a request.
+
+        :param ticket: of the request.
+        :param asked: the owner's repeated request, valid for any epoch; ``None`` if the ticket's epoch
+            must be current.
+        :raises LeaseLostError: if the request is gone, or another process adopted it.
+        """
+        own = self._load(ticket, any_epoch=True)
+        while True:
+            held, epoch = own.content.request, own.content.epoch
+            if asked:
+                refuse_older(asked, [own_request(ticket, held)])
+                held = replace(held, incarnation=asked.incarnation)
+            is_next = held == own.content.request if asked else epoch == ticket.epoch + 1
+            if own.content.mark == self._mark and is_next:
+                return replace(ticket, epoch=epoch)  # an own write whose answer was lost
+            if epoch != ticket.epoch and not asked:
+                raise self.lost(ticket, "another process adopted it")
+            taken = replace(
+                own.content, request=held, epoch=epoch + 1, term_ms=held.ttl_ms, mark=self._mark
+            )
+            with suppress(NodeVersionError):
+                self._put(ticket, taken, own.version)
+                return replace(ticket, epoch=epoch + 1)
+            own = self._load(ticket, any_epoch=True)
+
+    def release(self, ticket: Ticket) -> bool:
+        """Delete the ticket's node; return whether it was still there and the ticket's."""
+        with suppress(LeaseLostError, NodeGoneError):
+            while True:
+                own = self.mine(ticket)
+                with suppress(NodeVersionError):
+                    self._store.delete(ticket.name, own.version)
+                    self._on_end(ticket.name)
+                    return True
+                self.forget(ticket.name)
+        self._on_end(ticket.name)
+        return False
+
+    def forget(self, name: str) -> None:
+        """Discard what is known of a node, so that the next call reads it."""
+        self._nodes.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Discard what is known of all nodes."""
+        self._nodes.clear()
+
+    def lost(self, ticket: Ticket, cause: str) -> LeaseLostError:
+        """Return the error for a lost lease, after discarding what is known of it."""
+        self._on_end(ticket.name)
+        return lease_lost(ticket, cause, "the lease's TTL")
+
+    def _put(self, ticket: Ticket, content: Content, version: Version) -> OwnNode:
+        written_s = self._clock()
+        self.forget(ticket.name)  # without an answer the current term is unknown
+        try:
+            version = self._store.replace(ticket.name, content.encode(), version)
+        except NodeGoneError:
+            raise self.lost(ticket, "it was removed") from None
+        self._nodes[ticket.name] = own = OwnNode(content, version, written_s)
+        return own
+
+    def _load(self, ticket: Ticket, *, any_epoch: bool = False) -> OwnNode:
+        # Not by a read that may be stale: the caller may act on a lost lease at once.
+        node = self._store.read([ticket.name], latest=True).get(ticket.name)
+        if node is None or node.token != ticket.token:
+            raise self.lost(ticket, "it was removed")
+        content = Content.decode(node.data, ticket.name)
+        if content.epoch != ticket.epoch and not any_epoch:
+            raise self.lost(ticket, "another process adopted it")
+        return OwnNode(content, node.version)
+
+
+def own_request(ticket: Ticket, request: Request) -> QueuedRequest:
+    """Return a ticket's request with its position in the queue."""
+    return QueuedRequest(request, ticket.name, request_node.order(ticket.name, ticket.token))

@@ -1,0 +1,66 @@
+"""Reads a store: its listings, and the unchanging part of each request once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from airflow_occ_provider.leases import request_node
+from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.leases.store import Node, NodeGoneError, Store
+
+
+class Reader:
+    """The requests in a store, with their unchanging parts cached.
+
+    These are owner, scopes and position.
+
+    :param store: of the requests.
+    :param observer: is given each listing and each node that is read.
+    :param on_gone: called with the names of a listing, to discard what is known of other nodes.
+    """
+
+    def __init__(
+        self, store: Store, observer: Observer, on_gone: Callable[[frozenset[str]], None]
+    ) -> None:
+        self._store = store
+        self._observer = observer
+        self._on_gone = on_gone
+        self._known: dict[str, QueuedRequest] = {}
+
+    def names(self) -> frozenset[str]:
+        """Return the names of all requests, with every change answered before the call."""
+        stamps = self._store.stamps()
+        names = frozenset(stamps)
+        for name in list(self._known.keys() - names):
+            self._known.pop(name, None)
+        self._observer.listed(stamps)
+        self._on_gone(names)
+        return names
+
+    def add(self, name: str, node: Node) -> None:
+        """Cache the request of a node that was created."""
+        self._known[name] = request_node.queued(name, node)
+
+    def read_all(self, names: Collection[str]) -> list[QueuedRequest]:
+        """Return the requests of some nodes.
+
+        :raises NodeGoneError: if one is gone.
+        """
+        found = self.read(names)
+        if len(found) < len(names):
+            raise NodeGoneError("one of the names")
+        return found
+
+    def read(self, names: Iterable[str]) -> list[QueuedRequest]:
+        """Return the requests of the nodes that exist; a cached one is not read again."""
+        wanted = set(names)
+        found = {name: known for name in wanted if (known := self._known.get(name))}
+        unread = {name for name in wanted - found.keys() if request_node.parse(name)}
+        nodes = self._store.read(unread) if unread else {}
+        if missing := unread - nodes.keys():  # gone since, or not yet known to a lagging server
+            nodes |= self._store.read(missing, latest=True)
+        for name in nodes.keys() | (wanted - found.keys() - unread):
+            self._known[name] = found[name] = request_node.queued(name, nodes.get(name))
+        self._observer.observe(nodes)
+        return list(found.values())

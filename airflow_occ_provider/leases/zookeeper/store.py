@@ -1,0 +1,195 @@
+"""The queue's store in ZooKeeper: persistent znodes; the token is the czxid."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from kazoo.exceptions import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+)
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.leases.store import (
+    Node,
+    NodeGoneError,
+    NodeTakenError,
+    NodeVersionError,
+    Version,
+)
+from airflow_occ_provider.leases.zookeeper.client import Access, Session
+
+_FOLDER = "requests"
+
+
+class ZookeeperStore:
+    """The ``Store`` below a path of ZooKeeper.
+
+    :param access: addresses and credentials.
+    :param root: the parent of the leases, apart from Hudi's own locks.
+    :raises LockUnreachableError: if ZooKeeper does not answer in time.
+    :raises ConfigurationError: if it rejects the credentials or the path.
+    """
+
+    def __init__(self, access: Access, root: str) -> None:
+        self._session = Session(access)
+        self._client = self._session.client
+        self._acl = access.acl
+        self._folder = posixpath.join(root, _FOLDER)
+
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists."""
+        try:
+            if requires is None:
+                return self._create(name, data)
+            return self._create_requiring(name, data, requires)
+        except NodeExistsError:
+            raise NodeTakenError(name) from None
+
+    def stamps(self) -> Mapping[str, Version | None]:
+        """Return the names of all nodes, including every change answered before the call.
+
+        ZooKeeper lists children without their versions; each would be one more request.
+        """
+        try:
+            ask = partial(self._synced, self._client.get_children_async, self._folder)
+            return dict.fromkeys(self._session.call(ask, self._folder))
+        except NoNodeError:
+            return {}
+
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
+        """Return the nodes that exist."""
+        get = partial(self._synced, self._client.get_async) if latest else self._client.get_async
+        paths = {name: self._path(name) for name in names}
+        started = [(name, get(path)) for name, path in paths.items()]
+        found = {}
+        for name, first in started:
+            with suppress(NoNodeError):
+                data, stat = self._session.call(_once(first, get, paths[name]), paths[name])
+                found[name] = _node(data, stat)
+        return found
+
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
+        """Replace a node's content and return its new version."""
+        path = self._path(name)
+        try:
+            stat = self._session.call(lambda: self._client.set_async(path, data, version=version), path)
+        except NoNodeError:
+            raise NodeGoneError(name) from None
+        except BadVersionError:
+            raise NodeVersionError(name) from None
+        return int(stat.version)
+
+    def delete(self, name: str, version: Version) -> None:
+        """Delete a node."""
+        path, starts = self._path(name), 0
+
+        def start() -> Any:
+            nonlocal starts
+            starts += 1
+            return self._client.delete_async(path, version=version)
+
+        try:
+            self._session.call(start, path)
+        except NoNodeError:
+            if starts == 1:  # otherwise an earlier start deleted it, and its answer was lost
+                raise NodeGoneError(name) from None
+        except BadVersionError:
+            raise NodeVersionError(name) from None
+        except NotEmptyError:
+            raise ConfigurationError(
+                "lease root",
+                f"{path} is not a request: it has children",
+                remedy="delete it with its children in ZooKeeper's own command line",
+            ) from None
+
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
+        # A watch on its (missing) children: the deletion fires it, a renewal does not.
+        path = self._path(name)
+        try:
+            self._session.call(
+                lambda: self._client.get_children_async(path, watch=lambda _: wake()), path
+            )
+        except NoNodeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the session; the nodes stay."""
+        self._session.close()
+
+    def _create(self, name: str, data: bytes) -> Node:
+        path = self._path(name)
+        while True:
+            try:
+                _, stat = self._session.call(
+                    lambda: self._client.create_async(path, data, acl=self._acl, include_data=True),
+                    path,
+                )
+            except NoNodeError:
+                self._make_folder()
+            else:
+                return _node(data, stat)
+
+    def _create_requiring(self, name: str, data: bytes, requires: str) -> Node:
+        path = self._path(name)
+
+        def start() -> Any:
+            both = self._client.transaction()
+            both.check(self._path(requires), -1)
+            both.create(path, data, acl=self._acl)
+            return both.commit_async()
+
+        for answer in self._session.call(start, path):
+            if isinstance(answer, NoNodeError):
+                raise NodeGoneError(requires)
+            if isinstance(answer, Exception) and not isinstance(answer, RolledBackError):
+                with self._session.translated(path):
+                    raise answer
+        node = self.read([name]).get(name)
+        if node is None:
+            raise NodeGoneError(name)
+        return node
+
+    def _make_folder(self) -> None:
+        self._session.call(
+            lambda: self._client.ensure_path_async(self._folder, acl=self._acl), self._folder
+        )
+
+    def _synced(self, ask: Callable[[str], Any], path: str) -> _Both:
+        return _Both(self._client.sync_async(path), ask(path))
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+
+class _Both(NamedTuple):
+    """Two pipelined calls; the second sees the state that the first waits for."""
+
+    first: Any
+    second: Any
+
+    def get(self, timeout: float) -> Any:
+        # If the connection is lost in between, only the first call fails.
+        deadline = time.monotonic() + timeout
+        self.first.get(timeout=timeout)
+        return self.second.get(timeout=max(deadline - time.monotonic(), 0))
+
+
+def _once(first: Any, again: Callable[[str], Any], path: str) -> Callable[[], Any]:
+    """Return a function that returns the pending call first, then new calls."""
+    pending = [first]
+    return lambda: pending.pop() if pending else again(path)
+
+
+def _node(data: bytes, stat: Any) -> Node:
+    return Node(data, stat.version, stat.czxid, stat.ctime)

@@ -1,0 +1,139 @@
+"""``HudiKeepLeaseOperator``: renews the lease of a DAG run in the triggerer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.operators.release_lease import (
+    RETRIES,
+    RETRY_DELAY,
+    HudiReleaseLeaseOperator,
+    release_lease,
+)
+from airflow_occ_provider.operators.task_run import is_dag_test
+from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_BEFORE_OTHERS = 1000
+_RELEASE_TIMEOUT_S = 60.0
+_UNFINISHED = frozenset({"scheduled", "queued", "running", "restarting", "up_for_retry"})
+_FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+
+
+class HudiKeepLeaseOperator(BaseOperator):
+    """Renew a run's lease in the triggerer, from its setup until its teardown.
+
+    It fails if the lease is lost before its release. The release is not downstream of it.
+
+    :param ticket: the result of the ``HudiLeaseOperator``. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param priority_weight: high by default, so that it starts before the work that the lease covers.
+    :param retries: number of retries, for Airflow's failures of a task that was resumed early.
+    :param retry_delay: time between two tries.
+    """
+
+    template_fields: Sequence[str] = ("ticket", "lock_conn_id")
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        ticket: Any,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
+        priority_weight: int = _BEFORE_OTHERS,
+        retries: int | None = RETRIES,
+        retry_delay: timedelta = RETRY_DELAY,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            priority_weight=priority_weight, retries=retries, retry_delay=retry_delay, **kwargs
+        )
+        self.ticket = ticket
+        self.lock_conn_id = lock_conn_id
+
+    def execute(self, context: Context) -> None:  # noqa: ARG002
+        """Hand the lease over to the triggerer."""
+        if is_dag_test():
+            self.log.info("In dag.test() tasks run one after the other: the lease is not renewed.")
+            return
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        terms = self._terms
+        self.defer(
+            trigger=HudiKeepLeaseTrigger(
+                lock_conn_id=self.lock_conn_id,
+                ticket=self.ticket,
+                ttl_ms=terms.ttl_ms,
+                claim_ttl_ms=terms.claim_ttl_ms,
+            ),
+            method_name=self.execute_complete.__name__,
+        )
+
+    @property
+    def _terms(self) -> Terms:
+        if "ttl_ms" in self.ticket:  # reading them again may need the lock service
+            return Terms(self.ticket["ttl_ms"], self.ticket["claim_ttl_ms"])
+        return lock_hook(self.lock_conn_id).terms()
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:
+        """Succeed if the lease was released, fail if it was lost.
+
+        :raises AirflowFailException: if it was lost.
+        """
+        if event.get("name", self.ticket["name"]) != self.ticket["name"]:
+            # The event of an earlier try: SQLite reuses the id of a deleted trigger.
+            self._hand_over()
+        if event["status"] == "error":
+            raise AirflowException(event["message"])
+        if event["status"] == "look":
+            self._check_release(context)
+        if event["status"] != "released" or not self._is_released(context):
+            lost = LeaseLostError(
+                event["message"],
+                remedy="check whether it was released by force, or the triggerer was down for longer "
+                "than the lease's TTL; clear the work, so that it runs under a lease again",
+            )
+            raise AirflowFailException(str(lost))
+        self.log.info("The lease was released.")
+
+    def _check_release(self, context: Context) -> None:
+        """Continue to renew the lease, unless the run's release ended without releasing it."""
+        if not self._release_states(context) & _FINISHED:
+            self._hand_over()
+        release_lease(self.lock_conn_id, self.ticket)
+        raise AirflowFailException("the run's release ended without releasing the lease: it is now")
+
+    def _is_released(self, context: Context) -> bool:
+        """Return whether the run's own release ended the lease; true without such a task."""
+        deadline = time.monotonic() + _RELEASE_TIMEOUT_S
+        while True:
+            states = self._release_states(context)
+            # The result of a release is not known before it ends.
+            if not states & _UNFINISHED or time.monotonic() > deadline:
+                return not states or "success" in states
+            time.sleep(1)
+
+    def _release_states(self, context: Context) -> set[str | None]:
+        """Return the states of the run's releases of this lease; empty without such tasks."""
+        ti: Any = context["ti"]
+        beside = {name for lease in self.upstream_list for name in lease.downstream_task_ids}
+        dag = self.get_dag()
+        releases = [
+            name for name in beside if dag and isinstance(dag.get_task(name), HudiReleaseLeaseOperator)
+        ]
+        if not releases:
+            return set()
+        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
+        return {None, *found.get(ti.run_id, {}).values()}

@@ -1,0 +1,227 @@
+"""``ProtectedRun``: one try of a task that starts only protected drivers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.choices import AdmissionMode, rendered_options
+from airflow_occ_provider.attempts.claim import Claim, known_options
+from airflow_occ_provider.attempts.clean_run import run_clean
+from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
+from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
+from airflow_occ_provider.attempts.rivals import still_pending
+from airflow_occ_provider.attempts.site import Site, read_site
+from airflow_occ_provider.attempts.submission import SparkJob, refuse_unproven
+from airflow_occ_provider.attempts.try_lease import Meter, TryLease
+from airflow_occ_provider.attempts.waits import InstantsWait, wait_for_instants
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.secrets import secrets_in
+from airflow_occ_provider.operators.admission import task_owner
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+from airflow_occ_provider.operators.spark_run import SparkRun, environment
+from airflow_occ_provider.operators.task_run import open_journal, sign
+from airflow_occ_provider.retry import ConflictRetry
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.processes import LONGEST_END_S
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+    from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+
+
+class ProtectedRun:
+    """One try of a protected task: its journal, table, lease and drivers' options.
+
+    :param task: the operator, rendered.
+    :param context: of the try.
+    :param spark: runs its drivers.
+    """
+
+    def __init__(self, task: HudiSparkOperator, context: Context, spark: SparkRun) -> None:
+        self._task = task
+        self._context = context
+        self.spark = spark
+        self.log = task.log
+        self.work = metrics.Work(task.dag_id, task.task_id, task.table)
+        self.measured = partial(metrics.attempt, self.work)
+        self.journal = open_journal(context)
+
+    @cached_property
+    def table(self) -> HudiTable:
+        """The task's table."""
+        return open_table(self._task.table, self._task.storage_conn_id)
+
+    def open(self, table: str) -> HudiTable:
+        """Open a table of an earlier try, usually the same."""
+        task = self._task
+        return self.table if table == task.table else open_table(table, task.storage_conn_id)
+
+    @cached_property
+    def lock(self) -> HudiLockHook:
+        """The hook of the lock connection; one try requests it from Airflow once."""
+        return lock_hook(self._task.lock_conn_id)
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim of the task before it writes."""
+        return self._task.claim(self.table)
+
+    @cached_property
+    def job(self) -> SparkJob:
+        """The task's own job."""
+        task = self._task
+        return SparkJob(
+            application=task.application,
+            arguments=tuple(task.application_args or ()),
+            conf=task.conf or {},
+            deploy_mode=self._hook._connection["deploy_mode"],
+        )
+
+    @cached_property
+    def _hook(self) -> SparkSubmitHook:
+        """The hook with the user's arguments, to read the connection's settings."""
+        conn_id = self._task._conn_id
+        try:
+            BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                "conn_id",
+                f"there is no Spark connection {conn_id!r}",
+                remedy="create it in Airflow, or name another",
+            ) from error
+        return self._task._get_hook()
+
+    @cached_property
+    def _site(self) -> Site:
+        task = self._task
+        return read_site(
+            self._hook.spark_binary or "spark-submit",
+            {**os.environ, **environment(task)},
+            properties_file=task.properties_file,
+            class_path=(task.driver_class_path or "").split(os.pathsep),
+        )
+
+    def prepare(self, order_token: str = "") -> Preparation:
+        """Decide a driver's options, and have the UI show them.
+
+        :param order_token: of the lease.
+        """
+        task = self._task
+        snapshot = self.table.snapshot(missing_ok=True)
+        self.claim.refuse_impossible(snapshot.config)
+        given = rendered_options(task.hudi_options)
+        task.refuse_options(given)
+        protection = Protection(
+            self.lock, task.early_conflict_detection, task.conflict_resolution, given
+        )
+        signature = sign(self._context, self.journal.record.identity, snapshot, order_token)
+        preparation = prepare(protection, self.job, self._site, signature, snapshot)
+        hide(preparation.options)
+        task.hudi_defaults = dict(preparation.shown)
+        return preparation
+
+    def known_options(self) -> dict[str, str]:
+        """Return the known options of the job; refuse what cannot run before it is queued."""
+        preparation = self.prepare()
+        refuse_unproven(self.job, preparation.site)
+        self.log.info(self.lock.check())
+        spark = {**dict(preparation.site.spark.options), **(self._task.conf or {})}
+        return known_options(preparation.options, spark, self.table.config())
+
+    @cached_property
+    def lease(self) -> TryLease:
+        """The lease under which the drivers run."""
+        return TryLease(
+            run=self.journal,
+            lock=self.lock,
+            owner=partial(task_owner, self._context),
+            driver=self.spark,
+            longest_end_s=LONGEST_END_S,
+            timeout=self._task.admission_timeout,
+            meter=Meter(
+                waited=partial(metrics.queue_wait, self.work),
+                held=partial(metrics.lease_age, self.work),
+            ),
+            log=self.log,
+        )
+
+    def admitted(self, options: Mapping[str, str]) -> AbstractContextManager[Admitted]:
+        """Hold the lease that the task requests, for the time of a block."""
+        is_queued = self._task.admission is not AdmissionMode.OFF
+        return self.lease.admitted(self.claim, options, is_queued=is_queued)
+
+    def alone_if_unlocked(
+        self, options: Mapping[str, str], table: str
+    ) -> AbstractContextManager[Admitted]:
+        """Hold the whole table if Hudi's lock excludes no other process.
+
+        :param options: the Hudi options of a clean.
+        :param table: base path of the table.
+        """
+        return self.lease.alone_if_unlocked(canonical_table(table), options)
+
+    def wait_for_rivals(self, options: Mapping[str, str]) -> None:
+        """Wait while the rivals of a lost attempt are pending outside the queue.
+
+        :param options: the job's effective Hudi options.
+        :raises WaitNeeded: then.
+        """
+        rule, rivals = HeartbeatRule.of(options), self.journal.record.rivals
+        left = still_pending(self.table, rivals, rule) if rivals else ()
+        if left:
+            self.wait(InstantsWait(left, rule), f"{', '.join(left)}, to which the last attempt lost")
+        if rivals:
+            self.journal.forget_rivals()
+
+    def wait(self, wait: InstantsWait, reason: str) -> None:
+        """Wait for instants of other writers.
+
+        :raises AdmissionTimeoutError: if that took longer than the task's ``admission_timeout``.
+        :raises WaitNeeded: else.
+        """
+        timeout = self._task.admission_timeout
+        wait_for_instants(self.journal, wait, reason, timeout=timeout, log=self.log)
+
+    def warn_of_few_retries(self) -> None:
+        """Warn if the task has fewer retries than its policy may grant."""
+        policy = self._task.retry_policy
+        if isinstance(policy, HudiConflictRetryPolicy):
+            policy.warn_of_few(self._task.retries or 0, self.log)
+
+    def refuse_deaths(self) -> None:
+        """Refuse another driver if too many tries died together with their worker.
+
+        :raises WorkerLostError: then.
+        """
+        policy = self._task.retry_policy
+        rules = policy.rules if isinstance(policy, HudiConflictRetryPolicy) else ConflictRetry()
+        refuse_deaths(self.journal, rules.budgets["worker"])
+
+    def run_clean(self, preparation: Preparation, table: str) -> tuple[int, Reading]:
+        """Run Hudi's clean of a table; return the exit code and the log's reading."""
+        return run_clean(self.spark, self.job, preparation, table)
+
+
+def hide(options: Mapping[str, object]) -> None:
+    """Have Airflow mask the secrets of some options in logs and rendered fields."""
+    for key, value in options.items():
+        for secret in secrets_in(key, str(value)):
+            mask_secret(secret)

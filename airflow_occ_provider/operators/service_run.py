@@ -1,0 +1,50 @@
+"""One try of a table service task, from its earlier tries to its result."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from airflow_occ_provider.attempts.journal import known_state
+from airflow_occ_provider.attempts.service_attempt import (
+    ServiceAttempt,
+    ServiceLimits,
+    end_earlier_services,
+)
+from airflow_occ_provider.attempts.service_plans import ServicePlans, ServiceTask
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.operators.protected_run import ProtectedRun
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+
+FOREIGN = ("application", "application_args", "key_safe", "reads_table")
+"""Arguments of ``HudiWriteOperator`` that a table service has no use for."""
+
+
+def serve(run: ProtectedRun, task: ServiceTask, limits: ServiceLimits) -> dict[str, Any]:
+    """Do a table service's work once admitted, and return its result by the table.
+
+    :param run: the try.
+    :param task: the work.
+    :param limits: of the service.
+    :raises WaitNeeded: if it is not admitted yet, or other drivers have to end first.
+    """
+    started = time.monotonic()
+    run.warn_of_few_retries()
+    with known_state(run.journal):
+        end_earlier_services(run.journal, run.table, SparkSubmit(), run.log)
+    run.refuse_deaths()
+    options = run.known_options()
+    plans = plans_of(run, task, HeartbeatRule.of(options))
+    with run.admitted(options) as admitted:
+        run.wait_for_rivals(options)
+        attempt = ServiceAttempt(plans, limits, run.claim.partitions or (), run.spark, run.measured)
+        facts = attempt.facts(run.job, run.prepare(admitted.order_token), admitted)
+    run.journal.succeed()
+    result = {**facts, "seconds": round(time.monotonic() - started, 1)}
+    run.log.info("%s of %s: %s", task.service.capitalize(), run.work.table, result)
+    return result
+
+
+def plans_of(run: ProtectedRun, task: ServiceTask, rule: HeartbeatRule) -> ServicePlans:
+    """Return the plans of a try, with a rule that judges their heartbeats."""
+    return ServicePlans(task, run.journal, run.table, run.work.table, rule, run.wait, run.log)

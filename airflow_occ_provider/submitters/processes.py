@@ -1,0 +1,105 @@
+"""Finds and ends the processes of a driver on this host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.submitters.driver_process import DriverProcess
+
+_TERM_GRACE_S = 1.5
+_KILL_GRACE_S = 2.0
+LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
+_POLL_S = 0.05
+_LOOKS = 3
+
+
+def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
+    """End a driver and all processes of its session, and wait for their end.
+
+    First SIGTERM, so that Spark removes its scratch folders, then SIGKILL; within ``LONGEST_END_S``,
+    since Airflow kills a task 5 seconds after its request to stop.
+
+    :param driver: the driver, started with ``start_new_session=True``.
+    :param identity: of the task run: processes that carry it are also ended, in any session.
+    :return: whether the driver itself was still running.
+    """
+    was_running = driver.poll() is None
+
+    def living() -> list[psutil.Process]:
+        return [*{*session_of(driver.pid), *(marked(identity) if identity else [])}]
+
+    _end(living, lambda: driver.poll() is not None)
+    return was_running
+
+
+def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[list[int], list[int]]:
+    """End every process of a task run's drivers on this host, and wait for their end.
+
+    They are identified by a variable of their environment, which also a wrapper that starts
+    ``spark-submit`` in another session passes on, and by the session of the driver.
+
+    :param identity: of the task run.
+    :param driver: the driver's process, if it is one of this host.
+    :return: the ids of the processes that were alive, and of those that are still alive.
+    """
+
+    def living() -> list[psutil.Process]:
+        session = session_of(driver.pid) if driver and driver.has_its_id() else []
+        return [*{*marked(identity), *session}]
+
+    found: set[int] = set()
+    for _ in range(_LOOKS):
+        found |= {process.pid for process in living()}
+        _end(living)
+        time.sleep(_POLL_S)
+    return sorted(found), [process.pid for process in living()]
+
+
+def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] = lambda: True) -> None:
+    started = time.monotonic()
+    send(living(), signal.SIGTERM)
+    while time.monotonic() < started + _TERM_GRACE_S and (not reaped() or living()):
+        time.sleep(_POLL_S)
+    quiet = 0  # a process shows no environment during its exec
+    while time.monotonic() < started + LONGEST_END_S and quiet < _LOOKS:
+        left = living()
+        send(left, signal.SIGKILL)
+        quiet = 0 if left or not reaped() else quiet + 1
+        time.sleep(_POLL_S)
+
+
+def session_of(leader: int) -> list[psutil.Process]:
+    """Return the living processes of a session.
+
+    The session is used since PySpark's workers leave the driver's process group.
+    """
+    return _living(lambda process: os.getsid(process.pid) == leader)
+
+
+def marked(identity: str) -> list[psutil.Process]:
+    """Return the living processes with a task run's identity in their environment."""
+    return _living(lambda process: process.environ().get(IDENTITY_VARIABLE) == identity)
+
+
+def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if wanted(process) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to processes; skip those that have ended."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)

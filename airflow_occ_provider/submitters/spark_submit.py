@@ -1,0 +1,152 @@
+"""``spark-submit`` in client mode, with a gated driver process on this host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.submitters import gate
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import (
+    end_session,
+    end_survivors,
+    marked,
+    send,
+    session_of,
+)
+
+_ORPHAN_GRACE_S = 10.0
+_LOOK_S = 0.5
+_LOOKS = 3
+_LINES_AHEAD = 10_000
+
+
+class SparkSubmit:
+    """Run one ``spark-submit`` command as a driver of this host.
+
+    :param command: returns the command; called when the driver is started.
+    :param environment: of the driver.
+    :param killed: set when the task was asked to stop.
+    """
+
+    name = "spark_submit"
+    traits = Traits(logs="live", start="gated", outlives_task=False, end_is_final=True, exit_code=True)
+
+    def __init__(
+        self,
+        command: Callable[[], Sequence[str]] = tuple,
+        environment: Mapping[str, str] | None = None,
+        killed: Flag | None = None,
+    ) -> None:
+        self._command = command
+        self._environment = environment
+        self._killed = killed or Flag()
+        self._process: Any = None
+        self._lines: queue.Queue[str | None] = queue.Queue(_LINES_AHEAD)
+
+    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
+        """Start the driver at a gate, record it, and open the gate."""
+        process: Any = subprocess.Popen(
+            [*_gate(), *self._command()],
+            env=None if self._environment is None else dict(self._environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._process = process
+        try:
+            handle = DriverProcess.of(process.pid).handle(key)
+            started(handle)
+        except BaseException:
+            process.stdin.close()
+            end_session(process, key)
+            process.stdout.close()
+            raise
+        threading.Thread(target=self._read, daemon=True, name="driver-log").start()
+        threading.Thread(target=self._end_orphans, daemon=True, name="driver-orphans").start()
+        if self._killed.is_set():
+            end_session(process, key)
+        with contextlib.suppress(OSError):  # it ended before: its log shows why
+            process.stdin.write("\n")
+            process.stdin.close()
+        return handle
+
+    def find(self, key: str) -> Handle | None:
+        """Return a living process of this host that carries the task run's identity."""
+        for left in reversed(range(_LOOKS)):  # a process shows no environment during its exec
+            for process in marked(key):
+                return DriverProcess.of(process.pid).handle(key)
+            time.sleep(_LOOK_S / 10 if left else 0)
+        return None
+
+    def poll(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver, or anything that it started, is alive on this host."""
+        driver = DriverProcess.of_handle(handle)
+        if self._process is not None and self._process.pid == driver.pid:
+            code = self._process.poll()
+            return Running() if code is None or marked(handle.facts["key"]) else Ended(code)
+        if not ProcessTable.here().proves(driver.table):
+            return Unseen(f"{handle} is none of this host's processes")
+        return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)
+
+    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
+        """Return the lines since the last call; ``None`` after the end of the log.
+
+        The log ends when the driver has ended and all its lines were returned.
+        """
+        if self._killed.is_set():  # the kill came while the driver was being started
+            self.end(handle)
+        lines: list[str] = []
+        try:
+            line = self._lines.get(timeout=wait_s)
+            while line is not None:
+                lines.append(line)
+                line = self._lines.get_nowait()
+        except queue.Empty:
+            return lines
+        if lines:
+            self._lines.put(None)
+            return lines
+        return None
+
+    def end(self, handle: Handle) -> None:
+        """End the driver and all that it started, also in other sessions."""
+        driver, key = DriverProcess.of_handle(handle), handle.facts.get("key", "")
+        if self._process is not None and self._process.pid == driver.pid:
+            end_session(self._process, key)
+        elif ProcessTable.here().proves(driver.table):
+            end_survivors(key, driver)
+
+    def _read(self) -> None:
+        process = self._process
+        with process.stdout as log:
+            for line in log:
+                self._lines.put(line)
+        process.wait()
+        self._lines.put(None)
+
+    def _end_orphans(self) -> None:
+        """End the processes that survive a killed JVM: they keep the log open, and cannot commit."""
+        process = self._process
+        process.wait()
+        deadline = time.monotonic() + _ORPHAN_GRACE_S
+        while time.monotonic() < deadline and session_of(process.pid):
+            time.sleep(_LOOK_S)
+        send(session_of(process.pid), signal.SIGKILL)
+
+
+def _gate() -> list[str]:
+    return [sys.executable, "-I", gate.__file__, str(os.getpid())]

@@ -1,0 +1,3 @@
+"""Test suites for the authors of backends, as pytest plugins."""
+
+from __future__ import annotations

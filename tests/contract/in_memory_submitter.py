@@ -1,0 +1,101 @@
+"""A submitter whose drivers are threads of this process, with traits that a test chooses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import count
+
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+
+LIVE = Traits(logs="live", start="gated", outlives_task=False, end_is_final=True, exit_code=True)
+
+
+@dataclass
+class InMemoryDriver:
+    """One driver: a job that is given ``say`` and whether it was asked to end."""
+
+    key: str
+    lines: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    asked_to_end: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+class Cluster:
+    """What outlives the submitter: the drivers by their number."""
+
+    def __init__(self):
+        self.drivers = {}
+        self.numbers = count(1)
+
+
+class InMemorySubmitter:
+    """Runs ``job(say, asked_to_end)`` in a thread; its result is the exit code.
+
+    :param job: the job.
+    :param cluster: where its drivers run; a second submitter over it is a later try's.
+    """
+
+    name = "in_memory"
+
+    def __init__(self, job, traits=LIVE, cluster=None):
+        self.traits = traits
+        self._job = job
+        self._cluster = cluster or Cluster()
+        self._read = 0
+
+    def submit(self, key, started):
+        number, driver = next(self._cluster.numbers), InMemoryDriver(key)
+        handle = Handle(self.name, f"driver {number}", {"number": number})
+        if self.traits.start == "gated":
+            started(handle)
+        self._cluster.drivers[number] = driver
+        threading.Thread(target=self._run, args=(driver,), daemon=True).start()
+        if self.traits.start != "gated":
+            started(handle)
+        return handle
+
+    def find(self, key):
+        if self.traits.start != "findable":
+            return None
+        for number, driver in self._cluster.drivers.items():
+            if driver.key == key and not driver.over.is_set():
+                return Handle(self.name, f"driver {number}", {"number": number})
+        return None
+
+    def poll(self, handle):
+        driver = self._cluster.drivers.get(handle.facts.get("number"))
+        if driver is None:
+            return Unseen(f"{handle} is not of this cluster")
+        if not driver.over.is_set():
+            return Running()
+        return Ended(driver.exit_code if self.traits.exit_code else None)
+
+    def read(self, handle, wait_s):
+        driver = self._cluster.drivers[handle.facts["number"]]
+        over = driver.over.is_set()
+        if self.traits.logs == "none" or (self.traits.logs == "after" and not over):
+            driver.over.wait(wait_s)
+            return None if over else []
+        lines = driver.lines[self._read :]
+        self._read += len(lines)
+        if not lines and not over:
+            time.sleep(min(wait_s, 0.01))
+        return None if over and not lines else lines
+
+    def end(self, handle):
+        driver = self._cluster.drivers.get(handle.facts.get("number"))
+        if driver is not None:
+            driver.asked_to_end.set()
+            driver.over.wait(10)
+
+    def _run(self, driver):
+        def say(line):
+            driver.lines.append(f"{line}\n")
+
+        try:
+            driver.exit_code = self._job(say, driver.asked_to_end)
+        finally:
+            driver.over.set()

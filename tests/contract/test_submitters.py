@@ -1,0 +1,289 @@
+"""What every submitter promises, and that an attempt over any traits ends right or is refused."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from dataclasses import astuple, replace
+
+import pytest
+
+from airflow_occ_provider.attempts.attempt import Attempt
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.errors import ConfigurationError, StateStoreError
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
+from tests.table_properties import table_properties
+from tests.unit.test_table import T1, C, add, begin
+
+LOG = logging.getLogger(__name__)
+KEY = "key-of-a-task-run"
+PATIENCE_S = 60
+REQUESTED = f"x INFO ActiveTimelineV2: Creating a new instant [==>{T1}__commit__REQUESTED]"
+
+
+def says_three_lines(say, _):
+    for line in ("one", "two", "three"):
+        say(line)
+    return 3
+
+
+def waits(say, asked_to_end):
+    say("begun")
+    asked_to_end.wait(PATIENCE_S)
+    return -15
+
+
+SCRIPTS = {says_three_lines: "echo one; echo two; echo three; exit 3", waits: "echo begun; sleep 60"}
+
+
+def spark_submit(job):
+    import os
+
+    return SparkSubmit(
+        lambda: ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
+    )
+
+
+def findable(job):
+    return InMemorySubmitter(job, replace(LIVE, start="findable"))
+
+
+@pytest.fixture(params=[spark_submit, InMemorySubmitter, findable])
+def submitter(request):
+    return request.param
+
+
+def read_all(one, handle):
+    lines, deadline = [], time.monotonic() + PATIENCE_S
+    while (found := one.read(handle, 0.05)) is not None:
+        assert time.monotonic() < deadline
+        lines += found
+    return lines
+
+
+def test_a_driver_is_recorded_read_and_ends(submitter):
+    one, recorded = submitter(says_three_lines), []
+    handle = one.submit(KEY, recorded.append)
+    assert recorded == [handle]
+    assert handle.submitter == one.name
+    assert read_all(one, handle) == ["one\n", "two\n", "three\n"]
+    assert one.poll(handle) == Ended(3)
+    assert one.find(KEY) is None
+
+
+def test_a_driver_that_is_asked_to_end_ends(submitter):
+    one = submitter(waits)
+    handle = one.submit(KEY, lambda _: None)
+    assert one.poll(handle) == Running()
+    one.end(handle)
+    state = one.poll(handle)
+    assert isinstance(state, Ended)
+    assert state.exit_code != 0
+    one.end(handle)  # again is no error
+    assert one.poll(handle) == state
+    read_all(one, handle)
+
+
+def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submitter):
+    first = submitter(waits)
+    handle = Handle.from_json(first.submit(KEY, lambda _: None).to_json())
+    later = SparkSubmit() if isinstance(first, SparkSubmit) else first
+    assert later.poll(handle) == Running()
+    later.end(handle)
+    read_all(first, handle)
+    assert isinstance(later.poll(handle), Ended)
+
+
+def test_a_driver_of_another_place_is_unseen(submitter):
+    far = {"host": "far", "boot": "b", "namespace": "n", "pid": 42, "started": 1, "number": 10**6}
+    one = submitter(waits)
+    assert isinstance(one.poll(Handle(one.name, "far away", far)), Unseen)
+
+
+def refuses(_):
+    raise StateStoreError("the store is away")
+
+
+def test_a_driver_that_cannot_be_recorded_does_nothing_or_is_found(submitter, tmp_path):
+    ran = []
+
+    def job(say, asked_to_end):
+        ran.append(1)
+        return waits(say, asked_to_end)
+
+    SCRIPTS[job] = f"touch {tmp_path / 'ran'}; sleep 60"
+    one = submitter(job)
+    with pytest.raises(StateStoreError):
+        one.submit(KEY, refuses)
+    if one.traits.start == "gated":
+        assert one.find(KEY) is None
+        assert not ran
+        assert not (tmp_path / "ran").exists()
+    else:
+        handle = one.find(KEY)
+        assert one.poll(handle) == Running()
+        one.end(handle)
+        assert one.find(KEY) is None
+
+
+# An attempt over a submitter of any traits.
+
+
+class Store:
+    record = None
+
+    def get(self):
+        return self.record
+
+    def set(self, record):
+        self.record = record
+
+
+@pytest.fixture
+def folder(tmp_path):
+    metadata = tmp_path / "t" / ".hoodie"
+    (metadata / "timeline" / "history").mkdir(parents=True)
+    (metadata / ".heartbeat").mkdir()
+    (metadata / "hoodie.properties").write_text(table_properties())
+    for partition in ("p=1", "p=2", "p=3"):
+        (tmp_path / "t" / partition).mkdir()
+    return metadata
+
+
+def commits(folder):
+    def job(say, _):
+        say(REQUESTED)
+        say("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+        add(folder, f"{T1}_{C}.commit", identity=KEY)
+        return 0
+
+    return job
+
+
+def dies_with_a_ghost(folder):
+    def job(say, _):
+        say(REQUESTED)
+        begin(folder, T1)
+        return -9
+
+    return job
+
+
+def fails_before_it_writes(_):
+    return lambda say, _: say("the input is not there") or 1
+
+
+TRAITS = [
+    Traits(*values)
+    for values in itertools.product(
+        ("live", "after", "none"),
+        ("gated", "findable", "neither"),
+        (False, True),
+        (False, True),
+        (False, True),
+    )
+]
+REFUSED = {
+    "start='neither'": lambda one: one.start == "neither",
+    "exit_code=False": lambda one: not one.exit_code,
+}
+
+
+def attempt_of(folder, one, submitter, **more):
+    table, signature = HudiTable(str(folder.parent)), Signature(KEY, "dag", "run", "task")
+    return Attempt(one, table, signature, submitter, log=LOG, **more)
+
+
+def earlier(store, submitter):
+    again = Journal(store, TryKey(2, 5))
+    more = {"clean": lambda _: None, "log": LOG, "submitter": submitter}
+    return EarlierTries(again, HudiTable, HeartbeatRule(), **more)
+
+
+def journal(store, number=1):
+    one = Journal(store, TryKey(number, 5))
+    one.record = replace(one.record, identity=KEY)
+    return one
+
+
+@pytest.mark.parametrize("traits", TRAITS, ids=lambda one: "-".join(map(str, astuple(one))))
+@pytest.mark.parametrize("kind", [commits, dies_with_a_ghost, fails_before_it_writes])
+def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(folder, traits, kind):
+    store, submitter = Store(), InMemorySubmitter(kind(folder), traits)
+    named = [name for name, refused in REFUSED.items() if refused(traits)]
+    if named:
+        with pytest.raises(ConfigurationError, match=named[0]):
+            attempt_of(folder, journal(store), submitter)
+        return
+    one = journal(store)
+    one.begin("d", "")
+    settlement = attempt_of(folder, one, submitter).run()
+    (kept,) = one.record.attempts
+    error, beats = settlement.error(), (folder / ".heartbeat" / T1).exists()
+    assert kept.driver is not None
+    if kind is commits:
+        assert (settlement.outcome, error) == (Outcome.COMMITTED, None)
+        assert settlement.commit.instant.time == T1
+    elif kind is dies_with_a_ghost:
+        assert settlement.outcome is Outcome.KILLED
+        assert error.retry
+        # Only a final end of a driver whose log told its writes lets its heartbeat be removed.
+        assert beats == (not traits.end_is_final or traits.logs == "none")
+        assert kept.settled == (traits.end_is_final and traits.logs != "none")
+    else:
+        assert settlement.outcome is Outcome.JOB_ERROR
+        assert error.committed is False
+    assert bool(kept.end) == traits.end_is_final
+
+
+@pytest.mark.parametrize("logs", ["after", "none"])
+def test_a_second_table_needs_a_live_log(folder, logs):
+    submitter = InMemorySubmitter(commits(folder), replace(LIVE, logs=logs))
+    with pytest.raises(ConfigurationError, match=f"logs='{logs}'"):
+        attempt_of(folder, journal(Store()), submitter, needs_live_log=True)
+
+
+@pytest.mark.parametrize("is_final", [True, False])
+@pytest.mark.parametrize("start", ["gated", "findable"])
+def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_final):
+    traits = replace(LIVE, start=start, outlives_task=True, end_is_final=is_final)
+    cluster, store = Cluster(), Store()
+    died, submitter = journal(store), InMemorySubmitter(waits, traits, cluster)
+    died.begin("d", "")
+    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).told.follower.on_start)
+    later = InMemorySubmitter(waits, traits, cluster)
+    earlier(store, later).end_drivers()
+    assert isinstance(later.poll(handle), Ended)
+    # An end that is not final proves nothing: the heartbeats decide.
+    assert store.record["attempts"][0]["end"] == ("ended by try 2" if is_final else "")
+
+
+class StopsAt:
+    def __init__(self, line, stop):
+        self.line, self.stop, self.seen = line, stop, []
+
+    def on_line(self, line):
+        self.seen.append(line)
+        return self.stop if line.strip() == self.line else None
+
+    def on_tick(self):
+        return None
+
+
+def test_the_first_stop_wins_and_every_guard_sees_every_line(folder):
+    first, second = Stop(Outcome.HEARTBEAT_EXPIRED, "first"), Stop(Outcome.ROLLED_BACK, "second")
+    guards = [StopsAt("none", second), StopsAt("begun", first), StopsAt("begun", second)]
+    attempt = attempt_of(folder, journal(Store()), InMemorySubmitter(waits))
+    settlement = attempt.run(guards)
+    assert (settlement.outcome, settlement.lines) == (Outcome.HEARTBEAT_EXPIRED, ("first",))
+    assert [guard.seen for guard in guards] == [["begun\n"]] * 3

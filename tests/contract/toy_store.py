@@ -1,0 +1,100 @@
+"""A lease store as a backend author writes it: one file, here over a dictionary.
+
+Its versions are text, as an object store's are, and it polls for deletions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from airflow_occ_provider.leases.store import (
+    Node,
+    NodeGoneError,
+    NodeTakenError,
+    NodeVersionError,
+    Version,
+)
+
+_POLL_S = 0.02
+
+
+@dataclass
+class Bucket:
+    """What the clients of one store share."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    token: int = 0
+
+
+class ToyStore:
+    """A ``Store`` in a bucket.
+
+    :param bucket: where the nodes are.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        self._closed = threading.Event()
+
+    def stamps(self) -> Mapping[str, Version | None]:
+        with self._bucket.lock:
+            return {name: node.version for name, node in self._bucket.nodes.items()}
+
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
+        with self._bucket.lock:
+            return {name: node for name in names if (node := self._bucket.nodes.get(name))}
+
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        bucket = self._bucket
+        with bucket.lock:
+            if requires is not None and requires not in bucket.nodes:
+                raise NodeGoneError(requires)
+            if name in bucket.nodes:
+                raise NodeTakenError(name)
+            bucket.token += 1
+            bucket.nodes[name] = Node(data, _version(), bucket.token, round(time.time() * 1000))
+            return bucket.nodes[name]
+
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
+        with self._bucket.lock:
+            node = self._at(name, version)._replace(data=data, version=_version())
+            self._bucket.nodes[name] = node
+            return node.version
+
+    def delete(self, name: str, version: Version) -> None:
+        with self._bucket.lock:
+            self._at(name, version)
+            del self._bucket.nodes[name]
+
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
+        node = self._bucket.nodes.get(name)
+        if node is not None:
+            threading.Thread(target=self._poll, args=(name, node.token, wake), daemon=True).start()
+        return node is not None
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _poll(self, name: str, token: int, wake: Callable[[], None]) -> None:
+        while not self._closed.wait(_POLL_S):
+            node = self._bucket.nodes.get(name)
+            if node is None or node.token != token:
+                wake()
+                return
+
+    def _at(self, name: str, version: Version) -> Node:
+        node = self._bucket.nodes.get(name)
+        if node is None:
+            raise NodeGoneError(name)
+        if node.version != version:
+            raise NodeVersionError(name)
+        return node
+
+
+def _version() -> str:
+    return uuid.uuid4().hex

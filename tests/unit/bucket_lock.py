@@ -1,0 +1,44 @@
+"""A lock backend as it is added: one file with its hook, and one form."""
+
+from __future__ import annotations
+
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.leases.queue import Queue
+from tests.contract.toy_store import Bucket, ToyStore
+
+PROVIDER = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+BUCKETS = {"lake": Bucket()}
+
+
+class BucketLockHook(HudiLockHook):
+    """Leases in a bucket, and Hudi's lock beside the table."""
+
+    conn_type = "bucket_lock"
+    hook_name = "Hudi lock (bucket)"
+
+    def terms(self):
+        return Terms(self._fields.number("lease_ttl_s", 60) * 1000, 600_000)
+
+    def leases(self):
+        return Queue(ToyStore(BUCKETS[self._connection.host]))
+
+    def check(self):
+        self.leases().requests()
+        return "The bucket answers."
+
+    def _own_lock(self, table):
+        return {LOCK_PROVIDER: PROVIDER, "hoodie.write.lock.filesystem.path": f"{table}/.hoodie/lock"}
+
+    def _view(self, table, table_name):
+        raise NotImplementedError
+
+
+def bucket_lock():
+    return {
+        "connection-type": "bucket_lock",
+        "hook-class-name": "tests.unit.bucket_lock.BucketLockHook",
+        "hook-name": "Hudi lock (bucket)",
+        "ui-field-behaviour": {"hidden-fields": ["schema"]},
+        "conn-fields": {},
+    }

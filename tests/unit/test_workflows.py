@@ -1,0 +1,41 @@
+"""What CI and pre-commit call are make targets that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_step_is_an_action_with_a_version_or_a_make_target(path):
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"]
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"])
+            else:
+                program, target, *_ = step["run"].split()
+                assert program == "make"
+                assert target in TARGETS or target == "${{"
+
+
+def test_each_night_runs_every_rig_of_the_makefile():
+    nightly = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
+    rigs = re.search(r"--keep-going (.+)", MAKEFILE)[1].split()
+    assert nightly["jobs"]["rig"]["strategy"]["matrix"]["rig"] == rigs
+
+
+def test_pre_commit_calls_make_targets():
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
+    assert {hook["entry"] for hook in repo["hooks"]} == {"make lint", "make types"}
