@@ -144,6 +144,7 @@ class Writer:
             driver = Driver(submitter)
             follower, guards = Follower(log, started), [alarm] if self.watched else []
             driver.run(self.identity, follower, guards, echo=self.lines.append)
+            driver.end()  # as the attempt does, before it reads the exit code
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
 
