@@ -11,7 +11,7 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all nightly unit lint types format golden-logs golden-tables \
 	differential faults model handovers outages crowd races stalls test-spark6 \
-	bench-timeline bench-import bench-leases bench-triggers stack stack-config stack-down clean
+	bench-timeline bench-import bench-leases bench-triggers bench-overhead stack stack-config stack-down clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -146,6 +146,9 @@ bench-leases: $(INSTALLED)  ## What the queue costs, compared with kazoo's Lock 
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.triggers
+
+bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-submit (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.overhead
 
 COMPOSE := docker compose --file docker/compose.yaml
 docker/.env:

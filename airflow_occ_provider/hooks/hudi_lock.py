@@ -1,11 +1,11 @@
-"""The base of the lock hooks: Hudi's lock options and the leases."""
+"""A lock connection: where the leases are kept, and Hudi's own lock."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow.sdk import BaseHook
 
@@ -36,6 +36,70 @@ class Terms:
     claim_ttl_ms: int
 
 
+class HudiLock(Protocol):
+    """Hudi's own lock, which a writer takes to commit, as a connection configures it."""
+
+    def options(self, table: str) -> dict[str, str]:
+        """Return the options of Hudi's lock provider.
+
+        :param table: base path of the table that is written.
+        :raises ConfigurationError: if a field of the connection is missing or wrong.
+        """
+
+    def view(self, table: str, table_name: str) -> CommitLock | None:
+        """Open a view of the lock; ``None`` if its service is unknown.
+
+        :param table: base path of the table.
+        :param table_name: its ``hoodie.table.name``.
+        :raises ConfigurationError: if a field of the connection is missing or wrong.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+
+
+class LeaseBackend(Protocol):
+    """The service that keeps a connection's leases."""
+
+    def terms(self) -> Terms:
+        """Return the TTLs of the leases.
+
+        :raises ConfigurationError: if a field of the connection is wrong.
+        :raises LockUnreachableError: if they come from the lock service and it does not answer in time.
+        """
+
+    def open(self) -> LeaseService:
+        """Open the queue of leases; the caller closes it.
+
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+
+    def check(self) -> str:
+        """Check that the service answers and grants; return a summary.
+
+        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
+        :raises LockUnreachableError: if the service does not answer within the connection time-out, at
+            most 10 seconds.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLock:
+    """A lock of Hudi in another service, by options of the connection.
+
+    :param given: the options.
+    """
+
+    given: dict[str, str]
+
+    def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - the same for all tables
+        """Return the given options."""
+        return dict(self.given)
+
+    def view(self, table: str, table_name: str) -> None:  # noqa: ARG002
+        """Return ``None``: the connection does not name that service."""
+        return
+
+
 class HudiLockHook(BaseHook):
     """The base hook of a lock connection.
 
@@ -61,48 +125,40 @@ class HudiLockHook(BaseHook):
         """Return the Airflow connection, without connecting to the lock service."""
         return self.get_connection(self.lock_conn_id)
 
+    @cached_property
+    def hudi_lock(self) -> HudiLock:
+        """Hudi's own lock: the one given as options, or that of this service.
+
+        :raises ConfigurationError: if the options are wrong.
+        """
+        given = _given_options(self._fields)
+        return GivenLock(given) if given else self._service_lock()
+
+    @cached_property
+    def lease_backend(self) -> LeaseBackend:
+        """The service that keeps the leases."""
+        return self._lease_backend(self.hudi_lock)
+
     def options(self, table: str) -> dict[str, str]:
-        """Return Hudi's lock options: the given ones, or those of this service.
-
-        :param table: base path of the table that is written.
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
-        """
-        return self._other_lock or self._own_lock(table)
-
-    @abstractmethod
-    def terms(self) -> Terms:
-        """Return the TTLs of the leases.
-
-        :raises ConfigurationError: if a field of the connection is wrong.
-        :raises LockUnreachableError: if they come from the lock service and it does not answer in time.
-        """
-
-    @abstractmethod
-    def leases(self) -> LeaseService:
-        """Open the queue of leases; the caller closes it.
-
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if the lock service does not answer in time.
-        """
+        """Return Hudi's lock options; see ``HudiLock.options``."""
+        return self.hudi_lock.options(table)
 
     def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
-        """Open a view of Hudi's own lock; ``None`` if that is in another service.
+        """Open a view of Hudi's own lock; see ``HudiLock.view``."""
+        return self.hudi_lock.view(table, table_name)
 
-        :param table: base path of the table.
-        :param table_name: its ``hoodie.table.name``.
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
-        :raises LockUnreachableError: if the lock service does not answer in time.
-        """
-        return None if self._other_lock else self._view(table, table_name)
+    def terms(self) -> Terms:
+        """Return the TTLs of the leases; see ``LeaseBackend.terms``."""
+        return self.lease_backend.terms()
 
-    @abstractmethod
+    def leases(self) -> LeaseService:
+        """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
+        return self.lease_backend.open()
+
     def check(self) -> str:
-        """Check the connection to the lock service; return a summary.
-
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if the service does not answer within the connection time-out, at
-            most 10 seconds.
-        """
+        """Check the connection to the lock service; see ``LeaseBackend.check``."""
+        self.options("/check")
+        return self.lease_backend.check()
 
     def test_connection(self) -> tuple[bool, str]:
         """Return the result for Airflow's *Test* button."""
@@ -112,12 +168,12 @@ class HudiLockHook(BaseHook):
             return False, str(error)
 
     @abstractmethod
-    def _own_lock(self, table: str) -> dict[str, str]:
-        """Return the options of Hudi's lock provider for this service."""
+    def _service_lock(self) -> HudiLock:
+        """Return Hudi's lock in this service."""
 
     @abstractmethod
-    def _view(self, table: str, table_name: str) -> CommitLock:
-        """Open a view of that provider's lock."""
+    def _lease_backend(self, lock: HudiLock) -> LeaseBackend:
+        """Return the leases in this service, which must not overlap Hudi's lock."""
 
     @cached_property
     def _connection(self) -> Connection:
@@ -127,22 +183,23 @@ class HudiLockHook(BaseHook):
     def _fields(self) -> Fields:
         return Fields(self._connection)
 
-    @property
-    def _answer_timeout_s(self) -> float:
-        timeout_ms = self._fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS, at_least=1)
-        return min(timeout_ms / 1000, LONGEST_ANSWER_S)
 
-    @property
-    def _other_lock(self) -> dict[str, str]:
-        given = self._fields.text("hudi_lock_options")
-        options = dict(parse_defaults(given))
-        if given and LOCK_PROVIDER not in options:
-            raise self._fields.error(
-                "hudi_lock_options",
-                f"they do not name {LOCK_PROVIDER}",
-                "add the provider's class, or leave the field empty for Hudi's lock in this service",
-            )
-        for one in contradictions(options.items(), "hudi_lock_options"):
-            if one.key != LOCK_PROVIDER:
-                raise self._fields.error(one.source, f"{one.key}={one.value}", one.remedy)
-        return options
+def answer_timeout_s(fields: Fields) -> float:
+    """Return the seconds after which a lock service counts as unreachable."""
+    timeout_ms = fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS, at_least=1)
+    return min(timeout_ms / 1000, LONGEST_ANSWER_S)
+
+
+def _given_options(fields: Fields) -> dict[str, str]:
+    given = fields.text("hudi_lock_options")
+    options = dict(parse_defaults(given))
+    if given and LOCK_PROVIDER not in options:
+        raise fields.error(
+            "hudi_lock_options",
+            f"they do not name {LOCK_PROVIDER}",
+            "add the provider's class, or leave the field empty for Hudi's lock in this service",
+        )
+    for one in contradictions(options.items(), "hudi_lock_options"):
+        if one.key != LOCK_PROVIDER:
+            raise fields.error(one.source, f"{one.key}={one.value}", one.remedy)
+    return options

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_occ_provider.hooks.hudi_lock import ANSWER_TIMEOUT_MS, HudiLockHook, Terms
+from airflow_occ_provider.hooks.fields import Fields
+from airflow_occ_provider.hooks.hudi_lock import (
+    ANSWER_TIMEOUT_MS,
+    HudiLock,
+    HudiLockHook,
+    Terms,
+    answer_timeout_s,
+)
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     from airflow_occ_provider.leases.queue import Queue
     from airflow_occ_provider.leases.zookeeper.client import Access, Tls
     from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
@@ -28,111 +39,145 @@ class HudiZookeeperLockHook(HudiLockHook):
         "60). Each running writer needs up to two."
     )
 
-    def terms(self) -> Terms:
-        """Return the TTLs of the leases.
+    @cached_property
+    def service(self) -> ZookeeperEnsemble:
+        """The ensemble that the connection names."""
+        return ZookeeperEnsemble(self._connection, self._fields)
 
-        :raises ConfigurationError: if a field of the connection is wrong.
-        """
-        ttl_s = self._fields.number("lease_ttl_s", 60, at_least=3)
-        claim_ttl_s = self._fields.number("claim_ttl_s", max(600, ttl_s), at_least=ttl_s)
-        return Terms(ttl_s * 1000, claim_ttl_s * 1000)
+    def _service_lock(self) -> ZookeeperLock:
+        return ZookeeperLock(self.service)
 
-    def leases(self) -> Queue:
-        """Open the queue of leases; the caller closes it.
+    def _lease_backend(self, lock: HudiLock) -> ZookeeperLeases:
+        return ZookeeperLeases(self.service, lock)
 
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if ZooKeeper does not answer in time.
-        """
-        from airflow_occ_provider.leases.queue import Queue
-        from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
-        return Queue(ZookeeperStore(self._access, self._lease_root))
+@dataclass(frozen=True, slots=True)
+class ZookeeperEnsemble:
+    """The ZooKeeper ensemble of a connection.
 
-    def check(self) -> str:
-        """Check the connection to ZooKeeper; return a summary.
+    :param connection: the Airflow connection.
+    :param fields: its extra fields.
+    """
 
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if ZooKeeper does not answer within the connection time-out, at
-            most 10 seconds.
-        """
-        from airflow_occ_provider.leases.zookeeper.client import check_lock_service
+    connection: Connection
+    fields: Fields
 
-        self.options(table="")
-        self.terms()
-        base_path = None if self._other_lock else self._base_path
-        return check_lock_service(self._access, base_path, self._lease_root)
+    @property
+    def hosts(self) -> str:
+        """Its ``host:port`` pairs, separated by commas."""
+        host, port = (self.connection.host or "").strip(), self.connection.port
+        if not host:
+            raise self.fields.error(
+                "hosts", "is empty", "enter host:port pairs, such as zk1:2181,zk2:2181,zk3:2181"
+            )
+        # The port belongs in the list, because Hudi's provider reads no separate port.
+        return f"{host}:{port}" if port and ":" not in host else host
 
-    def _own_lock(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi uses each table's name
-        fields = self._fields
+    @property
+    def access(self) -> Access:
+        """How a client reaches it."""
+        from airflow_occ_provider.leases.zookeeper.client import Access
+
+        login, password = self.connection.login or "", self.connection.password or ""
+        if password and not login:
+            raise self.fields.error(
+                "login", "is empty, but there is a password", "enter the login that owns the leases"
+            )
+        return Access(self.hosts, answer_timeout_s(self.fields), login, password, self._tls)
+
+    @property
+    def _tls(self) -> Tls | None:
+        from airflow_occ_provider.leases.zookeeper.client import Tls
+
+        if not self.fields.flag("tls"):
+            return None
+        return Tls(
+            self.fields.text("tls_ca"),
+            self.fields.text("tls_certificate"),
+            self.fields.text("tls_key"),
+            verify=self.fields.flag("tls_verify", default=True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ZookeeperLock:
+    """Hudi's lock in ZooKeeper.
+
+    :param service: the ensemble.
+    """
+
+    service: ZookeeperEnsemble
+
+    @property
+    def base_path(self) -> str:
+        """The node under which each table has its lock."""
+        return self.service.fields.path("base_path", "/hudi/locks")
+
+    def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi uses each table's name
+        """Return the options of Hudi's ``ZookeeperBasedLockProvider``."""
+        fields = self.service.fields
         return zookeeper_lock_options(
-            self._hosts,
-            self._base_path,
+            self.service.hosts,
+            self.base_path,
             session_timeout_ms=fields.number("session_timeout_ms", 60_000),
             connection_timeout_ms=fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS),
             wait_time_ms=fields.number("wait_time_ms", 60_000),
             num_retries=fields.number("num_retries", 50),
         )
 
-    def _view(self, table: str, table_name: str) -> ZookeeperCommitLock:  # noqa: ARG002
+    def view(self, table: str, table_name: str) -> ZookeeperCommitLock:  # noqa: ARG002
+        """Open a view of the lock."""
         from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
-        return ZookeeperCommitLock(self._access, self._base_path, table_name)
+        return ZookeeperCommitLock(self.service.access, self.base_path, table_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ZookeeperLeases:
+    """The leases in ZooKeeper.
+
+    :param service: the ensemble.
+    :param lock: Hudi's own lock, whose nodes the leases must not overlap.
+    """
+
+    service: ZookeeperEnsemble
+    lock: HudiLock
+
+    def terms(self) -> Terms:
+        """Return the TTLs of the leases."""
+        fields = self.service.fields
+        ttl_s = fields.number("lease_ttl_s", 60, at_least=3)
+        claim_ttl_s = fields.number("claim_ttl_s", max(600, ttl_s), at_least=ttl_s)
+        return Terms(ttl_s * 1000, claim_ttl_s * 1000)
+
+    def open(self) -> Queue:
+        """Open the queue of leases; the caller closes it."""
+        from airflow_occ_provider.leases.queue import Queue
+        from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+
+        return Queue(ZookeeperStore(self.service.access, self.root))
+
+    def check(self) -> str:
+        """Check that a client may create nodes; return a summary."""
+        from airflow_occ_provider.leases.zookeeper.client import check_lock_service
+
+        self.terms()
+        base_path = self.lock.base_path if isinstance(self.lock, ZookeeperLock) else None
+        return check_lock_service(self.service.access, base_path, self.root)
 
     @property
-    def _hosts(self) -> str:
-        connection = self._connection
-        host = (connection.host or "").strip()
-        if not host:
-            raise self._fields.error(
-                "hosts", "is empty", "enter host:port pairs, such as zk1:2181,zk2:2181,zk3:2181"
-            )
-        # The port belongs in the list, because Hudi's provider reads no separate port.
-        return f"{host}:{connection.port}" if connection.port and ":" not in host else host
+    def root(self) -> str:
+        """The node under which the leases are kept.
 
-    @property
-    def _base_path(self) -> str:
-        return self._fields.path("base_path", "/hudi/locks")
-
-    @property
-    def _lease_root(self) -> str:
-        root = self._fields.path("lease_root", "/airflow_occ/leases")
-        base = self.options(table="").get(_BASE_PATH)
+        :raises ConfigurationError: if it overlaps the nodes of Hudi's lock.
+        """
+        root = self.service.fields.path("lease_root", "/airflow_occ/leases")
+        base = self.lock.options("").get(_BASE_PATH)
         if base and (f"{root}/".startswith(f"{base}/") or f"{base}/".startswith(f"{root}/")):
-            raise self._fields.error(
+            raise self.service.fields.error(
                 "lease_root",
                 f"{root} and Hudi's base path {base} overlap: at its commit a job would wait "
                 "for its own lease",
                 "enter a separate path, such as /airflow_occ/leases",
             )
         return root
-
-    @property
-    def _access(self) -> Access:
-        from airflow_occ_provider.leases.zookeeper.client import Access
-
-        connection = self._connection
-        if connection.password and not connection.login:
-            raise self._fields.error(
-                "login", "is empty, but there is a password", "enter the login that owns the leases"
-            )
-        return Access(
-            self._hosts,
-            self._answer_timeout_s,
-            connection.login or "",
-            connection.password or "",
-            self._tls,
-        )
-
-    @property
-    def _tls(self) -> Tls | None:
-        from airflow_occ_provider.leases.zookeeper.client import Tls
-
-        fields = self._fields
-        if not fields.flag("tls"):
-            return None
-        return Tls(
-            fields.text("tls_ca"),
-            fields.text("tls_certificate"),
-            fields.text("tls_key"),
-            verify=fields.flag("tls_verify", default=True),
-        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from airflow_occ_provider.hooks.fields import Fields
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.queue import Queue
@@ -17,21 +20,35 @@ class BucketLockHook(HudiLockHook):
     conn_type = "bucket_lock"
     hook_name = "Hudi lock (bucket)"
 
-    def terms(self):
-        return Terms(self._fields.number("lease_ttl_s", 60) * 1000, 600_000)
+    def _service_lock(self):
+        return LockBesideTable()
 
-    def leases(self):
-        return Queue(ToyStore(BUCKETS[self._connection.host]))
+    def _lease_backend(self, lock):
+        return BucketLeases(self._connection.host, self._fields)
 
-    def check(self):
-        self.leases().requests()
-        return "The bucket answers."
 
-    def _own_lock(self, table):
+class LockBesideTable:
+    def options(self, table):
         return {LOCK_PROVIDER: PROVIDER, "hoodie.write.lock.filesystem.path": f"{table}/.hoodie/lock"}
 
-    def _view(self, table, table_name):
-        raise NotImplementedError
+    def view(self, table, table_name):
+        return None
+
+
+@dataclass(frozen=True)
+class BucketLeases:
+    bucket: str
+    fields: Fields
+
+    def terms(self):
+        return Terms(self.fields.number("lease_ttl_s", 60) * 1000, 600_000)
+
+    def open(self):
+        return Queue(ToyStore(BUCKETS[self.bucket]))
+
+    def check(self):
+        self.open().requests()
+        return "The bucket answers."
 
 
 def bucket_lock():

@@ -11,6 +11,7 @@ import pytest
 from airflow_occ_provider.connection_form import metastore_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.metastore_lock import expiry
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.leases.metastore.client import Access, Kerberos, MetastoreClient
 
@@ -59,7 +60,7 @@ def test_database_and_table_may_be_those_of_a_fleet(connection):
 def test_addresses(connection, host, port, uris, addresses):
     hook = connection(host, port=port)
     assert hook.options("/t")[f"{PREFIX}hivemetastore.uris"] == uris
-    assert hook._access.addresses == addresses
+    assert hook.service.access.addresses == addresses
 
 
 def test_the_forms_defaults_are_the_hooks(connection):
@@ -69,8 +70,10 @@ def test_the_forms_defaults_are_the_hooks(connection):
     for given in (defaults, dict.fromkeys(defaults), dict.fromkeys(defaults, "")):
         filled = connection(**given)
         assert filled.options("/t") == empty.options("/t")
-        assert filled._access == empty._access
-        assert filled._lease_database == empty._lease_database == defaults["lease_database"]
+        assert filled.service.access == empty.service.access
+        assert (
+            filled.lease_backend.database == empty.lease_backend.database == defaults["lease_database"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_an_unreachable_metastore_answers_the_test_button(connection):
 def test_kerberos_without_its_clients_says_what_to_install(connection, monkeypatch):
     monkeypatch.setitem(sys.modules, "kerberos", None)
     hook = connection(CLOSED_PORT, kerberos=True, connection_timeout_ms=300)
-    assert hook._access.kerberos.service == "hive"
+    assert hook.service.access.kerberos.service == "hive"
     with pytest.raises(ConfigurationError, match=r"pip install 'airflow-occ-provider\[kerberos\]'"):
         hook.leases()
 
@@ -149,10 +152,10 @@ def test_the_metastores_time_out_is_read(connection, told, milliseconds):
             assert name == "hive.txn.timeout"
             return told
 
-    assert connection()._timeout_ms(Told()) == milliseconds
+    assert connection().lease_backend._timeout_ms(Told()) == milliseconds
     # A longer one of ours would be trusted after the server has dropped the lock.
-    assert connection(lock_timeout_s=7)._timeout_ms(Told()) == min(7000, milliseconds)
-    longer = connection(lock_timeout_s=7200)._timeout_ms(Told())
+    assert connection(lock_timeout_s=7).lease_backend._timeout_ms(Told()) == min(7000, milliseconds)
+    longer = connection(lock_timeout_s=7200).lease_backend._timeout_ms(Told())
     assert longer == (milliseconds if told not in ("", "x") else 7_200_000)
 
 
@@ -214,14 +217,14 @@ class Told:
         ),
     ],
 )
-def test_the_check_says_what_removes_dead_locks(connection, settings, expected):
-    assert connection()._expiry(Told(**settings)).startswith(expected)
+def test_the_check_says_what_removes_dead_locks(settings, expected):
+    assert expiry(Told(**settings), 300_000).startswith(expected)
 
 
 def test_heartbeats_too_rare_for_the_metastore_are_refused(connection):
-    connection()._refuse_long_interval(120_000)
+    connection().hudi_lock.refuse_long_interval(120_000)
     with pytest.raises(
         ConfigurationError, match=r"heartbeat_interval_ms: 60000 ms.*Remedy: enter .*39666"
     ):
-        connection()._refuse_long_interval(119_000)
-    connection(heartbeat_interval_ms=1000)._refuse_long_interval(3000)
+        connection().hudi_lock.refuse_long_interval(119_000)
+    connection(heartbeat_interval_ms=1000).hudi_lock.refuse_long_interval(3000)

@@ -70,10 +70,10 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
         empty = lock_hook("lock")
         assert filled.options("/lake/trips") == empty.options("/lake/trips")
         assert filled.terms() == empty.terms()
-        assert filled._access == empty._access
+        assert filled.service.access == empty.service.access
         assert (
-            filled._lease_root
-            == empty._lease_root
+            filled.lease_backend.root
+            == empty.lease_backend.root
             == form["conn-fields"]["lease_root"]["schema"]["default"]
         )
 
@@ -221,13 +221,13 @@ def test_options_that_are_no_lock_are_refused(monkeypatch, given):
 
 def test_tls_verifies_by_default(monkeypatch):
     connection(monkeypatch, tls_ca="/ca.pem")
-    assert lock_hook("lock")._access.tls is None
+    assert lock_hook("lock").service.access.tls is None
     files = {"tls_ca": "/ca.pem", "tls_certificate": "/me.pem", "tls_key": "/me.key"}
     for given in ({}, {"tls_verify": None}, {"tls_verify": ""}, {"tls_verify": True}):
         connection(monkeypatch, tls=True, **files, **given)
-        assert lock_hook("lock")._access.tls == Tls("/ca.pem", "/me.pem", "/me.key", verify=True)
+        assert lock_hook("lock").service.access.tls == Tls("/ca.pem", "/me.pem", "/me.key", verify=True)
     connection(monkeypatch, tls="true", tls_verify="False")
-    assert lock_hook("lock")._access.tls == Tls(verify=False)
+    assert lock_hook("lock").service.access.tls == Tls(verify=False)
 
 
 def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
@@ -235,9 +235,9 @@ def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
     secret = {"login": "occ", "password": "s3cret"}
     connection(monkeypatch, host=CLOSED_PORT, connection_timeout_ms=300, **secret)
     hook = lock_hook("lock")
-    assert hook._access.login == "occ"
-    assert hook._access.password == "s3cret"
-    assert "s3cret" not in repr(hook._access)
+    assert hook.service.access.login == "occ"
+    assert hook.service.access.password == "s3cret"
+    assert "s3cret" not in repr(hook.service.access)
     with pytest.raises(LockUnreachableError) as told:
         hook.leases()
     ok, message = hook.test_connection()

@@ -25,9 +25,15 @@ PUBLIC = {
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
-    "hooks.hudi_lock": {"HudiLockHook", "Terms"},
-    "hooks.metastore_lock": {"HudiMetastoreLockHook"},
-    "hooks.zookeeper_lock": {"HudiZookeeperLockHook"},
+    "hooks.hudi_lock": {
+        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "Terms", "answer_timeout_s"),
+    },
+    "hooks.metastore_lock": {
+        *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),
+    },
+    "hooks.zookeeper_lock": {
+        *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),
+    },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "LossAction", "least_ttl_s"},
     "leases.lease": {"LeaseService", "Status", "Ticket"},
