@@ -177,12 +177,10 @@ def test_who_came_after_the_lease_of_its_run_went_and_lost_the_answer_stands_las
 
 def test_a_lock_of_others_on_the_same_name_is_told_and_waited_for(line):
     locks, woken = line.way.store, threading.Event()
-    by_hand, _ = locks.lock(
-        [Part(request_lock.table_name(A), "", exclusive=True)], "somebody", "beeline"
-    )
+    by_hand, _ = locks.lock([Part(request_lock.table_name(A), "", exclusive=True)], "someone", "beeline")
     ticket = line.request(ask("r1"))
     (blocker,) = line.status(ticket, woken.set).blockers
-    assert str(blocker.queued.request.owner) == "somebody@airflow / beeline"
+    assert str(blocker.queued.request.owner) == "someone@airflow / beeline"
     assert not woken.wait(3 * POLL_S), "it is still there"
     drop(line, by_hand)
     assert woken.wait(10)

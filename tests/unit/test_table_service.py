@@ -130,11 +130,11 @@ OLD = {"minutes": 61}
 @pytest.mark.parametrize(
     ("given", "by", "step"),
     [
-        # What waits is run by who runs, and left by who brings a plan of his own.
+        # A waiting plan is run by a task that runs plans, and left by one that makes a plan.
         ({}, {}, RUN),
         ({}, {"op": ServiceOp.SCHEDULE_AND_RUN}, LEAVE),
         ({}, {"op": ServiceOp.SCHEDULE}, LEAVE),
-        # Whoever may be running it is left alone: without a heartbeat for the time-out.
+        # A plan that a driver may be running is left: without a heartbeat, for the time-out.
         (INFLIGHT, {}, LEAVE),
         ({**INFLIGHT, "minutes": 60}, {}, LEAVE),
         ({**INFLIGHT, **OLD, "heartbeat": ALIVE}, {}, LEAVE),
