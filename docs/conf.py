@@ -36,6 +36,8 @@ html_title = "airflow_occ_provider"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = {page: [] for page in ("index", "tutorial", "glossary")}  # they have no pages below
+toc_object_entries_show_parents = "hide"
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": True,
