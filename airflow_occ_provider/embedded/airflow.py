@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -174,7 +174,7 @@ class EmbeddedAirflow:
         """Return the lines of one try's log, as the UI shows them."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", f"{path}?full_content=true&map_index={map_index}")["content"]
-        return [str(line["event"] if isinstance(line, dict) else line) for line in content]
+        return [text for line in content for text in _shown(line)]
 
     def _healthy(self) -> bool:
         try:
@@ -206,3 +206,13 @@ class EmbeddedAirflow:
             raise EmbeddedError(f"{method} {path}: {error.code} {text}") from error
         except (OSError, ValueError) as error:
             raise EmbeddedError(f"{method} {path}: {error}") from error
+
+
+def _shown(line: Any) -> Iterator[str]:
+    """Yield a line of a task's log, and the errors below it."""
+    if not isinstance(line, dict):
+        yield str(line)
+        return
+    yield str(line["event"])
+    for error in line.get("error_detail") or ():
+        yield f"{error['exc_type']}: {error['exc_value']}"

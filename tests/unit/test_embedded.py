@@ -181,3 +181,15 @@ def test_a_busy_database_of_airflow_is_asked_again(tmp_path, monkeypatch):
     monkeypatch.setattr(airflow, "_request", request)
     monkeypatch.setattr("airflow_occ_provider.embedded.airflow._BUSY_PAUSE_S", 0)
     assert airflow.call("POST", "/dags/d/dagRuns") == {"ok": 1}
+
+
+def test_a_tasks_log_has_the_error_that_ended_it(tmp_path, monkeypatch):
+    error = {"exc_type": "DataLossError", "exc_value": "2 files are gone. Remedy: run CALL x(1)"}
+    content = [{"event": "Task failed with exception", "error_detail": [error]}, "an old line"]
+    airflow = EmbeddedAirflow(tmp_path, tmp_path, {})
+    monkeypatch.setattr(airflow, "call", lambda *_: {"content": content})
+    assert airflow.log_lines("dag", "run", "task", 1) == [
+        "Task failed with exception",
+        "DataLossError: 2 files are gone. Remedy: run CALL x(1)",
+        "an old line",
+    ]
