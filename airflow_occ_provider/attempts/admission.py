@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.record import Place
+from airflow_occ_provider.attempts.record import QueueEntry
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.leases.description import describe_status
@@ -70,18 +70,18 @@ class AdmissionRequest:
         """
         wanted = tuple(scopes)
         asked = "; ".join(map(str, wanted))
-        place = self._place(hashlib.sha256(repr(wanted).encode()).hexdigest())
-        was_queued = place == self._run.record.place
+        entry = self._entry(hashlib.sha256(repr(wanted).encode()).hexdigest())
+        was_queued = entry == self._run.record.queue_entry
         # Recorded before it is queued: if this process dies in between, the next one finds it.
-        self._run.stand(place)
+        self._run.set_request(entry)
         ticket = self._service.request(
             Request(
-                place.request_id,
+                entry.request_id,
                 self._owner,
                 wanted,
                 self.terms.ttl_ms,
                 incarnation=self._run.now.number,
-                supersedes=place.earlier,
+                supersedes=entry.earlier,
             )
         )
         if was_queued and ticket.epoch == 1:
@@ -111,20 +111,20 @@ class AdmissionRequest:
     @property
     def waited_s(self) -> float:
         """The seconds since this try was first queued, in any of its processes."""
-        place = self._run.record.place
-        return (now_ms() - place.since_ms) / 1000 if place else 0.0
+        entry = self._run.record.queue_entry
+        return (now_ms() - entry.since_ms) / 1000 if entry else 0.0
 
     def keep(self, ticket: Ticket, status: Status) -> AdmissionWait:
         """Return the wait for the lease, and renew the request until a trigger runs.
 
         :raises AdmissionTimeoutError: if the wait has timed out; the request is withdrawn.
         """
-        place = self._run.record.place
-        since_ms = place.since_ms if place else now_ms()
+        entry = self._run.record.queue_entry
+        since_ms = entry.since_ms if entry else now_ms()
         deadline_ms = since_ms + round(self._timeout.total_seconds() * 1000)
         if now_ms() >= deadline_ms:
             self._service.release(ticket)
-            self._run.stand(None)
+            self._run.set_request(None)
             raise AdmissionTimeoutError(
                 f"not admitted within {self._timeout}: {describe_status(status)}",
                 remedy="look with `airflow hudi leases list` which task holds the table and whether it "
@@ -133,11 +133,11 @@ class AdmissionRequest:
         self._service.renew(ticket, self._claim_ttl_ms)
         return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms)
 
-    def _place(self, asked: str) -> Place:
-        known, this_try = self._run.record.place, self._run.now.number
+    def _entry(self, asked: str) -> QueueEntry:
+        known, this_try = self._run.record.queue_entry, self._run.now.number
         if known is None or known.asked != asked:
             earlier = (*known.earlier, known.request_id)[-_EARLIER_KEPT:] if known else ()
-            return Place(uuid.uuid4().hex, asked, now_ms(), this_try, earlier)
+            return QueueEntry(uuid.uuid4().hex, asked, now_ms(), this_try, earlier)
         if known.try_number == this_try:
             return known
         return replace(known, since_ms=now_ms(), try_number=this_try)

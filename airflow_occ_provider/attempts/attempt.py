@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.guard import Guard
 from airflow_occ_provider.attempts.identity import Signature
@@ -15,7 +16,6 @@ from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.submitter import Submitter
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.attempts.traits import refuse_unsafe
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -56,7 +56,7 @@ class Attempt:
         self._explain = explain
         self._on_settled = on_settled
         self.driver = Driver(submitter)
-        self.told = ToldAttempt(journal, path or table.path, log)
+        self.recorder = AttemptRecorder(journal, path or table.path, log)
 
     def run(
         self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
@@ -78,7 +78,7 @@ class Attempt:
         :raises FenceError: if something of the driver does not end.
         """
         try:
-            self.driver.run(self._signature.identity, self.told.follower, guards, echo)
+            self.driver.run(self._signature.identity, self.recorder.follower, guards, echo)
         except BaseException:  # a task time-out, an interrupt: nothing is left behind
             self.driver.end()
             if self.driver.ended:
@@ -97,17 +97,17 @@ class Attempt:
         is_final, code = self._traits.end_is_final, self.driver.exit_code
         log_read = self.driver.log_read and self._traits.logs != "none"
         if is_final:
-            self.told.ended(code or 0, log_read=log_read)
+            self.recorder.ended(code or 0, log_read=log_read)
         found = settle(
             self._table,
             self._signature,
-            self.told.log,
+            self.recorder.log,
             code or 0,
             stop=self.driver.stop,
             retire=is_final,
         )
         if found.error():
-            found = self._explain(found, self.told.seconds, is_judged)
-        self.told.settled(found)
-        self._on_settled(found.outcome, self.told.seconds)
+            found = self._explain(found, self.recorder.seconds, is_judged)
+        self.recorder.settled(found)
+        self._on_settled(found.outcome, self.recorder.seconds)
         return found

@@ -60,20 +60,20 @@ class CleanRun:
         """Return the writers of the table as they are now."""
         return WriterWatch(self.table, self.rule).observe()
 
-    def describe(self, sight: Observation, chosen: Collection[str]) -> None:
+    def describe(self, observation: Observation, chosen: Collection[str]) -> None:
         """Log the pending writes, and the chosen instants that are not pending."""
-        for writer in sight.pending.values():
+        for writer in observation.pending.values():
             self.log.info("%s.", describe_writer(writer))
-        for instant in sorted(set(chosen) - sight.pending.keys()):
-            self.log.info("%s is not pending: %s.", instant, sight.writer(instant).fate)
+        for instant in sorted(set(chosen) - observation.pending.keys()):
+            self.log.info("%s is not pending: %s.", instant, observation.writer(instant).fate)
 
     def foresee(self) -> Cleaning:
         """Return and log what a clean would find now."""
-        cleaning, sight = foresee(self.table, self.rule)
-        for writer in sight.pending.values():
+        cleaning, observation = foresee(self.table, self.rule)
+        for writer in observation.pending.values():
             verdict = "would be rolled back" if writer.fate is Fate.DEAD else "would stay"
             self.log.info("%s; it %s.", describe_writer(writer), verdict)
-        if not sight.pending:
+        if not observation.pending:
             self.log.info("Nothing is pending.")
         self._log_left(cleaning)
         return cleaning

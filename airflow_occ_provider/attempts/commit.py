@@ -156,7 +156,7 @@ def earlier_commit(
     table: HudiTable,
     identities: Sequence[str],
     since: str,
-    told: Sequence[str] = (),
+    recorded: Sequence[str] = (),
     *,
     must_exist: bool = False,
 ) -> Commit | None:
@@ -164,7 +164,7 @@ def earlier_commit(
 
     :param identities: of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
-    :param told: recorded requested times of the writes of earlier tries.
+    :param recorded: recorded requested times of the writes of earlier tries.
     :param must_exist: whether the table is known to have existed: then a missing table means that the
         storage does not show it.
     :raises CommitStateUnknownError: if only archived instants can show it, and they cannot be read; or
@@ -183,7 +183,7 @@ def earlier_commit(
             "no commit, delete hudi_write from the task's state store and clear the task",
         ) from error
     if commit is None:
-        _refuse_unsigned(search, told)
+        _refuse_unsigned(search, recorded)
         return None
     loss = audit(table, snapshot, commit.instant, commit.metadata)
     if loss:
@@ -197,16 +197,16 @@ def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> 
     :raises TableUnreadableError: if the storage cannot be read.
     """
     young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
-    told = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
-    return sum(map(_signed_by(identities), told))
+    commits = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
+    return sum(map(_signed_by(identities), commits))
 
 
-def _refuse_unsigned(search: _Search, told: Sequence[str]) -> None:
+def _refuse_unsigned(search: _Search, recorded: Sequence[str]) -> None:
     def unsigned(commit: Commit) -> bool:
-        is_own = commit.instant.time in told and _is_write(commit)
+        is_own = commit.instant.time in recorded and _is_write(commit)
         return is_own and not Signature.from_extra(commit.metadata.extra)
 
-    found = search.first(unsigned) if told else None
+    found = search.first(unsigned) if recorded else None
     if found:
         raise CommitStateUnknownError(
             f"commit state unknown: {found.instant} was completed by an earlier try, but it is not "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
 from airflow_occ_provider.attempts.audit import run_again
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit
 from airflow_occ_provider.attempts.journal import Journal, now_ms
@@ -13,8 +14,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import retire_heartbeats
 from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle, Running, Submitter, Unseen
-from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
-from airflow_occ_provider.attempts.told_attempt import tell_retired
+from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
@@ -121,7 +121,7 @@ class EarlierTries:
             raise CommitStateUnknownError(
                 f"commit {commit.instant.time} of this task run was made with another application, "
                 "other arguments or another table than this try has: whether it is this try's work "
-                "cannot be told",
+                "is unknown",
                 remedy="if it is, mark the task as success; if not, delete hudi_write from the "
                 "task's state store and clear the task",
             )
@@ -135,7 +135,7 @@ class EarlierTries:
             record.identities,
             record.since or "",
             record.instants_in(table),
-            must_exist=record.knows(table),
+            must_exist=record.has_seen(table),
         )
 
     def _was_fenced(self, instant: str) -> bool:
@@ -169,8 +169,8 @@ class EarlierTries:
     def _settle(self, attempt: AttemptRecord) -> Wait | None:
         table = self._open_table(attempt.table)
         for fences_left in reversed(range(_FENCES)):
-            look = Look.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self._rule)
-            step = judge(attempt, look, self._run.record.waiting)
+            state = TableState.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self._rule)
+            step = judge(attempt, state, self._run.record.waiting)
             if isinstance(step, Wait):
                 return step
             if isinstance(step, Settled):
@@ -196,7 +196,7 @@ class EarlierTries:
 
     def _retire(self, attempt: AttemptRecord, table: HudiTable, ghosts: Sequence[str]) -> None:
         retired = retire_heartbeats(table, ghosts)
-        tell_retired(self._log, f"Try {attempt.try_number}", retired)
+        log_retired_heartbeats(self._log, f"Try {attempt.try_number}", retired)
 
 
 def refuse_deaths(run: Journal, budget: int) -> None:

@@ -162,8 +162,8 @@ def _cost(failure: Failure, step: int) -> str:
 def _next_try(failure: Failure, step: int) -> str:
     if not failure.next_try:
         return ""
-    told = failure.next_try if step < 4 else failure.next_try.replace("those partitions", "them")
-    return f"Next try: {told}."
+    follows = failure.next_try if step < 4 else failure.next_try.replace("those partitions", "them")
+    return f"Next try: {follows}."
 
 
 def _span(seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     AttemptRecord,
-    Place,
+    QueueEntry,
     TaskRecord,
     TryKey,
     Waiting,
@@ -95,10 +95,10 @@ class Journal:
         self._save(replace(self.record, waiting=waiting))
         return waiting
 
-    def stand(self, place: Place | None) -> None:
+    def set_request(self, entry: QueueEntry | None) -> None:
         """Record the run's request in the queue."""
-        if place != self.record.place:
-            self._save(replace(self.record, place=place))
+        if entry != self.record.queue_entry:
+            self._save(replace(self.record, queue_entry=entry))
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
         """Record what the next attempt has to write alone, and what it waits for.

@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.submitter import Handle
 
 RECORD_KEY = "hudi_write"
 INSTANTS_KEY = "hudi_instants"
-"""XCom of a writing task: the requested times of what its driver writes, as soon as it has told them."""
+"""XCom of a writing task: requested times of its driver's writes, once its log shows them."""
 _FORMAT = 1
 _ATTEMPTS_KEPT = 40
 _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
@@ -94,7 +94,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueEntry:
     """The task run's request in the queue of its table.
 
     :param request_id: of the request; a repeated request with it finds the same position.
@@ -118,7 +118,7 @@ class Place:
         return {**kept, "earlier": list(earlier)} if earlier else kept
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Place:
+    def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
         """Read ``to_json`` back."""
         return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
 
@@ -148,7 +148,7 @@ class TaskRecord:
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
     :param waiting: what the run waits for now.
-    :param place: its request in the queue.
+    :param queue_entry: its request in the queue.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
         for the whole table; ``None`` while none has lost.
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
@@ -163,7 +163,7 @@ class TaskRecord:
     succeeded: bool = False
     attempts: tuple[AttemptRecord, ...] = ()
     waiting: Waiting | None = None
-    place: Place | None = None
+    queue_entry: QueueEntry | None = None
     escalation: tuple[str, ...] | None = None
     rivals: tuple[str, ...] = ()
 
@@ -181,7 +181,7 @@ class TaskRecord:
             "succeeded": self.succeeded,
             "attempts": [attempt.to_json() for attempt in attempts],
             "waiting": self.waiting.to_json() if self.waiting else None,
-            "place": self.place.to_json() if self.place else None,
+            "place": self.queue_entry.to_json() if self.queue_entry else None,
             "escalation": None if self.escalation is None else list(self.escalation),
             "rivals": list(self.rivals),
         }
@@ -203,7 +203,7 @@ class TaskRecord:
             succeeded=kept["succeeded"],
             attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
-            place=Place.from_json(place) if (place := kept.get("place")) else None,
+            queue_entry=QueueEntry.from_json(entry) if (entry := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
         )
@@ -238,7 +238,7 @@ class TaskRecord:
         """Return the requested times that attempts at this work recorded for a table."""
         return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
 
-    def knows(self, table: str) -> bool:
+    def has_seen(self, table: str) -> bool:
         """Whether a table is known to have existed."""
         return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
 
@@ -248,11 +248,11 @@ class TaskRecord:
     def again(self) -> TaskRecord:
         """Return the record for work to be repeated; keeps the attempts.
 
-        The attempts are still to be settled and shown. The place is kept as one to give up: its request
+        The attempts are still to be settled and shown. The entry is kept as one to give up: its request
         may still be queued.
         """
-        place = replace(self.place, asked="") if self.place else None
-        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=place)
+        entry = replace(self.queue_entry, asked="") if self.queue_entry else None
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try, queue_entry=entry)
 
     def abandon(self, digest: str) -> TaskRecord:
         """Return it with a fresh identity, for other arguments.

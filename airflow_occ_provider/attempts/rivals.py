@@ -62,8 +62,8 @@ def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule
     :param rule: how heartbeats are judged.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    sight = WriterWatch(table, rule).observe()
-    return tuple(time for time in instants if sight.writer(time).fate.beating)
+    observation = WriterWatch(table, rule).observe()
+    return tuple(time for time in instants if observation.writer(time).fate.beating)
 
 
 def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:

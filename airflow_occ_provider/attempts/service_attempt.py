@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.driver_run import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
@@ -20,7 +21,6 @@ from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Plan, ServiceOp
@@ -105,7 +105,7 @@ class ServiceAttempt:
         """
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
-        recorded = ToldAttempt(plans.run, plans.path, plans.log)
+        recorded = AttemptRecorder(plans.run, plans.path, plans.log)
         with prepared(job, preparation.options, without=preparation.without) as submission:
             driver = Driver(self.driver.submitter(submission))
             self.driver.follow(driver)
@@ -132,7 +132,7 @@ class ServiceAttempt:
         )
         plans.run.escalate((), rivals)
 
-    def settle(self, recorded: ToldAttempt, exit_code: int, steps: Sequence[str]) -> Settlement:
+    def settle(self, recorded: AttemptRecorder, exit_code: int, steps: Sequence[str]) -> Settlement:
         """Return the settlement of an ended driver; the table shows what it did."""
         reading = recorded.log.read(exit_code, committed=False)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)

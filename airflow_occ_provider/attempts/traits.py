@@ -32,7 +32,7 @@ def _refusals(traits: Traits, *, needs_live_log: bool) -> Iterator[tuple[str, st
     if not traits.exit_code:
         yield (
             "exit_code=False",
-            "a job that failed cannot be told from one that wrote nothing",
+            "a job that failed cannot be distinguished from one that wrote nothing",
             "use a submitter that gives the driver's exit code",
         )
     if needs_live_log and traits.logs != "live":

@@ -189,8 +189,8 @@ class TryLease:
         try:
             if service.release(ticket):
                 self.meter.held(time.monotonic() - held_s)
-                with suppress(StateStoreError):  # a stale place does no harm
-                    self.run.stand(None)
+                with suppress(StateStoreError):  # a stale entry does no harm
+                    self.run.set_request(None)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 

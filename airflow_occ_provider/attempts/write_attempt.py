@@ -113,7 +113,7 @@ class WriteAttempt:
         attempt = self.attempt(submitter, preparation.signature, next_try, needs_live_log=has_one_name)
         alarm = HeartbeatAlarm(
             self.table,
-            attempt.told.log,
+            attempt.recorder.log,
             HeartbeatRule.of(preparation.options),
             logger=self.log,
             on_margin=self.on_margin,

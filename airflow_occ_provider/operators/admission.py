@@ -29,7 +29,7 @@ def admission_trigger(wait: AdmissionWait, lock_conn_id: str) -> HudiAdmissionTr
     )
 
 
-def tell_admission(event: Mapping[str, Any], log: Any) -> None:
+def log_admission(event: Mapping[str, Any], log: Any) -> None:
     """Log the event of an admission trigger.
 
     :param event: of a ``HudiAdmissionTrigger``.

@@ -152,9 +152,9 @@ class HudiCleanOperator(HudiSparkOperator):
         clean = self._clean_run(run)
         if self.is_dry_run:
             return clean.foresee().to_json(dry_run=True)
-        since_ms, sight = now_ms(), clean.observe()
-        overdue = [time for time, one in sight.pending.items() if one.fate is Fate.LATE]
-        self._wait_if_needed(clean, sight, list(self._named) or overdue, since_ms)
+        since_ms, observation = now_ms(), clean.observe()
+        overdue = [time for time, one in observation.pending.items() if one.fate is Fate.LATE]
+        self._wait_if_needed(clean, observation, list(self._named) or overdue, since_ms)
         return self._clean(run, clean)
 
     def _resumed_steps(self, context: Context) -> dict[str, Any]:
@@ -181,16 +181,16 @@ class HudiCleanOperator(HudiSparkOperator):
         return cleaning.to_json(dry_run=False)
 
     def _wait_if_needed(
-        self, clean: CleanRun, sight: Observation, chosen: Sequence[str], since_ms: int
+        self, clean: CleanRun, observation: Observation, chosen: Sequence[str], since_ms: int
     ) -> None:
         """Wait until the chosen writers are dead or over, or beat again if none was named.
 
         :raises WriterAliveError: if a named writer is still alive after the time-out.
         """
-        clean.describe(sight, chosen)
+        clean.describe(observation, chosen)
         deadline_ms = since_ms + round(self.wait_timeout.total_seconds() * 1000)
         until = ENDED if self._named else (Fate.ALIVE, *ENDED)
-        awaited = [one for one in chosen if sight.writer(one).fate not in until]
+        awaited = [one for one in chosen if observation.writer(one).fate not in until]
         if awaited and self.wait and now_ms() < deadline_ms:
             self.log.info("Waiting for %s, without a worker slot.", ", ".join(chosen))
             wait = InstantsWait(tuple(chosen), clean.rule, tuple(until), deadline_ms)

@@ -22,7 +22,7 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import redact
-from airflow_occ_provider.operators.admission import tell_admission
+from airflow_occ_provider.operators.admission import log_admission
 from airflow_occ_provider.operators.protected_run import ProtectedRun, hide
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
 from airflow_occ_provider.operators.spark_run import SparkRun
@@ -82,7 +82,7 @@ class HudiSparkOperator(SparkSubmitOperator):
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the wait for the lease; a lost request is queued again."""
-        tell_admission(event, self.log)
+        log_admission(event, self.log)
         return self._deferring(self._resumed_steps, context)
 
     def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from airflow.sdk import Asset, AssetAlias, RetryPolicy
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     admission_choice,
@@ -27,7 +28,6 @@ from airflow_occ_provider.attempts.journal import known_state
 from airflow_occ_provider.attempts.next_try import NextTry
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import TryKey, digest
-from airflow_occ_provider.attempts.told_attempt import tell_oddities
 from airflow_occ_provider.attempts.waits import wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import ConfigurationError, FenceError
@@ -182,8 +182,8 @@ class HudiWriteOperator(HudiSparkOperator):
             **(commit.facts() if commit else NO_COMMIT),
             "seconds": round(time.monotonic() - started, 1),
         }
-        self._tell_outlets(context, result)
-        tell_oddities(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
+        self._emit_asset_events(context, result)
+        audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
         run.journal.succeed()
         return result
 
@@ -273,7 +273,7 @@ class HudiWriteOperator(HudiSparkOperator):
         except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
             return None
 
-    def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
+    def _emit_asset_events(self, context: Context, result: Mapping[str, Any]) -> None:
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = dict(result)

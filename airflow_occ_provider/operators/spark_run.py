@@ -54,7 +54,7 @@ class SparkRun:
             raise DriverKilledError(
                 "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
             )
-        with self.in_place(submission):
+        with self.substituted(submission):
             self._add_lineage()
             hook = self._task._get_hook()
             command = hook._build_spark_submit_command(submission.application)
@@ -90,7 +90,7 @@ class SparkRun:
             task.conf = inject_transport_information_into_spark_properties(task.conf, self._context)
 
     @contextmanager
-    def in_place(self, submission: Submission) -> Iterator[None]:
+    def substituted(self, submission: Submission) -> Iterator[None]:
         """Replace the user's values by the attempt's for the time of a block."""
         task = self._task
         task.submission = {

@@ -260,7 +260,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
     cluster, store = Cluster(), Store()
     died, submitter = journal(store), InMemorySubmitter(waits, traits, cluster)
     died.begin("d", "")
-    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).told.follower.on_start)
+    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.follower.on_start)
     later = InMemorySubmitter(waits, traits, cluster)
     earlier(store, later).end_drivers()
     assert isinstance(later.poll(handle), Ended)

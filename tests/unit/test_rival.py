@@ -91,7 +91,7 @@ def lose(folder, table, caplog, queue):
         follows, signature = task._next_try(mine, protected, {}), Signature("me", "d", "r", "t")
         attempt = write_attempt.attempt(SparkSubmit(), signature, follows)
         for line in LOG.read_text().splitlines():
-            attempt.told.log.feed(line)
+            attempt.recorder.log.feed(line)
         attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
         with caplog.at_level(logging.INFO, "test"):
             settlement = attempt.settle(is_judged=True)

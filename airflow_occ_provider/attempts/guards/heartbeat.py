@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Sight
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.errors import TableUnreadableError
@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
-_LOOKS_PER_INTERVAL = 4
+_CHECKS_PER_INTERVAL = 4
 _LOG_LAG_S = 0.5
 _LEAST_PERIOD_S = 1.0
 _END_TIMEOUT_S = 2.0
@@ -81,30 +81,30 @@ class HeartbeatAlarm:
         return self._alarm.stop
 
     def _run(self) -> None:
-        period_s = max(_LEAST_PERIOD_S, self._rule.interval_ms / 1000 / _LOOKS_PER_INTERVAL)
+        period_s = max(_LEAST_PERIOD_S, self._rule.interval_ms / 1000 / _CHECKS_PER_INTERVAL)
         while not self._ended.wait(period_s):
             if self.stop is None:
-                self.look()
+                self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check once, and log what has changed."""
         try:
-            sight, now_ms, now_s = self._sight()
+            state, now_ms, now_s = self._write_state()
         except TableUnreadableError as error:
-            self._tell_unanswered(error.message)
+            self._log_unanswered(error.message)
             return
         except Exception as error:  # noqa: BLE001 - an alarm is no reason for a task to fail
-            self._tell_unanswered(f"{type(error).__name__}: {error}")
+            self._log_unanswered(f"{type(error).__name__}: {error}")
             return
         self._unanswered = False
         if self._ended.is_set():
             return
-        for level, text in self._alarm.take(sight, now_ms, now_s):
+        for level, text in self._alarm.take(state, now_ms, now_s):
             self._logger.log(level, text)
         if self._alarm.margin_ms is not None:
             self._on_margin(self._alarm.margin_ms / 1000)
 
-    def _sight(self) -> tuple[Sight | None, int, float]:
+    def _write_state(self) -> tuple[WriteState | None, int, float]:
         """Read the heartbeats, then the timeline: a write completed in between is not dead."""
         now_ms = round(time.time() * 1000)
         own = self._log.own_instants
@@ -119,7 +119,7 @@ class HeartbeatAlarm:
 
     def _current(
         self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
-    ) -> Sight | None:
+    ) -> WriteState | None:
         """Return the driver's youngest write in this table, unless it is over.
 
         A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
@@ -131,7 +131,7 @@ class HeartbeatAlarm:
                 if is_over or self._log.conflict_of(instant):
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
-                return Sight(
+                return WriteState(
                     instant,
                     ticks.get(instant),
                     rollback.time if rollback and foreign else None,
@@ -146,7 +146,7 @@ class HeartbeatAlarm:
             self._ended.wait(_LOG_LAG_S)
         return self._log.has_requested(rollback)
 
-    def _tell_unanswered(self, reason: str) -> None:
+    def _log_unanswered(self, reason: str) -> None:
         if not self._unanswered:
             self._logger.warning(
                 "The driver's heartbeat cannot be looked at, which says nothing of the driver: %s",

@@ -23,7 +23,7 @@ _monotonic = time.monotonic
 _ASK_AGAIN_S = 30.0
 
 
-class ToldAttempt:
+class AttemptRecorder:
     """An attempt whose driver and instants are recorded while it runs.
 
     The driver is recorded before it starts; one that cannot be recorded does not start. Each instant
@@ -65,9 +65,9 @@ class ToldAttempt:
 
     def settled(self, settlement: Settlement) -> None:
         """Record its settlement by the table."""
-        self._tell(settlement)
-        told = settlement.unreadable is None and self._attempt.log_read
-        self._keep(outcome=str(settlement.outcome), settled=told)
+        self._log_settlement(settlement)
+        is_settled = settlement.unreadable is None and self._attempt.log_read
+        self._keep(outcome=str(settlement.outcome), settled=is_settled)
 
     def _started(self, handle: Handle) -> None:
         self._keep(driver=handle)
@@ -94,11 +94,11 @@ class ToldAttempt:
             )
 
     def _keep(self, **changes: Any) -> None:
-        told = {"application_id": self.log.application_id, **changes}
-        self._attempt = replace(self._attempt, **told)
+        changes = {"application_id": self.log.application_id, **changes}
+        self._attempt = replace(self._attempt, **changes)
         self._run.keep(self._attempt)
 
-    def _tell(self, settlement: Settlement) -> None:
+    def _log_settlement(self, settlement: Settlement) -> None:
         error = settlement.error()
         if error:
             self._logger.error(brief(error.message))
@@ -110,25 +110,25 @@ class ToldAttempt:
         )
         for line in unrepeated(settlement.lines):
             self._logger.info("Decided by: %s", line.removeprefix(": "))
-        tell_retired(self._logger, "The driver", settlement.retired)
+        log_retired_heartbeats(self._logger, "The driver", settlement.retired)
 
 
-def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
+def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) -> None:
     """Log which heartbeats were removed.
 
-    :param who: what left them.
+    :param origin: what left them.
     :param instants: requested times of their instants.
     """
     for instant in instants:
         logger.info(
             "%s left instant %s unfinished; its heartbeat was removed, so that no writer waits for it "
             "and the next lazy clean rolls it back.",
-            who,
+            origin,
             instant,
         )
 
 
-def tell_oddities(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
+def audit_task_run(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
     """Log if there are several commits, or files that a fenced driver left.
 
     :param record: of the task run.
