@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_occ_provider.attempts.commit import count_commits
 from airflow_occ_provider.attempts.failure import brief, unrepeated
-from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
@@ -30,16 +29,13 @@ class AttemptRecorder:
     is recorded once the driver has requested it. A failure to record one does not end the driver: it
     is recorded later, at the latest after the driver's end.
 
-    :param run: the task run.
     :param table: base path of the table that it writes.
-    :param logger: the task's log.
     """
 
     def __init__(self, run: Journal, table: str, logger: Any) -> None:
         self._run = run
         self._logger = logger
         self.log = DriverLog()
-        self.follower = Follower(self.log, self._started, self._requested, self._read_line)
         self._ask_again_at: float | None = None
         self._attempt = AttemptRecord(
             try_number=run.now.number,
@@ -69,17 +65,23 @@ class AttemptRecorder:
         is_settled = settlement.unreadable is None and self._attempt.log_read
         self._keep(outcome=str(settlement.outcome), settled=is_settled)
 
-    def _started(self, handle: Handle) -> None:
+    def started(self, handle: Handle) -> None:
+        """Record the driver, before it may do anything."""
         self._keep(driver=handle)
 
-    def _requested(self, instant: str) -> None:
+    def feed(self, line: str) -> None:
+        """Take the next line of the driver's log."""
+        self.log.feed(line)
+        for instant in self.log.own_instants[len(self._attempt.instants) :]:
+            self.requested(instant)
+        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
+            self._keep_or_warn()
+
+    def requested(self, instant: str) -> None:
+        """Record a write that the driver requested, by its requested time."""
         self._logger.info("Hudi instant %s was requested by this driver.", instant)
         self._keep_or_warn(instants=(*self._attempt.instants, instant))
         self._run.publish_instants(self._attempt.instants)
-
-    def _read_line(self, _: str) -> None:
-        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
-            self._keep_or_warn()
 
     def _keep_or_warn(self, **changes: Any) -> None:
         try:
@@ -131,9 +133,6 @@ def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) ->
 def audit_task_run(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
     """Log if there are several commits, or files that a fenced driver left.
 
-    :param record: of the task run.
-    :param snapshot: of its table.
-    :param logger: the task's log.
     :raises DanglingFilesError: if readers see such files.
     """
     commits = count_commits(snapshot, record.identities, record.since or "")

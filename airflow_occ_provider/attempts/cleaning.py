@@ -125,7 +125,6 @@ def pending_residue(observation: Observation, writer: Writer) -> Residue:
     """Return a pending write as a residue of the table.
 
     :param observation: the observation that shows it.
-    :param writer: the write.
     """
     known = observation.snapshot.timeline.find(writer.instant)
     path = f"{observation.snapshot.config.timeline_folder}/{known.file_name if known else ''}"

@@ -38,7 +38,6 @@ _STEPS = 9
 class Failure:
     """The facts about a failed attempt that a person needs.
 
-    :param outcome: its outcome.
     :param instant: requested time of its own write.
     :param rival: requested time of the instant that it lost to.
     :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table does not show it.

@@ -83,10 +83,6 @@ class Waiting:
     since_ms: int
     instants: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**asdict(self), "instants": list(self.instants)}
-
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
         """Read ``to_json`` back."""
@@ -109,13 +105,6 @@ class QueueEntry:
     since_ms: int
     try_number: int
     earlier: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        kept = asdict(self)
-        earlier = kept.pop("earlier")
-        # Without one the format is that of earlier releases.
-        return {**kept, "earlier": list(earlier)} if earlier else kept
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
@@ -171,20 +160,10 @@ class TaskRecord:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
         old = len(self.attempts) - _ATTEMPTS_KEPT
         attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
-        return {
-            "format": _FORMAT,
-            "identity": self.identity,
-            "digest": self.digest,
-            "since": self.since,
-            "abandoned": list(self.abandoned),
-            "last_try": asdict(self.last_try),
-            "succeeded": self.succeeded,
-            "attempts": [attempt.to_json() for attempt in attempts],
-            "waiting": self.waiting.to_json() if self.waiting else None,
-            "place": self.queue_entry.to_json() if self.queue_entry else None,
-            "escalation": None if self.escalation is None else list(self.escalation),
-            "rivals": list(self.rivals),
-        }
+        kept = asdict(replace(self, attempts=()))
+        kept["place"] = kept.pop("queue_entry")
+        values = {"format": _FORMAT, **kept, "attempts": [attempt.to_json() for attempt in attempts]}
+        return dict(json.loads(json.dumps(values)))  # tuples become lists
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> TaskRecord:

@@ -29,7 +29,6 @@ from airflow_occ_provider.storage.table import HudiTable
 class Settlement:
     """The outcome of an attempt by the table.
 
-    :param outcome: the outcome.
     :param instant: requested time of the attempt's own write, if it is known.
     :param rival: the instant it conflicted with, if Hudi named it.
     :param lines: the decisive lines, of the driver's log or this provider's own.

@@ -64,7 +64,6 @@ class TableState:
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
     :param now_ms: epoch milliseconds of that moment.
-    :param rule: how heartbeats are judged.
     """
 
     pending: frozenset[str]
@@ -157,8 +156,6 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
 def judge(attempt: AttemptRecord, state: TableState, waiting: Waiting | None) -> Settled | Wait | Fence:
     """Decide what has to be done about an earlier attempt before the next one.
 
-    :param attempt: an unsettled one.
-    :param state: the table now.
     :param waiting: what the task run has waited for.
     """
     return _observed(attempt, state) if attempt.end else _unobserved(attempt, state, waiting)

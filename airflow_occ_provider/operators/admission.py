@@ -32,8 +32,6 @@ def admission_trigger(wait: AdmissionWait, lock_conn_id: str) -> HudiAdmissionTr
 def log_admission(event: Mapping[str, Any], log: Any) -> None:
     """Log the event of an admission trigger.
 
-    :param event: of a ``HudiAdmissionTrigger``.
-    :param log: the task's log.
     :raises AirflowRescheduleException: if the triggerer has no slot for another waiter.
     """
     if event["status"] == "full":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
+    choice,
     constant_options,
-    early_choice,
     refuse_foreign,
     resolution_choice,
 )
@@ -112,7 +112,9 @@ class HudiCleanOperator(HudiSparkOperator):
         self.admission = AdmissionMode.OFF
         self.admission_timeout = admission_timeout
         self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.early_conflict_detection = choice(
+            "early_conflict_detection", EarlyDetection, early_conflict_detection
+        )
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         self.instants = instants
@@ -140,10 +142,7 @@ class HudiCleanOperator(HudiSparkOperator):
         return self._deferring(lambda _: self._clean(run, clean), context)
 
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
-        """Return the claim of a clean: it may touch the whole table, and declares nothing.
-
-        :param table: the table.
-        """
+        """Return the claim of a clean: it may touch the whole table, and declares nothing."""
         return Claim(canonical_table(self.table), None, key_safe=False, reads_table=False)
 
     def _steps(self, context: Context) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
     import jinja2
@@ -101,10 +101,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
     def claim(self, table: HudiTable) -> Claim:
-        """Return the claim of the task before it writes.
-
-        :param table: the table.
-        """
+        """Return the claim of the task before it writes."""
         raise NotImplementedError
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:

@@ -23,8 +23,6 @@ def defer(
 ) -> NoReturn:
     """Defer a task until a wait is over.
 
-    :param task: the operator, rendered.
-    :param wait: what it waits for.
     :param method_name: the method that resumes it; by default the one for the kind of wait.
     :param kwargs: arguments of the method, besides the event.
     """

@@ -48,7 +48,7 @@ def attempt(store, clock):
     recorder = AttemptRecorder(
         open_journal({"task_state_store": store, "ti": ti}), "/t", logging.getLogger("t")
     )
-    recorder.follower.on_start(DRIVER)
+    recorder.started(DRIVER)
     return recorder
 
 
@@ -59,28 +59,28 @@ def kept(store):
 
 def test_an_instant_that_cannot_be_recorded_is_recorded_later(attempt, store, clock, caplog):
     store.refuses = AWAY
-    attempt.follower.on_instant(T0)
+    attempt.requested(T0)
     assert f"instant {T0} is not recorded yet" in caplog.text
     assert kept(store) == []
     store.refuses = 0
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert kept(store) == []
     clock[0] += 60
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert kept(store) == [T0]
-    attempt.follower.on_instant(T1)
+    attempt.requested(T1)
     assert kept(store) == [T0, T1]
 
 
 def test_a_store_that_stays_away_is_not_asked_for_every_line(attempt, store, clock):
     store.refuses = AWAY
-    attempt.follower.on_instant(T0)
+    attempt.requested(T0)
     asked = store.refuses
     for _ in range(5):
-        attempt.follower.on_line("any")
+        attempt.feed("any")
     assert store.refuses == asked
     clock[0] += 60
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert store.refuses == asked - 3
     store.refuses = 0
     attempt.ended(0, log_read=True)
@@ -91,4 +91,4 @@ def test_a_driver_that_cannot_be_recorded_never_starts(store, clock):
     run = open_journal({"task_state_store": store, "ti": PublishingInstance(1, 14)})
     store.refuses = AWAY
     with pytest.raises(StateStoreError):
-        AttemptRecorder(run, "/t", logging.getLogger("t")).follower.on_start(DRIVER)
+        AttemptRecorder(run, "/t", logging.getLogger("t")).started(DRIVER)

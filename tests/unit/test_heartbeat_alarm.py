@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from airflow_occ_provider.attempts.guards import heartbeat
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -205,10 +206,12 @@ def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told
     roll_back(folder, T1, f"{R}.rollback.requested")
     deadline = time.monotonic() + PATIENCE_S
     with watching(table, log, HeartbeatRule(1000, 2)) as alarm:
-        while alarm.on_tick() is None:
+        while (stop := alarm.stop) is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    assert alarm.on_line("more") == alarm.on_tick() == alarm.stop
+        time.sleep(2 * heartbeat._LEAST_PERIOD_S)
+        assert alarm.stop is stop
+    assert alarm.stop is stop
     assert len(told()) == 1
 
 

@@ -36,7 +36,6 @@ class LogLine(NamedTuple):
     """A line for the task's log.
 
     :param level: of ``logging``.
-    :param text: its text.
     """
 
     level: int
@@ -51,8 +50,6 @@ class Alarm:
     about that use this host's clock instead.
 
     ``stop`` is the reason to end the driver, once there is one.
-
-    :param rule: how Hudi judges heartbeats.
     """
 
     def __init__(self, rule: HeartbeatRule) -> None:

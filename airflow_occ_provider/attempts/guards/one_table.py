@@ -44,10 +44,6 @@ class OneTable:
             self._other = begun["table"]
         return self.stop
 
-    def on_tick(self) -> Stop | None:
-        """Return the reason to stop the driver, if any."""
-        return self.stop
-
     def refuse(self, *, committed: bool | None) -> None:
         """Raise if the driver wrote to a second table.
 
