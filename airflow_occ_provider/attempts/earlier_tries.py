@@ -84,7 +84,7 @@ class EarlierTries:
         try:
             commit = self._find(table)
         except DataLossError as loss:
-            if not self._was_fenced(loss.instant):
+            if not any(loss.instant in one.instants and not one.end for one in record.attempts):
                 raise
             raise DataLossError(
                 f"{loss.message}. The lazy clean that fenced the driver of an earlier try did it, while "
@@ -117,10 +117,6 @@ class EarlierTries:
             record.instants_in(table),
             must_exist=record.has_seen(table),
         )
-
-    def _was_fenced(self, instant: str) -> bool:
-        attempts = self.run.record.attempts
-        return any(instant in attempt.instants and not attempt.end for attempt in attempts)
 
     def close(self) -> None:
         """Settle them all: the task run's commit is in the table."""

@@ -136,7 +136,8 @@ def _where(failure: Failure, step: int) -> str:
     if not any(failure.partitions):  # an unpartitioned table has one partition with an empty name
         return f" in {groups}"
     if step > 6:
-        return f" in {_counted(failure.partitions)}"
+        several = len(failure.partitions) > 1
+        return f" in {len(failure.partitions)} partition{'s' if several else ''}"
     shown = 3 if step < 1 else (2 if step < 5 else 1)
     return f" in {_listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
 
@@ -146,10 +147,6 @@ def _listed(partitions: tuple[str, ...], shown: int, length: int) -> str:
     more = len(partitions) - shown
     names += [f"{more} more"] if more > 0 else []
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _counted(partitions: tuple[str, ...]) -> str:
-    return f"{len(partitions)} partition{'s' if len(partitions) > 1 else ''}"
 
 
 def _cost(failure: Failure, step: int) -> str:

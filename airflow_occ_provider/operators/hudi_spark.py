@@ -22,11 +22,10 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import redact
-from airflow_occ_provider.operators.admission import log_admission
 from airflow_occ_provider.operators.protected_run import ProtectedRun, hide
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.operators.waits import defer
+from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.spark_submit import Flag
 

@@ -31,7 +31,7 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import secrets_in
-from airflow_occ_provider.operators.admission import task_owner
+from airflow_occ_provider.operators.deployment import task_owner
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun, environment
 from airflow_occ_provider.operators.task_run import open_journal, sign

@@ -28,12 +28,11 @@ from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission as owners
 from airflow_occ_provider.operators import deployment, protected_run
-from airflow_occ_provider.operators.admission import admission_trigger, log_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
@@ -136,8 +135,8 @@ def test_a_site_that_is_not_read_is_not_made_anew(variables):
 def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
     variables.kept[deployment.SITE_KEY] = "green"
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert owners.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert owners.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert deployment.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert deployment.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
