@@ -17,7 +17,6 @@ from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -136,15 +135,14 @@ class Writer:
             for key, value in self.conf.items():
                 command += ["--conf", f"{key}={value}"]
             command += [submission.application, *submission.arguments]
-            submitter = SparkSubmit(lambda: command, {**environment, **submission.environment})
+            submitter = SparkSubmit(command, {**environment, **submission.environment})
 
             def started(_: Handle) -> None:
                 self.process = submitter._process
 
-            driver = Driver(submitter)
-            follower, guards = Follower(log, started), [alarm] if self.watched else []
-            driver.run(self.identity, follower, guards, echo=self.lines.append)
-            driver.end()  # as the attempt does, before it reads the exit code
+            driver = Driver(submitter, self.lines.append)
+            guards = [alarm] if self.watched else []
+            driver.run(self.identity, [log.feed], started, guards)
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.rules import Scope
 
@@ -12,6 +13,9 @@ from airflow_occ_provider.leases.rules import Scope
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """The lease under which an attempt runs, if there is one.
+
+    As a guard it stops a driver that lost its lease and whose conflicts Hudi does not find. The keeper
+    also ends such a driver itself: it waits for no log and no journal.
 
     :param scope: what it may write; ``None`` without a lease.
     :param order_token: of its lease; empty without a lease.
@@ -24,6 +28,13 @@ class Admitted:
     order_token: str = ""
     is_fenced: bool = True
     keeper: Keeper | None = None
+
+    @property
+    def stop(self) -> Stop | None:
+        """The reason to stop the driver, if its lease is lost."""
+        if self.is_fenced or self.keeper is None or self.keeper.lost is None:
+            return None
+        return Stop(Outcome.KILLED, self.keeper.lost.message)
 
     def refuse_if_lost(self) -> None:
         """Raise if the lease was lost and nothing else keeps other writers away.

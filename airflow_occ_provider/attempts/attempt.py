@@ -6,28 +6,25 @@ Each step is recorded in the journal before it is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any
 
-from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.guards.guard import Guard
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.driver import Driver, Guard
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import Settlement, settle
-from airflow_occ_provider.attempts.submitter import Submitter
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
-from airflow_occ_provider.attempts.traits import refuse_unsafe
+from airflow_occ_provider.attempts.submitter import Traits
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.storage.table import HudiTable
 
 
+@dataclass(slots=True)
 class Attempt:
     """A driver of a task run, from its start to its outcome by the table.
 
-    :param journal: of the task run.
-    :param table: the table that the driver writes.
     :param signature: what its commits are signed with.
-    :param submitter: runs it.
-    :param log: the task's log.
     :param explain: returns the settlement of a failed attempt with an explanation for people, given
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
@@ -36,56 +33,41 @@ class Attempt:
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        table: HudiTable,
-        signature: Signature,
-        submitter: Submitter,
-        *,
-        log: Any,
-        explain: Callable[[Settlement, float, bool], Settlement] = lambda settlement, *_: settlement,
-        on_settled: Callable[[Outcome, float], None] = lambda *_: None,
-        needs_live_log: bool = False,
-        path: str = "",
-    ) -> None:
-        refuse_unsafe(submitter.traits, needs_live_log=needs_live_log)
-        self._table = table
-        self._signature = signature
-        self._traits = submitter.traits
-        self._explain = explain
-        self._on_settled = on_settled
-        self.driver = Driver(submitter)
-        self.told = ToldAttempt(journal, path or table.path, log)
+    journal: InitVar[Journal]
+    table: HudiTable
+    signature: Signature
+    driver: Driver
+    _: KW_ONLY
+    log: InitVar[Any]
+    explain: Callable[[Settlement, float, bool], Settlement] = lambda settlement, *_: settlement
+    on_settled: Callable[[Outcome, float], None] = lambda *_: None
+    needs_live_log: InitVar[bool] = False
+    path: InitVar[str] = ""
+    recorder: AttemptRecorder = field(init=False)
+    _traits: Traits = field(init=False)
 
-    def run(
-        self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
-    ) -> Settlement:
-        """Run the driver once and return its settlement by the table.
-
-        :param guards: what may stop the driver.
-        :param echo: takes each line of the driver's log.
-        :raises FenceError: if a process of the driver does not end.
-        """
-        self.watch(guards, echo)
-        return self.settle(is_judged=True)
+    def __post_init__(self, journal: Journal, log: Any, needs_live_log: bool, path: str) -> None:
+        self._traits = self.driver.submitter.traits
+        refuse_unsafe(self._traits, needs_live_log=needs_live_log)
+        self.recorder = AttemptRecorder(journal, path or self.table.path, log)
 
     def watch(
-        self, guards: Sequence[Guard] = (), echo: Callable[[str], object] = lambda _: None
+        self, guards: Sequence[Guard] = (), listeners: Sequence[Callable[[str], object]] = ()
     ) -> None:
         """Start the driver and watch it to its end; end and settle it if interrupted.
 
+        :param listeners: each takes every line of the driver's log.
         :raises FenceError: if something of the driver does not end.
         """
+        recorder = self.recorder
         try:
-            self.driver.run(self._signature.identity, self.told.follower, guards, echo)
+            self.driver.run(
+                self.signature.identity, (recorder.feed, *listeners), recorder.started, guards
+            )
         except BaseException:  # a task time-out, an interrupt: nothing is left behind
-            self.driver.end()
             if self.driver.ended:
                 self.settle()
             raise
-        self.driver.end()
-        self.driver.refuse_living()
 
     def settle(self, *, is_judged: bool = False) -> Settlement:
         """Read the ended driver's outcome from the table, and record it.
@@ -94,20 +76,39 @@ class Attempt:
 
         :param is_judged: whether the try goes on to judge it; else the try is being ended itself.
         """
-        is_final, code = self._traits.end_is_final, self.driver.exit_code
-        log_read = self.driver.log_read and self._traits.logs != "none"
+        recorder, code = self.recorder, self.driver.exit_code or 0
+        is_final = self._traits.end_is_final
         if is_final:
-            self.told.ended(code or 0, log_read=log_read)
+            recorder.ended(code, log_read=self.driver.log_read and self._traits.logs != "none")
         found = settle(
-            self._table,
-            self._signature,
-            self.told.log,
-            code or 0,
-            stop=self.driver.stop,
-            retire=is_final,
+            self.table, self.signature, recorder.log, code, stop=self.driver.stop, retire=is_final
         )
         if found.error():
-            found = self._explain(found, self.told.seconds, is_judged)
-        self.told.settled(found)
-        self._on_settled(found.outcome, self.told.seconds)
+            found = self.explain(found, recorder.seconds, is_judged)
+        recorder.settled(found)
+        self.on_settled(found.outcome, recorder.seconds)
         return found
+
+
+def refuse_unsafe(traits: Traits, *, needs_live_log: bool = False) -> None:
+    """Refuse a submitter with which an attempt would have no correct outcome.
+
+    :param needs_live_log: whether a guard has to read the log while the driver runs: Hudi's lock has
+        one name for all tables, so that a second table must end the driver.
+    :raises ConfigurationError: naming the trait.
+    """
+    if traits.start == "neither":
+        trait = "start='neither'"
+        why = "a driver that was submitted, but not recorded, could commit beside the next try's"
+        remedy = "use a submitter whose drivers are gated or findable by their key"
+    elif not traits.exit_code:
+        trait = "exit_code=False"
+        why = "a job that failed cannot be distinguished from one that wrote nothing"
+        remedy = "use a submitter that gives the driver's exit code"
+    elif needs_live_log and traits.logs != "live":
+        trait = f"logs='{traits.logs}'"
+        why = "a second table is not seen before its data is written, under the lock of the first"
+        remedy = "lock in ZooKeeper, where each table has its own lock"
+    else:
+        return
+    raise ConfigurationError("submitter", f"its trait {trait} means that {why}", remedy=remedy)

@@ -12,9 +12,8 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.table_service import DeadPlan, ServiceOp
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
+Choice = TypeVar("Choice", bound=StrEnum)
 _INDEX = "hoodie.index.type"
 _SWITCHES = {
     "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
@@ -41,26 +40,28 @@ class AdmissionMode(StrEnum):
     OFF = "off"
 
 
-def admission_choice(given: object) -> AdmissionMode:
-    """Return whether a writer is queued.
+_OF_BOOL: dict[type[StrEnum], tuple[StrEnum, StrEnum]] = {
+    AdmissionMode: (AdmissionMode.OFF, AdmissionMode.QUEUE),
+    EarlyDetection: (EarlyDetection.OFF, EarlyDetection.ON),
+}
 
-    :param given: ``True``, ``False``, a choice or its name.
+
+def choice(field: str, choices: type[Choice], given: object) -> Choice:
+    """Return the choice that an argument of an operator names.
+
+    :param choices: those that it has.
+    :param given: a choice or its name; of a choice that is a switch, also ``True`` and ``False``.
     :raises ConfigurationError: for anything else.
     """
-    if isinstance(given, bool):
-        return AdmissionMode.QUEUE if given else AdmissionMode.OFF
-    return _choice("admission", AdmissionMode, given)
-
-
-def early_choice(given: object) -> EarlyDetection:
-    """Return the choice of early conflict detection that a value names.
-
-    :param given: ``True``, ``False``, a choice or its name.
-    :raises ConfigurationError: for anything else.
-    """
-    if isinstance(given, bool):
-        return EarlyDetection.ON if given else EarlyDetection.OFF
-    return _choice("early_conflict_detection", EarlyDetection, given)
+    if isinstance(given, bool) and choices in _OF_BOOL:
+        given = _OF_BOOL[choices][given]
+    try:
+        return choices(str(given))
+    except ValueError as error:
+        known = ", ".join(repr(one.value) for one in choices)
+        raise ConfigurationError(
+            field, f"{given!r} is not known", remedy=f"use one of {known}"
+        ) from error
 
 
 def resolution_choice(given: object) -> Strategy | None:
@@ -68,23 +69,7 @@ def resolution_choice(given: object) -> Strategy | None:
 
     :raises ConfigurationError: for anything but a strategy or its name.
     """
-    return None if given is None else _choice("conflict_resolution", Strategy, given)
-
-
-def service_op_choice(given: object) -> ServiceOp:
-    """Return the operation of a table service.
-
-    :raises ConfigurationError: for anything but a choice or its name.
-    """
-    return _choice("op", ServiceOp, given)
-
-
-def dead_plan_choice(given: object) -> DeadPlan:
-    """Return what is done with a plan that no process runs.
-
-    :raises ConfigurationError: for anything but a choice or its name.
-    """
-    return _choice("dead_plan", DeadPlan, given)
+    return None if given is None else choice("conflict_resolution", Strategy, given)
 
 
 def refuse_wrong_pairs(
@@ -178,16 +163,6 @@ def refuse_unfit(given: Mapping[str, object]) -> None:
     for name, (why, remedy) in _UNFIT.items():
         if given.get(name):
             raise ConfigurationError(name, why, remedy=remedy)
-
-
-def _choice(field: str, choices: type[_Choice], given: object) -> _Choice:
-    try:
-        return choices(str(given))
-    except ValueError as error:
-        known = ", ".join(repr(choice.value) for choice in choices)
-        raise ConfigurationError(
-            field, f"{given!r} is not known", remedy=f"use one of {known}"
-        ) from error
 
 
 def _scheme(table: object) -> str | None:

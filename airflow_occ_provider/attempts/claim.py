@@ -1,4 +1,4 @@
-"""The scope that a writer requests before it starts."""
+"""The scope that a writer or a table service requests before it starts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
+from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Scope
 
+_UNHURT_SINCE = 9
 _INDEX_OPTION = "hoodie.index.type"
 _GLOBAL_INDEXES = frozenset(
     {"GLOBAL_BLOOM", "GLOBAL_SIMPLE", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"}
@@ -20,6 +23,8 @@ _GLOBAL_INDEXES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What the user declared about a write.
+
+    Its methods take the job's effective Hudi options.
 
     :param table: the table's canonical base path.
     :param partitions: what it will touch; ``None`` if that is not known.
@@ -46,10 +51,7 @@ class Claim:
                 )
 
     def is_fenced(self, options: Mapping[str, str]) -> bool:
-        """Whether Hudi's own check finds conflicts, so the lease only saves time.
-
-        :param options: the job's effective Hudi options.
-        """
+        """Whether Hudi's own check finds conflicts, so the lease only saves time."""
         return not (
             self.key_safe or self.reads_table or is_process_local(options.get(LOCK_PROVIDER, ""))
         )
@@ -57,7 +59,6 @@ class Claim:
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
         """Return the scope to request.
 
-        :param options: the job's effective Hudi options.
         :param escalation: what an attempt that lost was about to write, empty for the whole table;
             ``None`` if none has lost.
         """
@@ -74,18 +75,80 @@ class Claim:
         return Scope.of(self.table, self.partitions, mode)
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
-        """Return the other scopes of the same request.
-
-        :param asked: the scope.
-        """
+        """Return the other scopes of the same request."""
         return ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
-        """Return what is certainly written; ``None`` if it was not declared.
-
-        :param options: the job's effective Hudi options.
-        """
+        """Return what is certainly written; ``None`` if it was not declared."""
         return self.scope(options, None) if self.partitions else None
+
+
+def service_mode(service: Service, *, prefers_writers: bool, table_version: int) -> Mode:
+    """Return whether a table service may run beside writers of unknown scope.
+
+    A clustering commits unchecked, and writers of its file groups are refused or lose. It checks, and
+    yields, only if all prefer writers (Hudi 1.2.0, ``isPreCommitRequired``). A compaction always
+    commits unchecked. From Hudi 1.1 on, whose tables have version 9, writers ignore it
+    (``getCandidateInstantsV8AndAbove``); older writers, and those that prefer writers, lose to a
+    compaction that was planned after they had begun.
+
+    :param prefers_writers: whether the conflict resolution strategy is the preferring one.
+    :param table_version: ``hoodie.table.version``.
+    """
+    if service is Service.CLUSTERING:
+        return Mode.SHARED if prefers_writers else Mode.EXCLUSIVE
+    unhurt = table_version >= _UNHURT_SINCE and not prefers_writers
+    return Mode.SHARED if unhurt else Mode.EXCLUSIVE
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClaim(Claim):
+    """A ``Claim`` of a table service.
+
+    :param table_version: ``hoodie.table.version``.
+    """
+
+    service: Service
+    table_version: int
+
+    def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
+        """Return the scope to request; a service that has lost runs alone next time.
+
+        :param escalation: what an attempt that lost was about to write; ``None`` if none has lost.
+        """
+        if is_process_local(options.get(LOCK_PROVIDER, "")):
+            return Scope.of(self.table, None)
+        mode = service_mode(
+            self.service,
+            prefers_writers=prefers_writers(options),
+            table_version=self.table_version,
+        )
+        return Scope.of(self.table, self.partitions, mode if escalation is None else Mode.EXCLUSIVE)
+
+    def beside(self, asked: Scope) -> tuple[Scope, ...]:
+        """Return a scope that excludes only other services of the same kind.
+
+        It is empty if the service runs alone. Two services that ran one plan would delete each other's
+        files: Hudi rolls an inflight clustering back without a check whether a process runs it
+        (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
+        """
+        if asked.mode is Mode.EXCLUSIVE:
+            return ()
+        return (Scope.of(f"{self.table}/.hoodie/{self.service}", None),)
+
+    def declared(self, options: Mapping[str, str]) -> Scope | None:
+        """Return what is certainly touched.
+
+        A compaction cannot be limited to a part of its table.
+        """
+        asked = self.scope(options, None)
+        whole = self.service is Service.COMPACTION and asked.mode is Mode.EXCLUSIVE
+        return asked if whole or self.partitions else None
+
+
+def prefers_writers(options: Mapping[str, str]) -> bool:
+    """Whether options choose the strategy by which services yield to writers."""
+    return options.get(STRATEGY_OPTION) == Strategy.PREFER_WRITER.class_name
 
 
 def inherited(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
@@ -15,8 +16,7 @@ from airflow_occ_provider.attempts.cleaning import (
     has_collided,
     verify,
 )
-from airflow_occ_provider.attempts.driver_run import DriverRun
-from airflow_occ_provider.attempts.follower import Follower
+from airflow_occ_provider.attempts.driver import DriverRun, end_earlier
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
@@ -45,10 +45,7 @@ _SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATI
 class CleanRun:
     """Cleans one table, and logs the result.
 
-    :param table: the table.
-    :param path: its base path, as the task names it.
-    :param rule: how heartbeats are judged.
-    :param log: the task's log.
+    :param path: base path of the table, as the task names it.
     """
 
     table: HudiTable
@@ -60,20 +57,20 @@ class CleanRun:
         """Return the writers of the table as they are now."""
         return WriterWatch(self.table, self.rule).observe()
 
-    def describe(self, sight: Observation, chosen: Collection[str]) -> None:
+    def describe(self, observation: Observation, chosen: Collection[str]) -> None:
         """Log the pending writes, and the chosen instants that are not pending."""
-        for writer in sight.pending.values():
+        for writer in observation.pending.values():
             self.log.info("%s.", describe_writer(writer))
-        for instant in sorted(set(chosen) - sight.pending.keys()):
-            self.log.info("%s is not pending: %s.", instant, sight.writer(instant).fate)
+        for instant in sorted(set(chosen) - observation.pending.keys()):
+            self.log.info("%s is not pending: %s.", instant, observation.writer(instant).fate)
 
     def foresee(self) -> Cleaning:
         """Return and log what a clean would find now."""
-        cleaning, sight = foresee(self.table, self.rule)
-        for writer in sight.pending.values():
+        cleaning, observation = foresee(self.table, self.rule)
+        for writer in observation.pending.values():
             verdict = "would be rolled back" if writer.fate is Fate.DEAD else "would stay"
             self.log.info("%s; it %s.", describe_writer(writer), verdict)
-        if not sight.pending:
+        if not observation.pending:
             self.log.info("Nothing is pending.")
         self._log_left(cleaning)
         return cleaning
@@ -82,7 +79,6 @@ class CleanRun:
         """Have Hudi clean the table; read the result from the table, and log it.
 
         :param drive: runs the driver once; returns its exit code, and what its log says.
-        :param admitted: the lease.
         :raises OccError: if the clean failed.
         """
         before = self.observe()
@@ -104,15 +100,8 @@ class CleanRun:
         :raises FenceError: if one of their processes does not end.
         """
         for identity in run.record.identities:
-            living = submitter.find(identity)
-            if living:
-                submitter.end(living)
+            if end_earlier(submitter, partial(submitter.find, identity), "an earlier try's clean"):
                 self.log.info("The clean of an earlier try was still running, and was ended.")
-            if submitter.find(identity):
-                raise FenceError(
-                    f"{living}, of an earlier try's clean, does not end",
-                    remedy="look what it waits for (a dead mount?), end it, and clear the task",
-                )
             remove_leftovers(identity)
 
     def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:
@@ -146,18 +135,17 @@ class CleanRun:
 
 
 def run_clean(
-    driver: DriverRun, job: SparkJob, preparation: Preparation, table: str
+    spark: DriverRun, job: SparkJob, preparation: Preparation, table: str
 ) -> tuple[int, Reading]:
     """Run Hudi's clean instead of a task's job; return exit code and log reading.
 
-    :param driver: runs it.
-    :param job: the task's.
-    :param preparation: what the driver receives.
     :param table: base path of the table to clean.
     """
     job = replace(job, application=clean_job.__file__, arguments=(table,))
     refuse_unproven(job, preparation.site)
     log = DriverLog()
     with prepared(job, preparation.options) as submission:
-        exit_code = driver.submit(submission, Follower(log))
+        driver = spark.driver(submission)
+        driver.run(preparation.signature.identity, [log.feed])
+    exit_code = driver.exit_code or 0
     return exit_code, log.read(exit_code, committed=False)

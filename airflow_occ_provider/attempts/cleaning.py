@@ -52,8 +52,8 @@ def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Observatio
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    sight = WriterWatch(table, rule).observe()
-    return Cleaning(dead_writes(sight), left=residues(table, rule)), sight
+    observation = WriterWatch(table, rule).observe()
+    return Cleaning(dead_writes(observation), left=residues(table, rule)), observation
 
 
 def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleaning:
@@ -82,9 +82,9 @@ def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleani
     )
 
 
-def dead_writes(sight: Observation) -> tuple[str, ...]:
+def dead_writes(observation: Observation) -> tuple[str, ...]:
     """Return the requested times of the writes that a lazy clean would roll back."""
-    return tuple(time for time, writer in sight.pending.items() if writer.fate is Fate.DEAD)
+    return tuple(time for time, writer in observation.pending.items() if writer.fate is Fate.DEAD)
 
 
 def has_collided(lines: Iterable[str]) -> bool:
@@ -121,14 +121,13 @@ def _writes_left(after: Observation, dead: Collection[str]) -> list[Residue]:
     return left
 
 
-def pending_residue(sight: Observation, writer: Writer) -> Residue:
+def pending_residue(observation: Observation, writer: Writer) -> Residue:
     """Return a pending write as a residue of the table.
 
-    :param sight: the observation that shows it.
-    :param writer: the write.
+    :param observation: the observation that shows it.
     """
-    known = sight.snapshot.timeline.find(writer.instant)
-    path = f"{sight.snapshot.config.timeline_folder}/{known.file_name if known else ''}"
+    known = observation.snapshot.timeline.find(writer.instant)
+    path = f"{observation.snapshot.config.timeline_folder}/{known.file_name if known else ''}"
     remedy = _WAIT if writer.fate.beating else _CLEAN
     return Residue(Kind.WRITE, writer.instant, path, describe_writer(writer), remedy)
 

@@ -80,20 +80,19 @@ class _GoneError(Exception):
     """A listed file no longer existed when it was read."""
 
 
+@dataclass(slots=True)
 class _Search:
     """The completed writes of a table, youngest first, in the active timeline or the history.
 
     A file that disappears between the listing and the read was archived, rolled back, or moved by an
     upgrade: then the table is listed again and the history is searched too.
 
-    :param snapshot: of the table.
     :param since: requested time of a completed write that is older than those searched for, or empty.
     """
 
-    def __init__(self, snapshot: Snapshot, since: str) -> None:
-        self._snapshot = snapshot
-        self._since = since
-        self._lost_sight = False
+    snapshot: Snapshot
+    since: str
+    _has_missed: bool = False
 
     def first(self, wanted: _Wanted) -> Commit | None:
         """Return the youngest write that is wanted."""
@@ -101,17 +100,17 @@ class _Search:
             try:
                 return next((commit for commit in self._commits() if wanted(commit)), None)
             except _GoneError:
-                self._snapshot, self._lost_sight = self._snapshot.reload(), True
+                self.snapshot, self._has_missed = self.snapshot.reload(), True
         raise TableUnreadableError(
-            f"{self._snapshot.path}: files of the timeline keep vanishing before they can be read",
+            f"{self.snapshot.path}: files of the timeline keep vanishing before they can be read",
             remedy="the next try looks again",
         )
 
     def _commits(self) -> Iterator[Commit]:
-        yield from self._read(self._snapshot.timeline.completed_writes())
-        if not self._is_all_active() and self._snapshot.has_history():
+        yield from self._read(self.snapshot.timeline.completed_writes())
+        if not self._is_all_active() and self.snapshot.has_history():
             # A commit made after `since` can only have been archived later.
-            history = self._snapshot.history(_earliest_ms(self._since))
+            history = self.snapshot.history(_earliest_ms(self.since))
             yield from self._read([one for one in history if one.is_write])
 
     def _is_all_active(self) -> bool:
@@ -119,15 +118,15 @@ class _Search:
 
         A write that a savepoint keeps may stay longer (``hoodie.archive.beyond.savepoint``).
         """
-        of_since = [one for one in self._snapshot.timeline if one.time == self._since]
+        of_since = [one for one in self.snapshot.timeline if one.time == self.since]
         kept = any(one.action == "savepoint" for one in of_since)
-        return bool(self._since and of_since) and not kept and not self._lost_sight
+        return bool(self.since and of_since) and not kept and not self._has_missed
 
     def _read(self, oldest_first: Sequence[Instant]) -> Iterator[Commit]:
         for instant in reversed(oldest_first):
-            if self._since and not _may_be_younger(instant.time, self._since):
+            if self.since and not _may_be_younger(instant.time, self.since):
                 return
-            metadata = self._snapshot.reader.commit(instant)
+            metadata = self.snapshot.reader.commit(instant)
             if metadata is not None:
                 yield Commit(instant, metadata)
             elif not instant.archived:
@@ -143,20 +142,17 @@ class _Search:
 def _signed_by(identities: Sequence[str]) -> _Wanted:
     def wanted(commit: Commit) -> bool:
         signature = Signature.from_extra(commit.metadata.extra)
-        return signature is not None and signature.identity in identities and _is_write(commit)
+        is_own = signature is not None and signature.identity in identities
+        return is_own and not commit.metadata.is_table_service
 
     return wanted
-
-
-def _is_write(commit: Commit) -> bool:
-    return not commit.metadata.is_table_service
 
 
 def earlier_commit(
     table: HudiTable,
     identities: Sequence[str],
     since: str,
-    told: Sequence[str] = (),
+    recorded: Sequence[str] = (),
     *,
     must_exist: bool = False,
 ) -> Commit | None:
@@ -164,7 +160,7 @@ def earlier_commit(
 
     :param identities: of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
-    :param told: recorded requested times of the writes of earlier tries.
+    :param recorded: recorded requested times of the writes of earlier tries.
     :param must_exist: whether the table is known to have existed: then a missing table means that the
         storage does not show it.
     :raises CommitStateUnknownError: if only archived instants can show it, and they cannot be read; or
@@ -183,7 +179,7 @@ def earlier_commit(
             "no commit, delete hudi_write from the task's state store and clear the task",
         ) from error
     if commit is None:
-        _refuse_unsigned(search, told)
+        _refuse_unsigned(search, recorded)
         return None
     loss = audit(table, snapshot, commit.instant, commit.metadata)
     if loss:
@@ -197,16 +193,16 @@ def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> 
     :raises TableUnreadableError: if the storage cannot be read.
     """
     young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
-    told = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
-    return sum(map(_signed_by(identities), told))
+    commits = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
+    return sum(map(_signed_by(identities), commits))
 
 
-def _refuse_unsigned(search: _Search, told: Sequence[str]) -> None:
+def _refuse_unsigned(search: _Search, recorded: Sequence[str]) -> None:
     def unsigned(commit: Commit) -> bool:
-        is_own = commit.instant.time in told and _is_write(commit)
+        is_own = commit.instant.time in recorded and not commit.metadata.is_table_service
         return is_own and not Signature.from_extra(commit.metadata.extra)
 
-    found = search.first(unsigned) if told else None
+    found = search.first(unsigned) if recorded else None
     if found:
         raise CommitStateUnknownError(
             f"commit state unknown: {found.instant} was completed by an earlier try, but it is not "

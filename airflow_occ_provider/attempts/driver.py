@@ -3,66 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from airflow_occ_provider.attempts.follower import Follower
-from airflow_occ_provider.attempts.guards.guard import Guard
 from airflow_occ_provider.attempts.outcome import Stop
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter
+from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
 from airflow_occ_provider.errors import FenceError
 
+_LOOKS = 3
 TICK_S = 0.5
 """The seconds after which the guards are asked again, however quiet the driver's log is."""
 
 
+class Guard(Protocol):
+    """Watches one danger of a running driver."""
+
+    @property
+    def stop(self) -> Stop | None:
+        """The reason to stop the driver, if any; returned at once."""
+
+
+@dataclass(slots=True)
 class Driver:
     """A driver that a submitter runs for this attempt.
 
-    :param submitter: runs it.
+    :param echo: takes each line of its log before the attempt does.
     """
 
-    def __init__(self, submitter: Submitter) -> None:
-        self._submitter = submitter
-        self._handle: Handle | None = None
-        self.stop: Stop | None = None
-        self.log_read = False
+    submitter: Submitter
+    echo: Callable[[str], object] = lambda _: None
+    stop: Stop | None = field(default=None, init=False)
+    log_read: bool = field(default=False, init=False)
+    _handle: Handle | None = field(default=None, init=False)
 
     def run(
         self,
         key: str,
-        follower: Follower,
+        listeners: Sequence[Callable[[str], object]],
+        on_start: Callable[[Handle], None] = lambda _: None,
         guards: Sequence[Guard] = (),
-        echo: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Start the driver and watch it to its end; a guard may stop it.
+        """Start the driver, watch it to its end, and end all that it started.
 
         :param key: identity of the task run.
-        :param follower: takes its log.
-        :param guards: each receives every line and every tick; the first stop ends the driver.
-        :param echo: takes each line before the others do, such as the task's log.
+        :param listeners: each takes every line of its log.
+        :param on_start: records its handle; if it raises, a gated driver never starts.
+        :param guards: asked after each batch of lines and at every tick; the first stop ends it.
+        :raises FenceError: if one of its processes does not end.
         """
 
         def started(handle: Handle) -> None:
             self._handle = handle
-            follower.on_start(handle)
+            on_start(handle)
 
-        handle = self._submitter.submit(key, started)
-        while (lines := self._submitter.read(handle, TICK_S)) is not None:
-            for line in lines:
-                echo(line)
-                follower.feed(line)
-                self._note([guard.on_line(line) for guard in guards])
-            self._note([guard.on_tick() for guard in guards])
-            if self.stop:
-                self._submitter.end(handle)  # again, until it has ended
-        self.log_read = True
-
-    def _note(self, found: Sequence[Stop | None]) -> None:
-        self.stop = self.stop or next(filter(None, found), None)
+        try:
+            handle = self.submitter.submit(key, started)
+            while (lines := self.submitter.read(handle, TICK_S)) is not None:
+                for line in lines:
+                    for listen in (self.echo, *listeners):
+                        listen(line)
+                self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
+                if self.stop:
+                    self.submitter.end(handle)  # again, until it has ended
+            self.log_read = True
+        finally:
+            self.end()
+        if not self.ended:
+            raise FenceError(
+                "something that the driver started does not end",
+                remedy="look in the worker's processes what it waits for, and end it",
+            )
 
     @property
     def exit_code(self) -> int | None:
         """Its exit code, negative for a signal; ``None`` if it runs or is unknown."""
-        state = self._submitter.poll(self._handle) if self._handle else None
+        state = self.submitter.poll(self._handle) if self._handle else None
         return state.exit_code if isinstance(state, Ended) else None
 
     @property
@@ -73,24 +89,45 @@ class Driver:
     @property
     def ended(self) -> bool:
         """Whether it was started, and none of its processes is alive."""
-        return self._handle is not None and isinstance(self._submitter.poll(self._handle), Ended)
+        return self._handle is not None and isinstance(self.submitter.poll(self._handle), Ended)
 
-    def refuse_living(self) -> None:
-        """Refuse to go on while one of its processes is alive.
+    def end(self) -> None:
+        """End it and all that it started."""
+        if self._handle:
+            self.submitter.end(self._handle)
 
-        :raises FenceError: then.
+
+def end_earlier(submitter: Submitter, find: Callable[[], Handle | None], what: str) -> bool:
+    """End what is left of an earlier driver; return whether anything was alive.
+
+    :param find: returns what is alive of it.
+    :param what: the driver, for the error.
+    :raises FenceError: if it does not end.
+    """
+    for looked in range(_LOOKS + 1):
+        living = find()
+        if living is None:
+            return looked > 0
+        if looked < _LOOKS:
+            submitter.end(living)
+    raise FenceError(
+        f"{living} of {what} does not end",
+        remedy="look what it waits for (a dead mount?), end it, and clear the task",
+    )
+
+
+class DriverRun(Protocol):
+    """Runs a task's drivers one after another, and can end the running one."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether a process of the driver may be alive."""
+
+    def driver(self, submission: Submission) -> Driver:
+        """Return the driver that runs a submission; it ends with the task.
+
+        :raises DriverKilledError: if the task was asked to stop before.
         """
-        if not self.ended:
-            raise FenceError(
-                "something that the driver started does not end",
-                remedy="look in the worker's processes what it waits for, and end it",
-            )
 
-    def end(self) -> bool:
-        """End it and all that it started; return whether anything was running."""
-        handle = self._handle
-        if handle is None:
-            return False
-        was_running = isinstance(self._submitter.poll(handle), Running)
-        self._submitter.end(handle)
-        return was_running
+    def end(self) -> None:
+        """End the driver."""

@@ -38,7 +38,6 @@ _STEPS = 9
 class Failure:
     """The facts about a failed attempt that a person needs.
 
-    :param outcome: its outcome.
     :param instant: requested time of its own write.
     :param rival: requested time of the instant that it lost to.
     :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table does not show it.
@@ -137,7 +136,8 @@ def _where(failure: Failure, step: int) -> str:
     if not any(failure.partitions):  # an unpartitioned table has one partition with an empty name
         return f" in {groups}"
     if step > 6:
-        return f" in {_counted(failure.partitions)}"
+        several = len(failure.partitions) > 1
+        return f" in {len(failure.partitions)} partition{'s' if several else ''}"
     shown = 3 if step < 1 else (2 if step < 5 else 1)
     return f" in {_listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
 
@@ -149,10 +149,6 @@ def _listed(partitions: tuple[str, ...], shown: int, length: int) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _counted(partitions: tuple[str, ...]) -> str:
-    return f"{len(partitions)} partition{'s' if len(partitions) > 1 else ''}"
-
-
 def _cost(failure: Failure, step: int) -> str:
     if failure.seconds is None:
         return ""
@@ -162,8 +158,8 @@ def _cost(failure: Failure, step: int) -> str:
 def _next_try(failure: Failure, step: int) -> str:
     if not failure.next_try:
         return ""
-    told = failure.next_try if step < 4 else failure.next_try.replace("those partitions", "them")
-    return f"Next try: {told}."
+    follows = failure.next_try if step < 4 else failure.next_try.replace("those partitions", "them")
+    return f"Next try: {follows}."
 
 
 def _span(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from airflow_occ_provider.hudi.format.properties import fold
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
@@ -25,11 +26,8 @@ class Signature:
     Only ``identity`` is compared; the rest is for people.
 
     :param identity: uuid of the task run.
-    :param dag_id: label.
-    :param run_id: label.
-    :param task_id: label.
-    :param map_index: label, ``-1`` for a task that is not mapped.
-    :param try_number: label, from 1.
+    :param map_index: ``-1`` for a task that is not mapped.
+    :param try_number: from 1.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
     :param order_token: of the lease under which it ran, or empty: numbers separated by dots; a later
         lease has a greater token.
@@ -53,17 +51,12 @@ class Signature:
         """Read a commit's extra metadata back; ``None`` for a commit that is not signed."""
         if IDENTITY_KEY not in extra:
             return None
-        text = {f.name: extra.get(f"{SIGNATURE_PREFIX}{f.name}", "") for f in fields(cls)}
-        return cls(
-            identity=text["identity"],
-            dag_id=text["dag_id"],
-            run_id=text["run_id"],
-            task_id=text["task_id"],
-            map_index=_number(text["map_index"], -1),
-            try_number=_number(text["try_number"], 1),
-            latest_instant=text["latest_instant"],
-            order_token=text["order_token"],
-        )
+        text: dict[str, Any] = {
+            one.name: extra.get(f"{SIGNATURE_PREFIX}{one.name}", "") for one in fields(cls)
+        }
+        text["map_index"] = _number(text["map_index"], -1)
+        text["try_number"] = _number(text["try_number"], 1)
+        return cls(**text)
 
 
 def _number(text: str, otherwise: int) -> int:

@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     AttemptRecord,
-    Place,
+    QueueEntry,
     TaskRecord,
     TryKey,
     Waiting,
@@ -38,6 +38,7 @@ class RecordStore(Protocol):
         """
 
 
+@dataclass(slots=True)
 class Journal:
     """The record of a task run, as one of its tries reads and continues it.
 
@@ -45,22 +46,18 @@ class Journal:
     current. A driver is recorded before it starts. So a try that Airflow has abandoned but that is
     still alive cannot start a driver once the next try is due.
 
-    :param store: stores the record.
     :param now: the try that reads and writes it.
-    :param publish: publishes the instants of this task's driver to the run's other tasks.
+    :param publish_instants: publishes the instants of this task's driver to the run's other tasks.
     :raises CommitStateUnknownError: if the record was written by another release.
     :raises StateStoreError: if the state store does not answer.
     """
 
-    def __init__(
-        self,
-        store: RecordStore,
-        now: TryKey,
-        publish: Callable[[Sequence[str]], None] = lambda _: None,
-    ) -> None:
-        self._store = store
-        self.now = now
-        self.publish_instants = publish
+    store: RecordStore
+    now: TryKey
+    publish_instants: Callable[[Sequence[str]], None] = lambda _: None
+    record: TaskRecord = field(init=False)
+
+    def __post_init__(self) -> None:
         self.record = self._read()
 
     def begin(self, digest: str, since: str) -> None:
@@ -95,10 +92,10 @@ class Journal:
         self._save(replace(self.record, waiting=waiting))
         return waiting
 
-    def stand(self, place: Place | None) -> None:
+    def set_request(self, entry: QueueEntry | None) -> None:
         """Record the run's request in the queue."""
-        if place != self.record.place:
-            self._save(replace(self.record, place=place))
+        if entry != self.record.queue_entry:
+            self._save(replace(self.record, queue_entry=entry))
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
         """Record what the next attempt has to write alone, and what it waits for.
@@ -122,7 +119,7 @@ class Journal:
         self._save(replace(self.record, succeeded=True, waiting=None))
 
     def _read(self) -> TaskRecord:
-        kept = self._store.get()
+        kept = self.store.get()
         if kept is None:
             if self.now.number > 1:
                 _log.warning("There is no record of the tries before %s.", self.now.number)
@@ -139,7 +136,7 @@ class Journal:
 
     def _save(self, record: TaskRecord) -> TaskRecord:
         self.record = replace(record, last_try=self.now)
-        self._store.set(self.record.to_json())
+        self.store.set(self.record.to_json())
         return self.record
 
 

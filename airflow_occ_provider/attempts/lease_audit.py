@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.commit import MOST_PARTITIONS, Commit
-from airflow_occ_provider.attempts.lock_settings import LockSettings
+from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import (
     LeaseLostError,
@@ -28,7 +29,6 @@ def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]
 
     Also empty for more than a lease can name: the next attempt then takes the whole table.
 
-    :param table: the table.
     :param instant: requested time of the write.
     """
     try:
@@ -49,9 +49,6 @@ def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]
 def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
     """Report committed partitions outside the declared scope.
 
-    :param commit: the attempt's.
-    :param admitted: the lease under which it ran.
-    :param log: the task's log.
     :raises MisconfigurationError: if only the lease kept other writers away.
     """
     outside = admitted.outside(commit.metadata.partitions)
@@ -76,8 +73,6 @@ def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
 def audit_lease(commit: Commit, admitted: Admitted) -> None:
     """Refuse a commit that landed after its lease was lost, without other protection.
 
-    :param commit: the attempt's.
-    :param admitted: the lease under which it ran.
     :raises MisconfigurationError: then.
     """
     try:
@@ -91,18 +86,16 @@ def audit_lease(commit: Commit, admitted: Admitted) -> None:
         ) from lost
 
 
+@dataclass(slots=True)
 class CommitLockAudit:
-    """Checks that Hudi's own lock in ZooKeeper was taken while an attempt ran.
+    """Checks that Hudi's own lock in ZooKeeper was taken while an attempt ran."""
 
-    :param lock: the lock connection.
-    :param options: the job's effective Hudi options.
-    :param table: the table.
-    """
+    lock: LockConnection
+    options: Mapping[str, str]
+    table: HudiTable
+    _before: int | None = field(init=False)
 
-    def __init__(self, lock: LockSettings, options: Mapping[str, str], table: HudiTable) -> None:
-        self._settings = lock
-        self._options = options
-        self._table = table
+    def __post_init__(self) -> None:
         self._before = self._taken()
 
     def refuse_unlocked(self, commit: Commit) -> None:
@@ -124,11 +117,11 @@ class CommitLockAudit:
 
     def _taken(self) -> int | None:
         """Return how often the lock was acquired or released; ``None`` if that is not visible."""
-        key = self._options.get(_LOCK_KEY) or self._table.config().name
+        key = self.options.get(_LOCK_KEY) or self.table.config().name
         if not key or not self._is_in_view:
             return None
         try:
-            lock = self._settings.commit_lock(self._table.path, key)
+            lock = self.lock.commit_lock(self.table.path, key)
             if lock is None:
                 return None
             with closing(lock):
@@ -138,7 +131,7 @@ class CommitLockAudit:
 
     @property
     def _is_in_view(self) -> bool:
-        ours = self._settings.options(self._table.path)
-        return self._options.get(LOCK_PROVIDER) == ZOOKEEPER_LOCK_PROVIDER and all(
-            self._options.get(key) == ours.get(key) for key in _WHERE
+        ours = self.lock.options(self.table.path)
+        return self.options.get(LOCK_PROVIDER) == ZOOKEEPER_LOCK_PROVIDER and all(
+            self.options.get(key) == ours.get(key) for key in _WHERE
         )

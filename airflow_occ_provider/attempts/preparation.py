@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.lock_settings import LockSettings
+from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
 from airflow_occ_provider.errors import ConfigurationError
@@ -50,13 +50,10 @@ class Preparation:
 class Protection:
     """The protection of a writer that the user chose.
 
-    :param lock: the lock connection.
-    :param early: early conflict detection.
     :param resolution: conflict resolution strategy, ``None`` to let Hudi infer it from the index.
-    :param hudi_options: the user's own Hudi options.
     """
 
-    lock: LockSettings
+    lock: LockConnection
     early: EarlyDetection
     resolution: Strategy | None
     hudi_options: Mapping[str, Any]

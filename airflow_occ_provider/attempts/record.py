@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.submitter import Handle
 
 RECORD_KEY = "hudi_write"
 INSTANTS_KEY = "hudi_instants"
-"""XCom of a writing task: the requested times of what its driver writes, as soon as it has told them."""
+"""XCom of a writing task: requested times of its driver's writes, once its log shows them."""
 _FORMAT = 1
 _ATTEMPTS_KEPT = 40
 _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
@@ -83,10 +83,6 @@ class Waiting:
     since_ms: int
     instants: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**asdict(self), "instants": list(self.instants)}
-
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
         """Read ``to_json`` back."""
@@ -94,7 +90,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueEntry:
     """The task run's request in the queue of its table.
 
     :param request_id: of the request; a repeated request with it finds the same position.
@@ -110,15 +106,8 @@ class Place:
     try_number: int
     earlier: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        kept = asdict(self)
-        earlier = kept.pop("earlier")
-        # Without one the format is that of earlier releases.
-        return {**kept, "earlier": list(earlier)} if earlier else kept
-
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Place:
+    def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
         """Read ``to_json`` back."""
         return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
 
@@ -148,7 +137,7 @@ class TaskRecord:
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
     :param waiting: what the run waits for now.
-    :param place: its request in the queue.
+    :param queue_entry: its request in the queue.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
         for the whole table; ``None`` while none has lost.
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
@@ -163,7 +152,7 @@ class TaskRecord:
     succeeded: bool = False
     attempts: tuple[AttemptRecord, ...] = ()
     waiting: Waiting | None = None
-    place: Place | None = None
+    queue_entry: QueueEntry | None = None
     escalation: tuple[str, ...] | None = None
     rivals: tuple[str, ...] = ()
 
@@ -171,20 +160,10 @@ class TaskRecord:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
         old = len(self.attempts) - _ATTEMPTS_KEPT
         attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
-        return {
-            "format": _FORMAT,
-            "identity": self.identity,
-            "digest": self.digest,
-            "since": self.since,
-            "abandoned": list(self.abandoned),
-            "last_try": asdict(self.last_try),
-            "succeeded": self.succeeded,
-            "attempts": [attempt.to_json() for attempt in attempts],
-            "waiting": self.waiting.to_json() if self.waiting else None,
-            "place": self.place.to_json() if self.place else None,
-            "escalation": None if self.escalation is None else list(self.escalation),
-            "rivals": list(self.rivals),
-        }
+        kept = asdict(replace(self, attempts=()))
+        kept["place"] = kept.pop("queue_entry")
+        values = {"format": _FORMAT, **kept, "attempts": [attempt.to_json() for attempt in attempts]}
+        return dict(json.loads(json.dumps(values)))  # tuples become lists
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> TaskRecord:
@@ -203,7 +182,7 @@ class TaskRecord:
             succeeded=kept["succeeded"],
             attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
-            place=Place.from_json(place) if (place := kept.get("place")) else None,
+            queue_entry=QueueEntry.from_json(entry) if (entry := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
         )
@@ -238,7 +217,7 @@ class TaskRecord:
         """Return the requested times that attempts at this work recorded for a table."""
         return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
 
-    def knows(self, table: str) -> bool:
+    def has_seen(self, table: str) -> bool:
         """Whether a table is known to have existed."""
         return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
 
@@ -248,11 +227,11 @@ class TaskRecord:
     def again(self) -> TaskRecord:
         """Return the record for work to be repeated; keeps the attempts.
 
-        The attempts are still to be settled and shown. The place is kept as one to give up: its request
+        The attempts are still to be settled and shown. The entry is kept as one to give up: its request
         may still be queued.
         """
-        place = replace(self.place, asked="") if self.place else None
-        return TaskRecord(attempts=self.attempts, last_try=self.last_try, place=place)
+        entry = replace(self.queue_entry, asked="") if self.queue_entry else None
+        return TaskRecord(attempts=self.attempts, last_try=self.last_try, queue_entry=entry)
 
     def abandon(self, digest: str) -> TaskRecord:
         """Return it with a fresh identity, for other arguments.

@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.driver_run import DriverRun
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import digest
-from airflow_occ_provider.attempts.rival import find_rival
-from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.rivals import find_rival, pending_rivals
+from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.table_service import Plan, ServiceOp
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.hudi.writer.table_service import ServiceOp
 from airflow_occ_provider.storage.table import HudiTable
-
-
-def _refuse_none(_: Snapshot, __: Mapping[str, str]) -> None:
-    return
-
-
-def _unrestricted(preparation: Preparation, _: Admitted) -> Preparation:
-    return preparation
-
-
-def _inside(_: Plan, __: Admitted) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """The limits of a kind of table service; by default none.
-
-    :param refuse_table: refuses a table, with its Hudi options, that the service does not support.
-    :param restrict: returns a preparation with which the driver plans no more than the task holds.
-    :param is_outside: whether a plan touches more than the task may.
-    """
-
-    refuse_table: Callable[[Snapshot, Mapping[str, str]], None] = _refuse_none
-    restrict: Callable[[Preparation, Admitted], Preparation] = _unrestricted
-    is_outside: Callable[[Plan, Admitted], bool] = _inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +31,18 @@ class ServiceAttempt:
     """Runs a table service once.
 
     :param plans: chooses the plans.
-    :param limits: of the service.
-    :param partitions: the declared scope; empty for the table.
-    :param driver: runs the driver.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     """
 
     plans: ServicePlans
     limits: ServiceLimits
-    partitions: Sequence[str]
-    driver: DriverRun
+    spark: DriverRun
     on_settled: Callable[[Outcome, float], None]
 
     def facts(self, job: SparkJob, preparation: Preparation, admitted: Admitted) -> dict[str, Any]:
         """Take the steps that are due, and return their result by the table.
 
         :param job: the driver's, without arguments.
-        :param preparation: what the driver receives.
-        :param admitted: the lease.
         :raises OccError: if the driver failed, or left something undone.
         """
         plans, task = self.plans, self.plans.task
@@ -105,17 +71,14 @@ class ServiceAttempt:
         """
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
-        recorded = ToldAttempt(plans.run, plans.path, plans.log)
+        recorded = AttemptRecorder(plans.run, plans.path, plans.log)
         with prepared(job, preparation.options, without=preparation.without) as submission:
-            driver = Driver(self.driver.submitter(submission))
-            self.driver.follow(driver)
+            driver = self.spark.driver(submission)
             try:
-                driver.run(plans.run.record.identity, recorded.follower, echo=self.driver.echo)
+                driver.run(plans.run.record.identity, [recorded.feed], recorded.started)
             finally:
-                driver.end()
                 if driver.ended:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
-            driver.refuse_living()
         settlement = self.settle(recorded, driver.exit_code or 0, steps)
         error = settlement.error()
         if isinstance(error, WriteConflictError):
@@ -125,14 +88,12 @@ class ServiceAttempt:
 
     def _record_loss(self, settlement: Settlement) -> None:
         """Record that the next try runs alone, after the writers that it lost to."""
-        plans = self.plans
+        plans, touched = self.plans, self.limits.declared or ()
         own = plans.run.record.instants_in(plans.path)
-        rivals = pending_rivals(
-            plans.table, settlement, self.partitions, own, plans.rule, clusterings=False
-        )
+        rivals = pending_rivals(plans.table, settlement, touched, own, plans.rule, clusterings=False)
         plans.run.escalate((), rivals)
 
-    def settle(self, recorded: ToldAttempt, exit_code: int, steps: Sequence[str]) -> Settlement:
+    def settle(self, recorded: AttemptRecorder, exit_code: int, steps: Sequence[str]) -> Settlement:
         """Return the settlement of an ended driver; the table shows what it did."""
         reading = recorded.log.read(exit_code, committed=False)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)
@@ -152,10 +113,6 @@ class ServiceAttempt:
 def end_earlier_services(run: Journal, table: HudiTable, submitter: Submitter, log: Any) -> None:
     """End the drivers of earlier tries on this host; settle those seen to end.
 
-    :param run: the task run.
-    :param table: the table.
-    :param submitter: ends them.
-    :param log: the task's log.
     :raises FenceError: if a process does not end.
     """
     tries = EarlierTries(

@@ -36,7 +36,6 @@ _AROUND = re.compile(r"[\s\[\]()'\",]*")
 class ServiceTask:
     """The work of a table service task.
 
-    :param service: the service.
     :param op: to plan, to run, or both.
     :param dead_plan: what to do with a plan that no process runs.
     :param plan_timeout: how long a plan stays in one state until no process runs it.
@@ -88,13 +87,8 @@ def refuse_instants(instants: object, op: ServiceOp) -> None:
 class ServicePlans:
     """Chooses among the pending plans, and reports the result.
 
-    :param task: the work.
-    :param run: the task run.
-    :param table: the table.
-    :param path: its base path, as the task names it.
-    :param rule: how heartbeats are judged.
+    :param path: base path of the table, as the task names it.
     :param wait: waits for the instants of other drivers, for a reason.
-    :param log: the task's log.
     """
 
     task: ServiceTask

@@ -29,7 +29,6 @@ from airflow_occ_provider.storage.table import HudiTable
 class Settlement:
     """The outcome of an attempt by the table.
 
-    :param outcome: the outcome.
     :param instant: requested time of the attempt's own write, if it is known.
     :param rival: the instant it conflicted with, if Hudi named it.
     :param lines: the decisive lines, of the driver's log or this provider's own.
@@ -69,9 +68,10 @@ class Settlement:
             return None
         if self.outcome is Outcome.COMMITTED:
             killed = was_killed(self.exit_code or 0)
+            later = f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
             return (errors.DriverKilledError if killed else errors.JobError)(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant} "
-                f"had landed{self._later()}; the next try will find the commit and write nothing",
+                f"had landed{later}; the next try will find the commit and write nothing",
                 outcome=self.outcome,
                 committed=True,
             )
@@ -81,9 +81,6 @@ class Settlement:
             remedy=REMEDIES[self.outcome],
             committed=self.commit is not None,
         )
-
-    def _later(self) -> str:
-        return f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
 
     def described(self) -> Failure:
         """Return the failed attempt as far as this settlement describes it."""

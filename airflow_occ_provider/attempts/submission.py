@@ -37,8 +37,6 @@ class SparkJob:
     """The user's job.
 
     :param application: path of a PySpark file on this machine.
-    :param arguments: its arguments.
-    :param conf: Spark properties.
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
     """
 
@@ -141,7 +139,6 @@ def prepared(
 ) -> Iterator[Submission]:
     """Write the driver's input to a file for its owner only; remove it afterwards.
 
-    :param options: every Hudi option of the attempt.
     :param without: prefixes of the site's options that do not go with the attempt.
     """
     identity = options.get(IDENTITY_KEY, "")

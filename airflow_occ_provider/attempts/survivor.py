@@ -57,14 +57,13 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TableState:
     """The state of the table at one moment.
 
     :param pending: requested times of the pending writes.
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
     :param now_ms: epoch milliseconds of that moment.
-    :param rule: how heartbeats are judged.
     """
 
     pending: frozenset[str]
@@ -74,7 +73,7 @@ class Look:
     rule: HeartbeatRule
 
     @classmethod
-    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> Look:
+    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> TableState:
         """Read the state from a snapshot.
 
         :raises TableUnreadableError: if the storage cannot be read.
@@ -154,56 +153,58 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
     return tuple(found)
 
 
-def judge(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
+def judge(attempt: AttemptRecord, state: TableState, waiting: Waiting | None) -> Settled | Wait | Fence:
     """Decide what has to be done about an earlier attempt before the next one.
 
-    :param attempt: an unsettled one.
-    :param look: the table now.
     :param waiting: what the task run has waited for.
     """
-    return _observed(attempt, look) if attempt.end else _unobserved(attempt, look, waiting)
+    return _observed(attempt, state) if attempt.end else _unobserved(attempt, state, waiting)
 
 
-def _observed(attempt: AttemptRecord, look: Look) -> Settled | Wait:
-    own = tuple(time for time in attempt.instants if time in look.pending)
+def _observed(attempt: AttemptRecord, state: TableState) -> Settled | Wait:
+    own = tuple(time for time in attempt.instants if time in state.pending)
     if attempt.log_read:
         return Settled(own)
-    ended_ms = attempt.ended_ms + look.rule.interval_ms // 4  # the storage has its own clock
-    untold = look.live(look.pending.difference(attempt.instants), ended_ms)
-    if not untold:
+    ended_ms = attempt.ended_ms + state.rule.interval_ms // 4  # the storage has its own clock
+    unrecorded = state.live(state.pending.difference(attempt.instants), ended_ms)
+    if not unrecorded:
         return Settled(own)
     return Wait(
-        f"the log of try {attempt.try_number} was not read to its end, so {', '.join(untold)} may be "
-        "what it left; its heartbeat will tell",
+        f"the log of try {attempt.try_number} was not read to its end, so {', '.join(unrecorded)} may "
+        "be what it left; its heartbeat will tell",
         attempt.table,
-        untold,
+        unrecorded,
         ended_ms=ended_ms,
     )
 
 
-def _unobserved(attempt: AttemptRecord, look: Look, waiting: Waiting | None) -> Settled | Wait | Fence:
-    told = [time for time in attempt.instants if time in look.pending]
-    known = told or [time for time in (waiting.instants if waiting else ()) if time in look.pending]
+def _unobserved(
+    attempt: AttemptRecord, state: TableState, waiting: Waiting | None
+) -> Settled | Wait | Fence:
+    recorded = [time for time in attempt.instants if time in state.pending]
+    known = recorded or [time for time in (waiting.instants if waiting else ()) if time in state.pending]
     where = f"try {attempt.try_number} ran as {attempt.driver}, and its end was not seen"
-    live = look.live(known)
+    live = state.live(known)
     if live:
         return Wait(f"{where}: its instant {', '.join(live)} is still beating", attempt.table, live)
     if known:
         return Fence(tuple(known))
-    if look.over.intersection(attempt.instants):
+    if state.over.intersection(attempt.instants):
         return Settled()
-    return _silent(attempt, where, look, waiting)
+    return _silent(attempt, where, state, waiting)
 
 
-def _silent(attempt: AttemptRecord, where: str, look: Look, waiting: Waiting | None) -> Settled | Wait:
+def _silent(
+    attempt: AttemptRecord, where: str, state: TableState, waiting: Waiting | None
+) -> Settled | Wait:
     """Judge an attempt without a recorded instant: any beating instant may be its own."""
     if waiting is None or not waiting.instants:
-        beating = look.live(look.pending)
+        beating = state.live(state.pending)
         if beating:
             return Wait(f"{where}: {', '.join(beating)} may be its own", attempt.table, beating)
-    tolerance_ms = look.rule.interval_ms * look.rule.tolerable_misses
-    until_ms = (waiting.since_ms if waiting else look.now_ms) + tolerance_ms
-    if look.now_ms >= until_ms:
+    tolerance_ms = state.rule.interval_ms * state.rule.tolerable_misses
+    until_ms = (waiting.since_ms if waiting else state.now_ms) + tolerance_ms
+    if state.now_ms >= until_ms:
         return Settled()
-    reason = f"{where}: it had told no instant, and is given time to show one"
+    reason = f"{where}: it had logged no instant, and is given time to show one"
     return Wait(reason, attempt.table, until_ms=until_ms)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from airflow_occ_provider.attempts.admission import AdmissionRequest, Terms
+from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
-from airflow_occ_provider.attempts.driver_run import DriverRun
+from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.lock_connection import LockConnection, Terms
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
@@ -24,47 +25,25 @@ from airflow_occ_provider.leases.rules import Owner, Scope
 _PAUSE_S = 1.0
 
 
-class QueueConnection(Protocol):
-    """The part of the lock connection that leases need."""
-
-    lock_conn_id: str
-
-    def leases(self) -> LeaseService:
-        """Return the queue."""
-
-    def terms(self) -> Terms:
-        """Return the TTLs of a lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Callbacks for the seconds that a try waited for its lease, and held it."""
-
-    waited: Callable[[float], None]
-    held: Callable[[float], None]
-
-
 @dataclass(frozen=True, slots=True)
 class TryLease:
     """Holds a lease for one try of a task, or makes the try wait for it.
 
-    :param run: the task run.
-    :param lock: the lock connection.
     :param owner: returns the owner of the lease.
-    :param driver: runs under the lease.
     :param longest_end_s: the most seconds that it takes to end the driver.
     :param timeout: how long the request may be queued.
-    :param meter: measures the lease.
-    :param log: the task's log.
+    :param on_granted: called with the seconds that the try waited for the lease.
+    :param on_released: called with the seconds for which the lease was held.
     """
 
     run: Journal
-    lock: QueueConnection
+    lock: LockConnection
     owner: Callable[[], Owner]
-    driver: DriverRun
+    spark: DriverRun
     longest_end_s: float
     timeout: timedelta
-    meter: Meter
+    on_granted: Callable[[float], None]
+    on_released: Callable[[float], None]
     log: Any
 
     @contextmanager
@@ -73,7 +52,6 @@ class TryLease:
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim requests, for the time of a block.
 
-        :param options: the job's effective Hudi options.
         :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
@@ -101,7 +79,6 @@ class TryLease:
         Otherwise the block runs beside all writers, without a lease.
 
         :param table: its canonical base path.
-        :param options: the Hudi options of a clean.
         :raises OccError: as ``admitted`` does.
         """
         if not is_process_local(options.get(LOCK_PROVIDER, "")):
@@ -127,7 +104,7 @@ class TryLease:
             if not is_fenced:
                 self._refuse_short(request.terms)
             scope, ticket = self._granted(claim, options, service, request)
-            self.meter.waited(request.waited_s)
+            self.on_granted(request.waited_s)
             held_s = time.monotonic()
             keeper = Keeper(service, ticket, request.terms.ttl_ms, self._on_lost(is_fenced=is_fenced))
             try:
@@ -139,7 +116,7 @@ class TryLease:
                             self._see_driver_end()
             finally:
                 # A lease that alone keeps others away stays held while the driver does not end.
-                if is_fenced or not self.driver.lives:
+                if is_fenced or not self.spark.lives:
                     self._release(service, ticket, held_s)
         finally:
             service.close()
@@ -179,18 +156,18 @@ class TryLease:
 
     def _see_driver_end(self) -> None:
         """Keep the lease until no process of the driver is alive: only it keeps others away."""
-        if self.driver.lives:
+        if self.spark.lives:
             self.log.warning("The driver does not end; its lease is renewed until it has ended.")
-        while self.driver.lives:
-            self.driver.end()
+        while self.spark.lives:
+            self.spark.end()
             time.sleep(_PAUSE_S)
 
     def _release(self, service: LeaseService, ticket: Ticket, held_s: float) -> None:
         try:
             if service.release(ticket):
-                self.meter.held(time.monotonic() - held_s)
-                with suppress(StateStoreError):  # a stale place does no harm
-                    self.run.stand(None)
+                self.on_released(time.monotonic() - held_s)
+                with suppress(StateStoreError):  # a stale entry does no harm
+                    self.run.set_request(None)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 
@@ -198,4 +175,4 @@ class TryLease:
         """Return the action on a lost lease: only an unfenced writer is ended."""
         if is_fenced:
             return LossAction("the job runs on, and Hudi's commit check decides")
-        return LossAction("the driver is ended", self.driver.end)
+        return LossAction("the driver is ended", self.spark.end)

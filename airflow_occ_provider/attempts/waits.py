@@ -18,7 +18,6 @@ from airflow_occ_provider.leases.lease import Ticket
 class AdmissionWait:
     """A wait for a lease.
 
-    :param ticket: of the queued request.
     :param ttl_ms: milliseconds until the request expires without renewal.
     :param claim_ttl_ms: the same, while one process hands the request over to the next.
     :param deadline_ms: epoch milliseconds at which the wait times out.
@@ -34,8 +33,6 @@ class AdmissionWait:
 class InstantsWait:
     """A wait for pending instants of other writers.
 
-    :param instants: their requested times.
-    :param rule: how heartbeats are judged.
     :param until: the fates of an instant that end the wait.
     :param deadline_ms: epoch milliseconds at which the table is read again in any case.
     """
@@ -50,8 +47,6 @@ class InstantsWait:
 class SurvivorWait:
     """A wait for the driver of an earlier try, which may still write.
 
-    :param of: what to wait for.
-    :param rule: how heartbeats are judged.
     :param deadline_ms: epoch milliseconds at which the wait times out.
     """
 
@@ -61,10 +56,7 @@ class SurvivorWait:
 
 
 class WaitNeeded(BaseException):
-    """Raised by a step that has to wait; not an error, so no error handler catches it.
-
-    :param wait: what to wait for.
-    """
+    """Raised by a step that has to wait; not an error, so no error handler catches it."""
 
     def __init__(self, wait: AdmissionWait | InstantsWait | SurvivorWait) -> None:
         super().__init__(wait)
@@ -81,11 +73,8 @@ def wait_for_instants(
 ) -> NoReturn:
     """Raise the wait for pending instants.
 
-    :param run: the task run.
     :param wait: what to wait for; it ends at the time-out at the latest.
-    :param reason: for the log.
     :param timeout: how long the run may wait for it in total.
-    :param log: the task's log.
     :raises AdmissionTimeoutError: if the wait has timed out.
     :raises WaitNeeded: else.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,10 +11,8 @@ from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.driver_run import DriverRun
-from airflow_occ_provider.attempts.guards.guard import Guard
+from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.lease import LeaseGuard
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
@@ -24,15 +22,12 @@ from airflow_occ_provider.attempts.lease_audit import (
     audit_scope,
     planned_partitions,
 )
-from airflow_occ_provider.attempts.lock_settings import LockSettings
-from airflow_occ_provider.attempts.next_try import NextTry
+from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.rival import find_rival
-from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
-from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import JobError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
@@ -43,44 +38,34 @@ from airflow_occ_provider.storage.table import HudiTable
 class WriteAttempt:
     """Runs the user's job once.
 
-    :param run: the task run.
-    :param table: the table.
-    :param path: its base path, as the task names it.
+    :param path: base path of the table, as the task names it.
     :param claim: what the task declared about its write.
-    :param lock: the lock connection.
-    :param driver: runs the job.
     :param require_commit: whether a job that writes nothing fails.
+    :param is_queued: whether the next try requests a lease.
+    :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param on_margin: called with the seconds until Hudi counts the driver's write as dead.
-    :param log: the task's log.
     """
 
     run: Journal
     table: HudiTable
     path: str
     claim: Claim
-    lock: LockSettings
-    driver: DriverRun
+    lock: LockConnection
+    spark: DriverRun
     require_commit: bool
+    is_queued: bool
+    grants: Callable[[WriteConflictError], bool | None]
     on_settled: Callable[[Outcome, float], None]
     on_margin: Callable[[float], None]
     log: Any
 
     def commit(
-        self,
-        job: SparkJob,
-        digest: str,
-        preparation: Preparation,
-        admitted: Admitted,
-        next_try: NextTry,
+        self, job: SparkJob, digest: str, preparation: Preparation, admitted: Admitted
     ) -> Commit | None:
         """Run the job, and return what it committed, if anything.
 
-        :param job: the user's.
         :param digest: of the task's rendered work.
-        :param preparation: what the driver receives.
-        :param admitted: the lease.
-        :param next_try: describes what follows a conflict.
         :raises OccError: if the attempt failed, or its commit is not safe.
         """
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
@@ -89,7 +74,7 @@ class WriteAttempt:
         one_table = OneTable(self.path)
         admitted.refuse_if_lost()
         with prepared(job, preparation.options) as submission:
-            settlement = self._run(submission, preparation, admitted, one_table, next_try)
+            settlement = self._run(submission, preparation, admitted, one_table)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options))
@@ -105,30 +90,28 @@ class WriteAttempt:
         preparation: Preparation,
         admitted: Admitted,
         one_table: OneTable,
-        next_try: NextTry,
     ) -> Settlement:
         """Run the driver under its guards, and return its settlement by the table."""
-        has_one_name = preparation.options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER
-        submitter = self.driver.submitter(submission)
-        attempt = self.attempt(submitter, preparation.signature, next_try, needs_live_log=has_one_name)
-        alarm = HeartbeatAlarm(
-            self.table,
-            attempt.told.log,
-            HeartbeatRule.of(preparation.options),
-            logger=self.log,
-            on_margin=self.on_margin,
+        options = preparation.options
+        has_one_name = options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER
+        attempt = self.attempt(
+            self.spark.driver(submission),
+            preparation.signature,
+            options,
+            needs_live_log=has_one_name,
         )
-        guards: list[Guard] = [LeaseGuard(admitted), alarm, *([one_table] if has_one_name else [])]
-        self.driver.follow(attempt.driver)
+        log, rule = attempt.recorder.log, HeartbeatRule.of(options)
+        alarm = HeartbeatAlarm(self.table, log, rule, self.log, self.on_margin)
+        guards: list[Guard] = [admitted, alarm, *([one_table] if has_one_name else [])]
         with alarm:  # not while the attempt is settled: that removes the heartbeat
-            attempt.watch(guards, self.driver.echo)
+            attempt.watch(guards, [one_table.on_line] if has_one_name else ())
         return attempt.settle(is_judged=True)
 
     def attempt(
         self,
-        submitter: Submitter,
+        driver: Driver,
         signature: Signature,
-        next_try: NextTry,
+        options: Mapping[str, str],
         *,
         needs_live_log: bool = False,
     ) -> Attempt:
@@ -137,24 +120,48 @@ class WriteAttempt:
             self.run,
             self.table,
             signature,
-            submitter,
+            driver,
             log=self.log,
-            explain=partial(self.explain, next_try),
+            explain=partial(self._explain, options),
             on_settled=self.on_settled,
             needs_live_log=needs_live_log,
             path=self.path,
         )
 
-    def explain(
-        self, next_try: NextTry, settlement: Settlement, seconds: float, is_judged: bool
+    def _explain(
+        self, options: Mapping[str, str], settlement: Settlement, seconds: float, is_judged: bool
     ) -> Settlement:
-        """Return a failed attempt's settlement with its rival and what follows.
-
-        :param is_judged: whether the try goes on; what follows a try that is being ended is unknown.
-        """
+        """Add the rival and what follows; that is unknown for a try that is being ended."""
         rival = find_rival(self.table, settlement.instant, settlement.rival)
-        follows = next_try.described(settlement, rival) if is_judged else ""
+        follows = self._next_try(options, settlement, rival) if is_judged else ""
         return rival.explained(settlement, seconds, follows)
+
+    def _next_try(self, options: Mapping[str, str], settlement: Settlement, rival: Rival) -> str:
+        """Return what follows a conflict in a few words; empty if it is unknown."""
+        error = settlement.error()
+        granted = self.grants(error) if isinstance(error, WriteConflictError) else None
+        if granted is None:
+            return ""
+        if not granted:
+            return "none"
+        planned = planned_partitions(self.table, settlement.instant)
+        pending = self._pending(settlement, planned, HeartbeatRule.of(options))
+        if pending:
+            several = len(pending) > 1
+            return f"once {f'{len(pending)} rivals have' if several else f'{pending[0]} has'} ended"
+        if not self.is_queued:
+            return "not queued"
+        wanted = self.claim.scope(options, planned).partitions
+        if wanted is None:
+            return "queued for the whole table"
+        return f"queued on {'those' if wanted == rival.partitions else len(wanted)} partitions"
+
+    def _pending(
+        self, settlement: Settlement, planned: tuple[str, ...], rule: HeartbeatRule
+    ) -> tuple[str, ...]:
+        """Return the rivals that the next try waits for."""
+        touched, own = planned or self.claim.partitions or (), self.run.record.instants_in(self.path)
+        return pending_rivals(self.table, settlement, touched, own, rule)
 
     def judge(self, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule) -> Commit | None:
         """Return the attempt's commit, if there is one and it is sound."""
@@ -163,9 +170,7 @@ class WriteAttempt:
         error = settlement.error()
         if isinstance(error, WriteConflictError):
             planned = planned_partitions(self.table, settlement.instant)
-            touched = planned or self.claim.partitions or ()
-            own = self.run.record.instants_in(self.path)
-            self.run.escalate(planned, pending_rivals(self.table, settlement, touched, own, rule))
+            self.run.escalate(planned, self._pending(settlement, planned, rule))
         if error:
             raise error
         if self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from airflow.state import TaskScope, get_state_backend
@@ -60,7 +61,7 @@ def _run(record: TaskRecord) -> dict[str, Any]:
     return {
         "identity": record.identity,
         "succeeded": record.succeeded,
-        "waiting": record.waiting.to_json() if record.waiting else None,
+        "waiting": asdict(record.waiting) if record.waiting else None,
     }
 
 

@@ -1,15 +1,20 @@
-"""Distinguishes this Airflow deployment from others at the same lock service."""
+"""The id of this Airflow deployment, and the owners of its leases."""
 
 from __future__ import annotations
 
 import time
 import uuid
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.errors import StateStoreError
+from airflow_occ_provider.leases.rules import Owner
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 SITE_KEY = "airflow_occ_site"
 """Airflow Variable of the site id. Made with the first lease; two deployments that share a copied
@@ -52,3 +57,21 @@ def _made() -> str:
     if not found:
         raise OSError(f"the Variable {SITE_KEY} is there, but was not read")
     return found
+
+
+def task_owner(context: Context) -> Owner:
+    """Return the owner of a task's leases."""
+    ti = context["ti"]
+    path = (ti.dag_id, ti.run_id, ti.task_id)
+    return Owner((*path, str(ti.map_index)) if _is_mapped(ti) else path, site=site())
+
+
+def run_owner(context: Context) -> Owner:
+    """Return the owner of a lease that a task requests for its whole run."""
+    ti = context["ti"]
+    task = f"{ti.task_id}[{ti.map_index}]" if _is_mapped(ti) else ti.task_id
+    return Owner((ti.dag_id, ti.run_id), task, site())
+
+
+def _is_mapped(ti: Any) -> bool:
+    return ti.map_index is not None and ti.map_index >= 0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
+    choice,
     constant_options,
-    early_choice,
     refuse_foreign,
     resolution_choice,
 )
@@ -112,7 +112,9 @@ class HudiCleanOperator(HudiSparkOperator):
         self.admission = AdmissionMode.OFF
         self.admission_timeout = admission_timeout
         self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.early_conflict_detection = choice(
+            "early_conflict_detection", EarlyDetection, early_conflict_detection
+        )
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         self.instants = instants
@@ -140,10 +142,7 @@ class HudiCleanOperator(HudiSparkOperator):
         return self._deferring(lambda _: self._clean(run, clean), context)
 
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
-        """Return the claim of a clean: it may touch the whole table, and declares nothing.
-
-        :param table: the table.
-        """
+        """Return the claim of a clean: it may touch the whole table, and declares nothing."""
         return Claim(canonical_table(self.table), None, key_safe=False, reads_table=False)
 
     def _steps(self, context: Context) -> dict[str, Any]:
@@ -152,9 +151,9 @@ class HudiCleanOperator(HudiSparkOperator):
         clean = self._clean_run(run)
         if self.is_dry_run:
             return clean.foresee().to_json(dry_run=True)
-        since_ms, sight = now_ms(), clean.observe()
-        overdue = [time for time, one in sight.pending.items() if one.fate is Fate.LATE]
-        self._wait_if_needed(clean, sight, list(self._named) or overdue, since_ms)
+        since_ms, observation = now_ms(), clean.observe()
+        overdue = [time for time, one in observation.pending.items() if one.fate is Fate.LATE]
+        self._wait_if_needed(clean, observation, list(self._named) or overdue, since_ms)
         return self._clean(run, clean)
 
     def _resumed_steps(self, context: Context) -> dict[str, Any]:
@@ -181,16 +180,16 @@ class HudiCleanOperator(HudiSparkOperator):
         return cleaning.to_json(dry_run=False)
 
     def _wait_if_needed(
-        self, clean: CleanRun, sight: Observation, chosen: Sequence[str], since_ms: int
+        self, clean: CleanRun, observation: Observation, chosen: Sequence[str], since_ms: int
     ) -> None:
         """Wait until the chosen writers are dead or over, or beat again if none was named.
 
         :raises WriterAliveError: if a named writer is still alive after the time-out.
         """
-        clean.describe(sight, chosen)
+        clean.describe(observation, chosen)
         deadline_ms = since_ms + round(self.wait_timeout.total_seconds() * 1000)
         until = ENDED if self._named else (Fate.ALIVE, *ENDED)
-        awaited = [one for one in chosen if sight.writer(one).fate not in until]
+        awaited = [one for one in chosen if observation.writer(one).fate not in until]
         if awaited and self.wait and now_ms() < deadline_ms:
             self.log.info("Waiting for %s, without a worker slot.", ", ".join(chosen))
             wait = InstantsWait(tuple(chosen), clean.rule, tuple(until), deadline_ms)

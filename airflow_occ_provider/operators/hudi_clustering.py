@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
-    admission_choice,
+    choice,
     constant_options,
-    dead_plan_choice,
-    early_choice,
     refuse_foreign,
     resolution_choice,
-    service_op_choice,
 )
-from airflow_occ_provider.attempts.clustering_limits import PARTITION_OPTIONS, clustering_limits
-from airflow_occ_provider.attempts.service_claim import ServiceClaim
+from airflow_occ_provider.attempts.claim import ServiceClaim
+from airflow_occ_provider.attempts.service_limits import PARTITION_OPTIONS
 from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -111,14 +108,16 @@ class HudiClusteringOperator(HudiSparkOperator):
         self.table = table
         self.lock_conn_id = lock_conn_id
         self.scope = scope
-        self.op = service_op_choice(op)
+        self.op = choice("op", ServiceOp, op)
         self.instants = instants
-        self.dead_plan = dead_plan_choice(dead_plan)
+        self.dead_plan = choice("dead_plan", DeadPlan, dead_plan)
         self.plan_timeout = plan_timeout
-        self.admission = admission_choice(admission)
+        self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
         self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.early_conflict_detection = choice(
+            "early_conflict_detection", EarlyDetection, early_conflict_detection
+        )
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         refuse_instants(instants, self.op)
@@ -127,7 +126,6 @@ class HudiClusteringOperator(HudiSparkOperator):
     def claim(self, table: HudiTable) -> ServiceClaim:
         """Return the claim of the task before it clusters.
 
-        :param table: the table.
         :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
         """
         path, version = canonical_table(self.table), table.config().version
@@ -147,8 +145,7 @@ class HudiClusteringOperator(HudiSparkOperator):
                 )
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        limits = clustering_limits(self._partitions, self.log)
-        return serve(self._protected_run(context), self._service_task(), limits)
+        return serve(self._protected_run(context), self._service_task())
 
     def _service_task(self) -> ServiceTask:
         named = named_plans(self.instants)

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
-    admission_choice,
+    choice,
     constant_options,
-    dead_plan_choice,
-    early_choice,
     refuse_foreign,
     resolution_choice,
-    service_op_choice,
 )
-from airflow_occ_provider.attempts.service_attempt import ServiceLimits
-from airflow_occ_provider.attempts.service_claim import ServiceClaim
+from airflow_occ_provider.attempts.claim import ServiceClaim
 from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
-from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -29,7 +24,6 @@ from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.service_run import FOREIGN, serve
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -108,40 +102,30 @@ class HudiCompactionOperator(HudiSparkOperator):
         )
         self.table = table
         self.lock_conn_id = lock_conn_id
-        self.op = service_op_choice(op)
+        self.op = choice("op", ServiceOp, op)
         self.instants = instants
-        self.dead_plan = dead_plan_choice(dead_plan)
+        self.dead_plan = choice("dead_plan", DeadPlan, dead_plan)
         self.plan_timeout = plan_timeout
-        self.admission = admission_choice(admission)
+        self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
         self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.early_conflict_detection = choice(
+            "early_conflict_detection", EarlyDetection, early_conflict_detection
+        )
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         refuse_instants(instants, self.op)
         self.refuse_options(constant_options(hudi_options))
 
     def claim(self, table: HudiTable) -> ServiceClaim:
-        """Return the claim of the task before it compacts.
-
-        :param table: the table.
-        """
+        """Return the claim of the task before it compacts."""
         version = table.config().version
         path = canonical_table(self.table)
         return ServiceClaim(path, None, False, False, Service.COMPACTION, version)
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        limits = ServiceLimits(refuse_table=self._refuse_table)
-        return serve(self._protected_run(context), self._service_task(), limits)
+        return serve(self._protected_run(context), self._service_task())
 
     def _service_task(self) -> ServiceTask:
         named = named_plans(self.instants)
         return ServiceTask(Service.COMPACTION, self.op, self.dead_plan, self.plan_timeout, named)
-
-    def _refuse_table(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:  # noqa: ARG002
-        if not snapshot.config.merge_on_read:
-            raise ConfigurationError(
-                "table",
-                f"{self.table} is copy-on-write",
-                remedy="only merge-on-read tables are compacted",
-            )

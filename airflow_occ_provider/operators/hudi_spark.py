@@ -22,13 +22,12 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import redact
-from airflow_occ_provider.operators.admission import tell_admission
 from airflow_occ_provider.operators.protected_run import ProtectedRun, hide
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.operators.waits import defer
+from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
     import jinja2
@@ -82,7 +81,7 @@ class HudiSparkOperator(SparkSubmitOperator):
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the wait for the lease; a lost request is queued again."""
-        tell_admission(event, self.log)
+        log_admission(event, self.log)
         return self._deferring(self._resumed_steps, context)
 
     def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,10 +100,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
     def claim(self, table: HudiTable) -> Claim:
-        """Return the claim of the task before it writes.
-
-        :param table: the table.
-        """
+        """Return the claim of the task before it writes."""
         raise NotImplementedError
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:

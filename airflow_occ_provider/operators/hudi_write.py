@@ -13,21 +13,19 @@ from airflow.sdk import Asset, AssetAlias, RetryPolicy
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
-    admission_choice,
+    choice,
     constant_options,
-    early_choice,
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.journal import known_state
-from airflow_occ_provider.attempts.next_try import NextTry
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import TryKey, digest
-from airflow_occ_provider.attempts.told_attempt import tell_oddities
+from airflow_occ_provider.attempts.record import digest
 from airflow_occ_provider.attempts.waits import wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import ConfigurationError, FenceError
@@ -134,10 +132,12 @@ class HudiWriteOperator(HudiSparkOperator):
         self.scope = scope
         self.key_safe = key_safe
         self.reads_table = reads_table
-        self.admission = admission_choice(admission)
+        self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
         self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = early_choice(early_conflict_detection)
+        self.early_conflict_detection = choice(
+            "early_conflict_detection", EarlyDetection, early_conflict_detection
+        )
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         self.require_commit = require_commit
@@ -158,7 +158,6 @@ class HudiWriteOperator(HudiSparkOperator):
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
         """Return the claim of the task before it writes.
 
-        :param table: the table.
         :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
         """
         partitions = named_partitions(self.scope)
@@ -177,13 +176,13 @@ class HudiWriteOperator(HudiSparkOperator):
             run.wait_for_rivals(options)
             with run.admitted(options) as admitted:
                 run.wait_for_rivals(options)
-                commit = self._attempt(context, run, admitted)
+                commit = self._attempt(run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),
             "seconds": round(time.monotonic() - started, 1),
         }
-        self._tell_outlets(context, result)
-        tell_oddities(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
+        self._emit_asset_events(context, result)
+        audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
         run.journal.succeed()
         return result
 
@@ -231,12 +230,10 @@ class HudiWriteOperator(HudiSparkOperator):
                 remedy="correct what the task's log shows; nothing was run, so nothing is lost",
             )
 
-    def _attempt(self, context: Context, run: ProtectedRun, admitted: Admitted) -> Commit | None:
+    def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
         """Run the job once; return what it committed, if anything."""
         preparation = run.prepare(admitted.order_token)
-        next_try = self._next_try(context, run, preparation.options)
-        attempt = self._write_attempt(run)
-        return attempt.commit(run.job, self._digest(run), preparation, admitted, next_try)
+        return self._write_attempt(run).commit(run.job, self._digest(run), preparation, admitted)
 
     def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:
         return WriteAttempt(
@@ -245,35 +242,26 @@ class HudiWriteOperator(HudiSparkOperator):
             path=self.table,
             claim=run.claim,
             lock=run.lock,
-            driver=run.spark,
+            spark=run.spark,
             require_commit=self.require_commit,
+            is_queued=self.admission is not AdmissionMode.OFF,
+            grants=partial(self._grants, run),
             on_settled=run.measured,
             on_margin=partial(metrics.own_heartbeat_margin, run.work),
             log=self.log,
         )
 
-    def _next_try(self, context: Context, run: ProtectedRun, options: Mapping[str, str]) -> NextTry:
-        return NextTry(
-            partial(self._grants, context, run.journal.now),
-            run.journal,
-            run.claim,
-            is_queued=self.admission is not AdmissionMode.OFF,
-            options=options,
-            table=run.table,
-            path=self.table,
-        )
-
-    def _grants(self, context: Context, now: TryKey, error: BaseException) -> bool | None:
+    def _grants(self, run: ProtectedRun, error: BaseException) -> bool | None:
         """Return whether the retry policy will grant a retry; ``None`` if it is unknown."""
-        policy = self.retry_policy
+        policy, now = self.retry_policy, run.journal.now
         if not isinstance(policy, HudiConflictRetryPolicy):
             return None
         try:
-            return policy.grants(error, now.number, now.max_tries, context)
+            return policy.grants(error, now.number, now.max_tries, run.context)
         except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
             return None
 
-    def _tell_outlets(self, context: Context, result: Mapping[str, Any]) -> None:
+    def _emit_asset_events(self, context: Context, result: Mapping[str, Any]) -> None:
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = dict(result)

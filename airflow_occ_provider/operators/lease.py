@@ -15,7 +15,7 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Scope
-from airflow_occ_provider.operators.admission import admission_trigger, run_owner, tell_admission
+from airflow_occ_provider.operators.deployment import run_owner
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import (
     RETRIES,
@@ -24,6 +24,7 @@ from airflow_occ_provider.operators.release_lease import (
 )
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class HudiLeaseOperator(BaseOperator):
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the wait; a lost request is queued again."""
-        tell_admission(event, self.log)
+        log_admission(event, self.log)
         return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.preparation import Preparation, Protection, p
 from airflow_occ_provider.attempts.rivals import still_pending
 from airflow_occ_provider.attempts.site import Site, read_site
 from airflow_occ_provider.attempts.submission import SparkJob, refuse_unproven
-from airflow_occ_provider.attempts.try_lease import Meter, TryLease
+from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import InstantsWait, wait_for_instants
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks import metrics
@@ -31,7 +31,7 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import secrets_in
-from airflow_occ_provider.operators.admission import task_owner
+from airflow_occ_provider.operators.deployment import task_owner
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun, environment
 from airflow_occ_provider.operators.task_run import open_journal, sign
@@ -48,16 +48,11 @@ if TYPE_CHECKING:
 
 
 class ProtectedRun:
-    """One try of a protected task: its journal, table, lease and drivers' options.
-
-    :param task: the operator, rendered.
-    :param context: of the try.
-    :param spark: runs its drivers.
-    """
+    """One try of a protected task: its journal, table, lease and drivers' options."""
 
     def __init__(self, task: HudiSparkOperator, context: Context, spark: SparkRun) -> None:
         self._task = task
-        self._context = context
+        self.context = context
         self.spark = spark
         self.log = task.log
         self.work = metrics.Work(task.dag_id, task.task_id, task.table)
@@ -120,10 +115,7 @@ class ProtectedRun:
         )
 
     def prepare(self, order_token: str = "") -> Preparation:
-        """Decide a driver's options, and have the UI show them.
-
-        :param order_token: of the lease.
-        """
+        """Decide a driver's options, and have the UI show them."""
         task = self._task
         snapshot = self.table.snapshot(missing_ok=True)
         self.claim.refuse_impossible(snapshot.config)
@@ -132,7 +124,7 @@ class ProtectedRun:
         protection = Protection(
             self.lock, task.early_conflict_detection, task.conflict_resolution, given
         )
-        signature = sign(self._context, self.journal.record.identity, snapshot, order_token)
+        signature = sign(self.context, self.journal.record.identity, snapshot, order_token)
         preparation = prepare(protection, self.job, self._site, signature, snapshot)
         hide(preparation.options)
         task.hudi_defaults = dict(preparation.shown)
@@ -152,14 +144,12 @@ class ProtectedRun:
         return TryLease(
             run=self.journal,
             lock=self.lock,
-            owner=partial(task_owner, self._context),
-            driver=self.spark,
+            owner=partial(task_owner, self.context),
+            spark=self.spark,
             longest_end_s=LONGEST_END_S,
             timeout=self._task.admission_timeout,
-            meter=Meter(
-                waited=partial(metrics.queue_wait, self.work),
-                held=partial(metrics.lease_age, self.work),
-            ),
+            on_granted=partial(metrics.queue_wait, self.work),
+            on_released=partial(metrics.lease_age, self.work),
             log=self.log,
         )
 
@@ -171,17 +161,12 @@ class ProtectedRun:
     def alone_if_unlocked(
         self, options: Mapping[str, str], table: str
     ) -> AbstractContextManager[Admitted]:
-        """Hold the whole table if Hudi's lock excludes no other process.
-
-        :param options: the Hudi options of a clean.
-        :param table: base path of the table.
-        """
+        """Hold the whole table if Hudi's lock excludes no other process."""
         return self.lease.alone_if_unlocked(canonical_table(table), options)
 
     def wait_for_rivals(self, options: Mapping[str, str]) -> None:
         """Wait while the rivals of a lost attempt are pending outside the queue.
 
-        :param options: the job's effective Hudi options.
         :raises WaitNeeded: then.
         """
         rule, rivals = HeartbeatRule.of(options), self.journal.record.rivals

@@ -61,18 +61,14 @@ class HudiConflictRetryPolicy(RetryPolicy):
             raise ValueError(f"unknown causes {sorted(unknown)}; known are {sorted(DEFAULT_BUDGETS)}")
         self.rules = ConflictRetry({**DEFAULT_BUDGETS, **(budgets or {})}, base_delay, max_delay)
 
-    @property
-    def conflict_budget(self) -> int:
-        """The number of retries for a conflict."""
-        return self.rules.budgets["conflict"]
-
     def warn_of_few(self, retries: int, log: Any) -> None:
         """Log a warning if Airflow's retries end before a conflict's budget does."""
-        if retries < self.conflict_budget:
+        budget = self.rules.budgets["conflict"]
+        if retries < budget:
             log.warning(
                 "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
                 retries,
-                self.conflict_budget,
+                budget,
             )
 
     def evaluate(

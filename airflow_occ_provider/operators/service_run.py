@@ -6,11 +6,8 @@ import time
 from typing import Any
 
 from airflow_occ_provider.attempts.journal import known_state
-from airflow_occ_provider.attempts.service_attempt import (
-    ServiceAttempt,
-    ServiceLimits,
-    end_earlier_services,
-)
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, end_earlier_services
+from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans, ServiceTask
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.protected_run import ProtectedRun
@@ -20,12 +17,9 @@ FOREIGN = ("application", "application_args", "key_safe", "reads_table")
 """Arguments of ``HudiWriteOperator`` that a table service has no use for."""
 
 
-def serve(run: ProtectedRun, task: ServiceTask, limits: ServiceLimits) -> dict[str, Any]:
+def serve(run: ProtectedRun, task: ServiceTask) -> dict[str, Any]:
     """Do a table service's work once admitted, and return its result by the table.
 
-    :param run: the try.
-    :param task: the work.
-    :param limits: of the service.
     :raises WaitNeeded: if it is not admitted yet, or other drivers have to end first.
     """
     started = time.monotonic()
@@ -35,9 +29,10 @@ def serve(run: ProtectedRun, task: ServiceTask, limits: ServiceLimits) -> dict[s
     run.refuse_deaths()
     options = run.known_options()
     plans = plans_of(run, task, HeartbeatRule.of(options))
+    limits = ServiceLimits(task.service, run.claim.partitions, run.log)
     with run.admitted(options) as admitted:
         run.wait_for_rivals(options)
-        attempt = ServiceAttempt(plans, limits, run.claim.partitions or (), run.spark, run.measured)
+        attempt = ServiceAttempt(plans, limits, run.spark, run.measured)
         facts = attempt.facts(run.job, run.prepare(admitted.order_token), admitted)
     run.journal.succeed()
     result = {**facts, "seconds": round(time.monotonic() - started, 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
@@ -27,7 +28,6 @@ _PAUSE_S = 1.0
 def open_journal(context: Context) -> Journal:
     """Return the journal of a context's task run.
 
-    :param context: of one of its tries.
     :raises CommitStateUnknownError: if the record was written by another release.
     :raises StateStoreError: if the state store does not answer.
     """
@@ -43,6 +43,7 @@ def open_journal(context: Context) -> Journal:
     return Journal(store, TryKey(ti.try_number, ti.max_tries or 0), publish)
 
 
+@dataclass(frozen=True, slots=True)
 class TaskStateStore:
     """Airflow's task state store as the store of a task run's record.
 
@@ -50,9 +51,8 @@ class TaskStateStore:
     :param try_number: of the current try.
     """
 
-    def __init__(self, store: Any, try_number: int) -> None:
-        self._store = store
-        self._try_number = try_number
+    store: Any
+    try_number: int
 
     def get(self) -> Any:
         """Return the record; ``None`` if there is none."""
@@ -63,16 +63,16 @@ class TaskStateStore:
         self._ask("set", RECORD_KEY, record, retention=NEVER_EXPIRE)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        if self._store is None:
+        if self.store is None:
             return None
         for left in reversed(range(_TRIES)):
             try:
-                return getattr(self._store, method)(*arguments, **options)
+                return getattr(self.store, method)(*arguments, **options)
             except (AirflowRuntimeError, OSError, EOFError) as error:
                 if not left:
                     raise StateStoreError(
                         f"Airflow's task state store did not {method} the record of try "
-                        f"{self._try_number}: {error}",
+                        f"{self.try_number}: {error}",
                         remedy="nothing, if a younger try of the task is running; else look at the API "
                         "server's log",
                     ) from error

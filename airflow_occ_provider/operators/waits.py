@@ -1,12 +1,17 @@
-"""Waits as Airflow's deferrals: the one place at which a step defers a task."""
+"""Waits as Airflow's deferrals: triggers, and the one place that defers a task."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.sdk.timezone import utcnow
+
 from airflow_occ_provider.attempts.waits import AdmissionWait, InstantsWait, SurvivorWait
-from airflow_occ_provider.operators.admission import admission_trigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
+from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 
 if TYPE_CHECKING:
@@ -23,14 +28,40 @@ def defer(
 ) -> NoReturn:
     """Defer a task until a wait is over.
 
-    :param task: the operator, rendered.
-    :param wait: what it waits for.
     :param method_name: the method that resumes it; by default the one for the kind of wait.
     :param kwargs: arguments of the method, besides the event.
     """
     trigger, resume = _trigger(task, wait)
     task.defer(trigger=trigger, method_name=method_name or resume, kwargs=kwargs)
     raise AssertionError("not reached")
+
+
+def admission_trigger(wait: AdmissionWait, lock_conn_id: str) -> HudiAdmissionTrigger:
+    """Return the trigger that waits for a lease."""
+    return HudiAdmissionTrigger(
+        lock_conn_id=lock_conn_id,
+        ticket=wait.ticket.to_json(),
+        ttl_ms=wait.ttl_ms,
+        claim_ttl_ms=wait.claim_ttl_ms,
+        deadline_ms=wait.deadline_ms,
+    )
+
+
+def log_admission(event: Mapping[str, Any], log: Any) -> None:
+    """Log the event of an admission trigger.
+
+    :raises AirflowRescheduleException: if the triggerer has no slot for another waiter.
+    """
+    if event["status"] == "full":
+        log.info("The triggerer is full of waiters: the task asks again in %g s.", event["again_s"])
+        raise AirflowRescheduleException(utcnow() + timedelta(seconds=event["again_s"]))
+    known = {
+        "granted": "The lease was granted.",
+        "lost": f"The queued request was lost ({event.get('message')}): it is queued again, behind "
+        "all that are queued now.",
+        "timeout": "The wait for the lease has timed out.",
+    }
+    log.info("%s", known.get(event["status"]) or event.get("message"))
 
 
 def _trigger(

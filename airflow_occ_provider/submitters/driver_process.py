@@ -18,7 +18,6 @@ _START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which fo
 class ProcessTable:
     """The process table in which a process id means one process.
 
-    :param host: the host's name.
     :param boot: the kernel's random id of this boot; empty if unknown.
     :param namespace: the PID namespace, of which every container has its own; empty if unknown.
     """

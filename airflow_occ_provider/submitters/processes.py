@@ -46,7 +46,6 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
     They are identified by a variable of their environment, which also a wrapper that starts
     ``spark-submit`` in another session passes on, and by the session of the driver.
 
-    :param identity: of the task run.
     :param driver: the driver's process, if it is one of this host.
     :return: the ids of the processes that were alive, and of those that are still alive.
     """

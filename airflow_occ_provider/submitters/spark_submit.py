@@ -11,12 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
@@ -31,34 +31,49 @@ _LOOKS = 3
 _LINES_AHEAD = 10_000
 
 
+class Flag:
+    """A request that a signal handler may make: unlike an event, it takes no lock.
+
+    An operator that holds one can be copied and pickled.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Make the request."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether the request was made."""
+        return self._is_set
+
+
+@dataclass
 class SparkSubmit:
     """Run one ``spark-submit`` command as a driver of this host.
 
-    :param command: returns the command; called when the driver is started.
-    :param environment: of the driver.
+    :param command: the command.
+    :param environment: of the driver; ``None`` for that of this process.
     :param killed: set when the task was asked to stop.
     """
 
     name = "spark_submit"
     traits = Traits(logs="live", start="gated", outlives_task=False, end_is_final=True, exit_code=True)
 
-    def __init__(
-        self,
-        command: Callable[[], Sequence[str]] = tuple,
-        environment: Mapping[str, str] | None = None,
-        killed: Flag | None = None,
-    ) -> None:
-        self._command = command
-        self._environment = environment
-        self._killed = killed or Flag()
-        self._process: Any = None
-        self._lines: queue.Queue[str | None] = queue.Queue(_LINES_AHEAD)
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] | None = None
+    killed: Flag = field(default_factory=Flag)
+    _process: Any = field(default=None, init=False)
+    _lines: queue.Queue[str | None] = field(
+        default_factory=lambda: queue.Queue(_LINES_AHEAD), init=False
+    )
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver at a gate, record it, and open the gate."""
         process: Any = subprocess.Popen(
-            [*_gate(), *self._command()],
-            env=None if self._environment is None else dict(self._environment),
+            [sys.executable, "-I", gate.__file__, str(os.getpid()), *self.command],
+            env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -77,7 +92,7 @@ class SparkSubmit:
             raise
         threading.Thread(target=self._read, daemon=True, name="driver-log").start()
         threading.Thread(target=self._end_orphans, daemon=True, name="driver-orphans").start()
-        if self._killed.is_set():
+        if self.killed.is_set():
             end_session(process, key)
         with contextlib.suppress(OSError):  # it ended before: its log shows why
             process.stdin.write("\n")
@@ -107,7 +122,7 @@ class SparkSubmit:
 
         The log ends when the driver has ended and all its lines were returned.
         """
-        if self._killed.is_set():  # the kill came while the driver was being started
+        if self.killed.is_set():  # the kill came while the driver was being started
             self.end(handle)
         lines: list[str] = []
         try:
@@ -146,7 +161,3 @@ class SparkSubmit:
         while time.monotonic() < deadline and session_of(process.pid):
             time.sleep(_LOOK_S)
         send(session_of(process.pid), signal.SIGKILL)
-
-
-def _gate() -> list[str]:
-    return [sys.executable, "-I", gate.__file__, str(os.getpid())]

@@ -10,6 +10,7 @@ from dataclasses import astuple, replace
 import pytest
 
 from airflow_occ_provider.attempts.attempt import Attempt
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
@@ -50,7 +51,7 @@ def spark_submit(job):
     import os
 
     return SparkSubmit(
-        lambda: ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
+        ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
     )
 
 
@@ -201,7 +202,7 @@ REFUSED = {
 
 def attempt_of(folder, one, submitter, **more):
     table, signature = HudiTable(str(folder.parent)), Signature(KEY, "dag", "run", "task")
-    return Attempt(one, table, signature, submitter, log=LOG, **more)
+    return Attempt(one, table, signature, Driver(submitter), log=LOG, **more)
 
 
 def earlier(store, submitter):
@@ -227,7 +228,9 @@ def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(f
         return
     one = journal(store)
     one.begin("d", "")
-    settlement = attempt_of(folder, one, submitter).run()
+    attempt = attempt_of(folder, one, submitter)
+    attempt.watch()
+    settlement = attempt.settle(is_judged=True)
     (kept,) = one.record.attempts
     error, beats = settlement.error(), (folder / ".heartbeat" / T1).exists()
     assert kept.driver is not None
@@ -260,7 +263,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
     cluster, store = Cluster(), Store()
     died, submitter = journal(store), InMemorySubmitter(waits, traits, cluster)
     died.begin("d", "")
-    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).told.follower.on_start)
+    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
     later = InMemorySubmitter(waits, traits, cluster)
     earlier(store, later).end_drivers()
     assert isinstance(later.poll(handle), Ended)
@@ -270,20 +273,18 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
 
 class StopsAt:
     def __init__(self, line, stop):
-        self.line, self.stop, self.seen = line, stop, []
+        self.line, self.reason, self.seen, self.stop = line, stop, [], None
 
     def on_line(self, line):
         self.seen.append(line)
-        return self.stop if line.strip() == self.line else None
-
-    def on_tick(self):
-        return None
+        self.stop = self.reason if line.strip() == self.line else self.stop
 
 
 def test_the_first_stop_wins_and_every_guard_sees_every_line(folder):
     first, second = Stop(Outcome.HEARTBEAT_EXPIRED, "first"), Stop(Outcome.ROLLED_BACK, "second")
     guards = [StopsAt("none", second), StopsAt("begun", first), StopsAt("begun", second)]
     attempt = attempt_of(folder, journal(Store()), InMemorySubmitter(waits))
-    settlement = attempt.run(guards)
+    attempt.watch(guards, [guard.on_line for guard in guards])
+    settlement = attempt.settle(is_judged=True)
     assert (settlement.outcome, settlement.lines) == (Outcome.HEARTBEAT_EXPIRED, ("first",))
     assert [guard.seen for guard in guards] == [["begun\n"]] * 3

@@ -25,7 +25,7 @@ def audit(hudi_stack, monkeypatch, tmp_path):
 
     def audit():
         made = CommitLockAudit(lock_hook("lock"), {}, table)
-        made._options = made._settings.options(table.path)
+        made.options = made.lock.options(table.path)
         made._before = made._taken()
         return made
 

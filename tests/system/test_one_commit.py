@@ -100,7 +100,7 @@ def test_other_arguments_after_a_clear_are_not_counted_as_committed(start, paths
     assert run.task("write")["state"] == "failed"
     clear(run)
     wait_for_try(run, 2, "failed")
-    assert "whether it is this try's work cannot be told" in run.log("write", 2)
+    assert "whether it is this try's work is unknown" in run.log("write", 2)
     assert count_rows(paths["table"]) == ONCE
 
 

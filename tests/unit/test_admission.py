@@ -12,7 +12,7 @@ from airflow.sdk.timezone import utcnow
 from airflow_occ_provider.attempts import admission as module
 from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.admission import AdmissionRequest
-from airflow_occ_provider.attempts.record import Place, TaskRecord
+from airflow_occ_provider.attempts.record import QueueEntry, TaskRecord
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
@@ -28,12 +28,11 @@ from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import admission as owners
 from airflow_occ_provider.operators import deployment, protected_run
-from airflow_occ_provider.operators.admission import admission_trigger, tell_admission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
@@ -136,8 +135,8 @@ def test_a_site_that_is_not_read_is_not_made_anew(variables):
 def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
     variables.kept[deployment.SITE_KEY] = "green"
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert owners.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert owners.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert deployment.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert deployment.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
@@ -216,7 +215,7 @@ def test_a_place_that_was_lost_on_the_way_to_a_worker_is_claimed_for_longer(
 
 def test_a_triggerer_that_is_full_has_the_task_look_again_later():
     with pytest.raises(AirflowRescheduleException) as raised:
-        tell_admission({"status": "full", "again_s": 60.0}, LOG)
+        log_admission({"status": "full", "again_s": 60.0}, LOG)
     assert raised.value.reschedule_date > utcnow()
 
 
@@ -248,19 +247,19 @@ def test_a_wait_that_is_too_long_is_given_up_and_a_later_try_waits_anew(store, l
     ):
         wait(late, *late.ask([SCOPE]))
     assert len(line.requests()) == 1
-    assert TaskRecord.from_json(store["hudi_write"]).place is None
+    assert TaskRecord.from_json(store["hudi_write"]).queue_entry is None
 
 
 def test_each_try_counts_its_own_wait(store, line, monkeypatch):
     rival(line)
     admission(store, line).ask([SCOPE])
-    before = TaskRecord.from_json(store["hudi_write"]).place
+    before = TaskRecord.from_json(store["hudi_write"]).queue_entry
     monkeypatch.setattr(module, "now_ms", lambda: before.since_ms + 5000)
     admission(store, line).ask([SCOPE])
-    assert TaskRecord.from_json(store["hudi_write"]).place == before
+    assert TaskRecord.from_json(store["hudi_write"]).queue_entry == before
     admission(store, line, try_number=2).ask([SCOPE])
-    after = TaskRecord.from_json(store["hudi_write"]).place
-    assert after == Place(before.request_id, before.asked, before.since_ms + 5000, 2)
+    after = TaskRecord.from_json(store["hudi_write"]).queue_entry
+    assert after == QueueEntry(before.request_id, before.asked, before.since_ms + 5000, 2)
 
 
 def test_what_a_lost_try_was_about_to_write_outlives_it(store):

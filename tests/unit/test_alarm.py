@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Sight
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -20,19 +20,19 @@ class Course:
     def __init__(self, ahead_s=0):
         self.alarm = Alarm(RULE)
         self.ahead_s = ahead_s
-        self.words = []
+        self.lines = []
 
-    def at(self, now_s, *, tick_s=None, instant=T, **sight):
+    def at(self, now_s, *, tick_s=None, instant=T, **state):
         last_ms = None if tick_s is None else EPOCH_MS + (tick_s + self.ahead_s) * 1000
-        return self.take(now_s, Sight(instant, last_ms, **sight))
+        return self.take(now_s, WriteState(instant, last_ms, **state))
 
-    def take(self, now_s, sight):
-        words = self.alarm.take(sight, EPOCH_MS + now_s * 1000, 7_000 + now_s)
-        self.words += words
-        return [word.text for word in words]
+    def take(self, now_s, state):
+        lines = self.alarm.take(state, EPOCH_MS + now_s * 1000, 7_000 + now_s)
+        self.lines += lines
+        return [line.text for line in lines]
 
 
-def test_a_heartbeat_that_ticks_needs_no_word():
+def test_a_heartbeat_that_ticks_needs_no_line():
     course = Course()
     for second in range(0, 600, 15):
         assert course.at(second, tick_s=second // 60 * 60) == []
@@ -47,7 +47,7 @@ def test_late_dead_and_back_are_logged_once_each_and_stop_nothing():
     course.at(300, tick_s=200)  # a tick that is late itself
     for second in range(301, 390, 15):
         course.at(second, tick_s=300)
-    late, dead, back = course.words
+    late, dead, back = course.lines
     assert "is late: its last tick was 105 s ago; from 120 s on" in late.text
     assert "as dead: its heartbeat's last tick was 135 s ago, and 120 s are tolerated" in dead.text
     for word in (late, dead):
@@ -144,7 +144,7 @@ def test_a_timer_that_died_beside_a_renewed_heartbeat_is_another_tables():
     for second in range(0, 600, 15):
         course.at(second, tick_s=second // 60 * 60, timer_died=True)
     assert course.alarm.stop is None
-    assert len(course.words) == 1
+    assert len(course.lines) == 1
 
 
 def test_a_driver_that_came_to_its_commit_is_past_the_check():
@@ -152,7 +152,7 @@ def test_a_driver_that_came_to_its_commit_is_past_the_check():
     course.at(0, tick_s=0)
     for second in range(15, 600, 15):
         course.at(second, tick_s=0, timer_died=True, is_committing=True)
-    assert (course.alarm.stop, course.words) == (None, [])
+    assert (course.alarm.stop, course.lines) == (None, [])
 
 
 def test_an_expired_heartbeat_alone_never_ends_a_driver():
@@ -170,4 +170,4 @@ def test_each_write_of_a_driver_begins_anew():
     assert course.take(120, None) == []
     assert course.alarm.margin_ms is None
     assert len(course.at(300, instant=T2, tick_s=110)) == 1
-    assert len(course.words) == 2
+    assert len(course.lines) == 2

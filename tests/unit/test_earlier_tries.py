@@ -87,7 +87,7 @@ def test_other_arguments_are_the_same_work_in_a_retry_and_undecided_after_a_clea
     cleared = Tries(folder, max_tries=16, end="exit code 1")
     add(folder, f"{T1}_{MADE}.commit", identity=cleared.identity)
     assert cleared.commit().instant.time == T1
-    with pytest.raises(CommitStateUnknownError, match="cannot be told"):
+    with pytest.raises(CommitStateUnknownError, match="is unknown"):
         cleared.commit("other")
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from airflow_occ_provider.attempts.guards import heartbeat
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -76,7 +77,7 @@ def watching(table, log, rule=RULE, **options):
 
 def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
     alarm = watching(None, DriverLog())
-    alarm.look()
+    alarm.check()
     assert told() == []
 
 
@@ -84,8 +85,8 @@ def test_a_dead_heartbeat_is_logged_and_stops_nothing(folder, table, log, told):
     begin(folder, age_s=200)
     margins = []
     alarm = watching(table, log, on_margin=margins.append)
-    alarm.look()
-    alarm.look()
+    alarm.check()
+    alarm.check()
     (word,) = told()
     assert "as dead: its heartbeat's last tick was 200 s ago" in word
     assert alarm.stop is None
@@ -97,7 +98,7 @@ def test_a_rollback_that_names_the_write_ends_its_driver(folder, table, log, nam
     begin(folder)
     roll_back(folder, T1, name)
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert alarm.stop.outcome is Outcome.ROLLED_BACK
     assert R in alarm.stop.line
 
@@ -106,7 +107,7 @@ def test_also_where_the_rollback_has_removed_the_instant(folder, table, log):
     tick(folder)
     roll_back(folder, T1, f"{R}_{DONE}.rollback")
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert alarm.stop.outcome is Outcome.ROLLED_BACK
 
 
@@ -114,7 +115,7 @@ def test_a_rollback_of_another_write_is_none_of_its(folder, table, log):
     begin(folder)
     roll_back(folder, T0, f"{R}.rollback.requested")
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert alarm.stop is None
 
 
@@ -123,7 +124,7 @@ def test_a_rollback_by_the_driver_itself_ends_nothing(folder, table, log):
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert alarm.stop is None
 
 
@@ -134,7 +135,7 @@ def test_a_rollback_that_the_drivers_log_shows_a_moment_later_stops_nothing(fold
     later = threading.Timer(0.1, log.feed, [line])
     later.start()
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     later.join()
     assert alarm.stop is None
 
@@ -144,7 +145,7 @@ def test_a_write_that_lost_a_conflict_is_given_up_by_hudi_itself(folder, table, 
     roll_back(folder, T1, f"{R}.rollback.requested")
     log.feed(CONFLICT)
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert (alarm.stop, told()) == (None, [])
 
 
@@ -155,7 +156,7 @@ def test_only_the_youngest_write_counts_as_after_a_retry_by_hudi(folder, table, 
         log.feed(line)
     begin(folder, DONE)
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert (alarm.stop, told()) == (None, [])
 
 
@@ -165,7 +166,7 @@ def test_a_write_of_the_job_in_another_table_does_not_hide_the_one_in_this(folde
     for line in requests(DONE):
         log.feed(line)
     alarm = watching(table, log)
-    alarm.look()
+    alarm.check()
     assert alarm.stop
 
 
@@ -176,9 +177,9 @@ def test_once_the_write_is_completed_there_is_nothing_to_look_after(folder, tabl
     log.feed(TIMER)
     log.feed(FRAME)
     alarm = watching(table, log, QUICK)
-    alarm.look()
+    alarm.check()
     time.sleep(0.2)
-    alarm.look()
+    alarm.check()
     assert (alarm.stop, told()) == (None, [])
 
 
@@ -193,10 +194,10 @@ def test_a_dead_timer_of_the_write_ends_its_driver_and_nothing_else_does(
     for line in lines:
         log.feed(line)
     alarm = watching(table, log, QUICK)
-    alarm.look()
+    alarm.check()
     assert alarm.stop is None
     time.sleep(0.2)
-    alarm.look()
+    alarm.check()
     assert (alarm.stop is not None) == ends
 
 
@@ -205,10 +206,12 @@ def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told
     roll_back(folder, T1, f"{R}.rollback.requested")
     deadline = time.monotonic() + PATIENCE_S
     with watching(table, log, HeartbeatRule(1000, 2)) as alarm:
-        while alarm.on_tick() is None:
+        while (stop := alarm.stop) is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    assert alarm.on_line("more") == alarm.on_tick() == alarm.stop
+        time.sleep(2 * heartbeat._LEAST_PERIOD_S)
+        assert alarm.stop is stop
+    assert alarm.stop is stop
     assert len(told()) == 1
 
 
@@ -221,7 +224,7 @@ def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, t
     monkeypatch.setattr(os, "listdir", lambda path: stalled.wait(PATIENCE_S) or [])
     alarm = watching(table, log, QUICK)
     for _ in range(3):
-        alarm.look()
+        alarm.check()
     (word,) = told()
     assert "did not answer in 0.1 s" in word
     assert alarm.stop is None
@@ -231,14 +234,14 @@ def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, t
 def test_a_defect_of_ours_ends_no_task(folder, log, told):
     begin(folder)
     alarm = watching(None, log)
-    alarm.look()
+    alarm.check()
     (word,) = told()
     assert "AttributeError" in word
 
 
 def test_a_table_that_the_first_write_has_not_made_yet(tmp_path, log, told):
     alarm = watching(HudiTable(str(tmp_path / "none")), log)
-    alarm.look()
+    alarm.check()
     assert told() == []
 
 

@@ -55,6 +55,17 @@ LOCKED = (LOGS / "lock_timeout.exit1.log").read_text().splitlines()
 LOCK = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1"}
 
 
+class CleanDriver:
+    """A driver of a clean without Spark."""
+
+    def __init__(self, task, run, submission):
+        self.drive = partial(task.drive, run, submission)
+
+    def run(self, key, listeners):
+        (listen,) = listeners
+        self.exit_code = self.drive(listen)
+
+
 class Clean(HudiCleanOperator):
     """In the place of Spark: what Hudi's lazy rollback does to the files, or a driver that fails.
 
@@ -70,10 +81,10 @@ class Clean(HudiCleanOperator):
 
     def _protected_run(self, context):
         run = super()._protected_run(context)
-        run.spark.submit = partial(self.submit, run)
+        run.spark.driver = partial(CleanDriver, self, run)
         return run
 
-    def submit(self, run, submission, follower):
+    def drive(self, run, submission, listen):
         (path,) = submission.arguments
         payload = json.loads(Path(path).read_text())
         assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
@@ -82,7 +93,7 @@ class Clean(HudiCleanOperator):
         self.on_run()
         if self.logs:
             for line in self.logs.pop(0):
-                follower.log.feed(line)
+                listen(line)
             return 1
         for instant in self._clean_run(run).observe().pending.values():
             if not instant.fate.beating:

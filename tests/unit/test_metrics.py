@@ -20,11 +20,13 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_occ_provider.attempts import journal, try_lease
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.lines import unwrap
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
+from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import Terms
@@ -349,9 +351,11 @@ def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tag
 def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     mine = context("t", Store())
     run = writer._protected_run(mine)
-    attempt = writer._write_attempt(run).attempt(SparkSubmit(), Signature("i", "d", "r", "t"), None)
+    attempt = writer._write_attempt(run).attempt(
+        Driver(SparkSubmit()), Signature("i", "d", "r", "t"), {}
+    )
     for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-        attempt.told.log.feed(unwrap(text) or "")
+        attempt.recorder.log.feed(unwrap(text) or "")
     attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
     later(90)
     assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
@@ -366,9 +370,10 @@ def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
     for exit_code, outcome in ((1, "early_conflict"), (0, "nothing_written")):
         run = service._protected_run(context("t", Store()))
         plans = plans_of(run, service._service_task(), DEFAULT_RULE)
-        attempt = ServiceAttempt(plans, ServiceLimits(), (), run.spark, run.measured)
-        told = ToldAttempt(run.journal, table.path, logging.getLogger("test"))
+        limits = ServiceLimits(run.claim.service, None, logging.getLogger("test"))
+        attempt = ServiceAttempt(plans, limits, run.spark, run.measured)
+        recorder = AttemptRecorder(run.journal, table.path, logging.getLogger("test"))
         for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-            told.log.feed(unwrap(text) or "")
-        assert attempt.settle(told, exit_code, ("schedule",)).outcome == outcome
+            recorder.log.feed(unwrap(text) or "")
+        assert attempt.settle(recorder, exit_code, ("schedule",)).outcome == outcome
         assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

@@ -144,7 +144,7 @@ def test_other_arguments_are_signed_anew_but_the_old_signature_still_counts(star
     assert record.identities == (record.identity, old)
     assert (record.digest, record.since, len(record.attempts)) == ("e", "1", 1)
     assert record.instants_in("/t") == ATTEMPT.instants
-    assert (record.knows("/t"), record.knows("/other")) == (True, False)
+    assert (record.has_seen("/t"), record.has_seen("/other")) == (True, False)
 
 
 def test_what_is_wanted_again_does_not_count_older_commits(start):

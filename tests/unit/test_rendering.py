@@ -31,7 +31,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import Flag
 from tests.unit.test_record import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"
@@ -241,7 +241,7 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
     )
     task.hudi_defaults = {"a": "b"}
     submission = Submission("run.py", ("payload.json",), {"AIRFLOW_OCC_IDENTITY": "one"})
-    with SparkRun(task, context_of(task), Flag()).in_place(submission):
+    with SparkRun(task, context_of(task), Flag()).substituted(submission):
         assert (task.application, task.application_args) == ("run.py", ["payload.json"])
         assert task.driver_class_path == "/mine"
         assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
@@ -267,7 +267,7 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
 def test_a_table_that_airflow_has_no_asset_for_does_not_fail_a_committed_task(dag):
     task = HudiWriteOperator(**{**WRITE, "table": "airflow://lake"}, outlets=[AssetAlias("trips")])
     events = OutletEventAccessors()
-    task._tell_outlets({"outlet_events": events}, {"instant": "1"})
+    task._emit_asset_events({"outlet_events": events}, {"instant": "1"})
     assert events[task.outlets[0]].asset_alias_events == []
 
 
@@ -276,8 +276,8 @@ def test_an_assets_alias_gets_the_facts_of_the_table(dag, table):
     outlets = [Asset("s3://other"), AssetAlias("trips")]
     task = HudiWriteOperator(**{**WRITE, "table": table}, outlets=outlets)
     events = OutletEventAccessors()
-    task._tell_outlets({"outlet_events": events}, {"instant": "1"})
-    task._tell_outlets({"outlet_events": events}, {"instant": None})
+    task._emit_asset_events({"outlet_events": events}, {"instant": "1"})
+    task._emit_asset_events({"outlet_events": events}, {"instant": None})
     assert events[outlets[0]].extra == {"instant": None}
     (event,) = events[outlets[1]].asset_alias_events
     assert event.extra == {"instant": "1"}

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.failure import LIMIT
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.rival import Rival, find_rival
+from airflow_occ_provider.attempts.rivals import Rival, find_rival
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -88,10 +89,10 @@ def lose(folder, table, caplog, queue):
         store.set("hudi_retries", {"max_tries": mine["ti"].max_tries, "counts": counts or {}})
         protected = task._protected_run(mine)
         write_attempt = replace(task._write_attempt(protected), log=logging.getLogger("test"))
-        follows, signature = task._next_try(mine, protected, {}), Signature("me", "d", "r", "t")
-        attempt = write_attempt.attempt(SparkSubmit(), signature, follows)
+        signature = Signature("me", "d", "r", "t")
+        attempt = write_attempt.attempt(Driver(SparkSubmit()), signature, {})
         for line in LOG.read_text().splitlines():
-            attempt.told.log.feed(line)
+            attempt.recorder.log.feed(line)
         attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
         with caplog.at_level(logging.INFO, "test"):
             settlement = attempt.settle(is_judged=True)

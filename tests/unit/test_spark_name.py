@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import Flag
 
 SUBMISSION = Submission("runner.py", ("payload.json",), {})
 OURS = "two_writers.write_b.manual__1"
@@ -37,7 +37,7 @@ def test_the_spark_application_is_named_after_its_task_unless_the_user_named_it(
     ti = SimpleNamespace(
         dag_id="two_writers", task_id="write_b", run_id="manual__1", map_index=map_index
     )
-    with SparkRun(task, {"ti": ti}, Flag()).in_place(SUBMISSION):
+    with SparkRun(task, {"ti": ti}, Flag()).substituted(SUBMISSION):
         command = task._get_hook()._build_spark_submit_command("runner.py")
     named = command[command.index("--name") + 1] if "--name" in command else None
     assert named == expected

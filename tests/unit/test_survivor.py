@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
-from airflow_occ_provider.attempts.survivor import Fence, Look, Settled, Wait, judge
+from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
@@ -19,7 +19,7 @@ ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 def look(pending=(), ages=(), over=()):
     """The table, with heartbeats of so many milliseconds of age."""
     ticks = {time: NOW - age for time, age in zip(pending, ages, strict=False)}
-    return Look(frozenset(pending), frozenset(over), ticks, NOW, RULE)
+    return TableState(frozenset(pending), frozenset(over), ticks, NOW, RULE)
 
 
 def test_an_ended_driver_leaves_its_pending_instants_as_ghosts():

@@ -11,12 +11,11 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.clustering_limits import below, clustering_limits
+from airflow_occ_provider.attempts.claim import ServiceClaim, service_mode
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.service_attempt import ServiceLimits
-from airflow_occ_provider.attempts.service_claim import ServiceClaim, service_mode
+from airflow_occ_provider.attempts.service_limits import ServiceLimits, below
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -290,7 +289,7 @@ def clustering(**given):
 
 
 def limits(**given):
-    return clustering_limits(clustering(**given)._partitions, LOG)
+    return ServiceLimits(CLUSTERING, clustering(**given)._partitions, LOG)
 
 
 def compaction(**given):
@@ -374,7 +373,7 @@ def test_a_plan_beyond_the_scope_is_outside_also_where_the_lease_names_none(give
 
 
 def test_a_compaction_is_kept_to_no_part():
-    assert not ServiceLimits().is_outside(plan(), Admitted(Scope.of(TABLE, ["b"])))
+    assert not ServiceLimits(COMPACTION, None, LOG).is_outside(plan(), Admitted(Scope.of(TABLE, ["b"])))
 
 
 @pytest.fixture
@@ -395,8 +394,8 @@ def served(golden):
 def chosen(operator, run, snapshot, own=None):
     plans = plans_of(run, operator._service_task(), DEFAULT_RULE)
     pending = plans.pending(snapshot, own or {})
-    is_clustering = isinstance(operator, HudiClusteringOperator)
-    kept_to = clustering_limits(operator._partitions, LOG) if is_clustering else ServiceLimits()
+    claim = operator.claim(run.table)
+    kept_to = ServiceLimits(claim.service, claim.partitions, LOG)
     outside = {plan.time for plan in pending if kept_to.is_outside(plan, Admitted())}
     return plans.choose(snapshot, pending, own or {}, outside)
 
@@ -483,9 +482,9 @@ def test_what_the_table_says_came_of_it(served):
 
 
 def test_only_merge_on_read_tables_are_compacted(served):
-    operator, _, snapshot = served("1.2.0/clustering", compaction)
+    _, _, snapshot = served("1.2.0/clustering", compaction)
     with pytest.raises(ConfigurationError, match="is copy-on-write"):
-        operator._refuse_table(snapshot, {})
+        ServiceLimits(COMPACTION, None, LOG).refuse_table(snapshot, {})
 
 
 def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():

@@ -58,7 +58,7 @@ class Write(HudiWriteOperator):
         self.hudi_defaults = dict(self.options)
         return Preparation(None, None, self.options, "")
 
-    def _attempt(self, context, run, admitted):
+    def _attempt(self, run, admitted):
         self.ran += 1
 
     def run_clean(self, preparation, table):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Sight
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.errors import TableUnreadableError
@@ -15,44 +16,38 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
-_LOOKS_PER_INTERVAL = 4
+_CHECKS_PER_INTERVAL = 4
 _LOG_LAG_S = 0.5
 _LEAST_PERIOD_S = 1.0
 _END_TIMEOUT_S = 2.0
 
 
+@dataclass(slots=True)
 class HeartbeatAlarm:
     """Watch the heartbeat of a driver's write in a thread, within a ``with`` block.
 
     It logs when the heartbeat is late or dead and when it ticks again, and stops the driver if
     ``heartbeat_alarm`` decides so. A storage that does not answer is logged once, and proves nothing.
 
-    :param table: the table that the driver writes.
     :param log: the driver's, which another thread feeds.
     :param rule: how Hudi judges the driver's heartbeats.
-    :param logger: the task's log.
     :param on_margin: called after each check with the seconds until Hudi counts the write as dead,
         and with the whole tolerance when the block has ended.
     """
 
-    def __init__(
-        self,
-        table: HudiTable,
-        log: DriverLog,
-        rule: HeartbeatRule,
-        *,
-        logger: Any,
-        on_margin: Callable[[float], None] = lambda _: None,
-    ) -> None:
-        self._table = table
-        self._log = log
-        self._rule = rule
-        self._logger = logger
-        self._on_margin = on_margin
-        self._alarm = Alarm(rule)
-        self._snapshot: Snapshot | None = None
-        self._unanswered = False
-        self._ended = threading.Event()
+    table: HudiTable
+    log: DriverLog
+    rule: HeartbeatRule
+    logger: Any
+    on_margin: Callable[[float], None] = lambda _: None
+    _alarm: Alarm = field(init=False)
+    _thread: threading.Thread = field(init=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+    _snapshot: Snapshot | None = field(default=None, init=False)
+    _unanswered: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._alarm = Alarm(self.rule)
         self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat-alarm")
 
     def __enter__(self) -> Self:
@@ -62,64 +57,53 @@ class HeartbeatAlarm:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(_END_TIMEOUT_S)
-        self._on_margin(self._rule.interval_ms * self._rule.tolerable_misses / 1000)
-
-    def on_line(self, line: str) -> Stop | None:  # noqa: ARG002 - it reads the driver's log itself
-        """Return the reason to stop the driver, if any."""
-        return self.stop
-
-    def on_tick(self) -> Stop | None:
-        """Return the reason to stop the driver, if any.
-
-        Returns at once: a storage that hangs delays no other guard.
-        """
-        return self.stop
+        self.on_margin(self.rule.interval_ms * self.rule.tolerable_misses / 1000)
 
     @property
     def stop(self) -> Stop | None:
-        """The reason to stop the driver, if any."""
+        """The reason to stop the driver, if any; known without a request."""
         return self._alarm.stop
 
     def _run(self) -> None:
-        period_s = max(_LEAST_PERIOD_S, self._rule.interval_ms / 1000 / _LOOKS_PER_INTERVAL)
+        period_s = max(_LEAST_PERIOD_S, self.rule.interval_ms / 1000 / _CHECKS_PER_INTERVAL)
         while not self._ended.wait(period_s):
             if self.stop is None:
-                self.look()
+                self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check once, and log what has changed."""
         try:
-            sight, now_ms, now_s = self._sight()
+            state, now_ms, now_s = self._write_state()
         except TableUnreadableError as error:
-            self._tell_unanswered(error.message)
+            self._log_unanswered(error.message)
             return
         except Exception as error:  # noqa: BLE001 - an alarm is no reason for a task to fail
-            self._tell_unanswered(f"{type(error).__name__}: {error}")
+            self._log_unanswered(f"{type(error).__name__}: {error}")
             return
         self._unanswered = False
         if self._ended.is_set():
             return
-        for level, text in self._alarm.take(sight, now_ms, now_s):
-            self._logger.log(level, text)
+        for level, text in self._alarm.take(state, now_ms, now_s):
+            self.logger.log(level, text)
         if self._alarm.margin_ms is not None:
-            self._on_margin(self._alarm.margin_ms / 1000)
+            self.on_margin(self._alarm.margin_ms / 1000)
 
-    def _sight(self) -> tuple[Sight | None, int, float]:
+    def _write_state(self) -> tuple[WriteState | None, int, float]:
         """Read the heartbeats, then the timeline: a write completed in between is not dead."""
         now_ms = round(time.time() * 1000)
-        own = self._log.own_instants
+        own = self.log.own_instants
         if not own:
             return None, now_ms, time.monotonic()
-        snapshot = self._snapshot or self._table.snapshot(missing_ok=True)
+        snapshot = self._snapshot or self.table.snapshot(missing_ok=True)
         ticks, now_s = snapshot.heartbeats(), time.monotonic()
         if not snapshot.config.exists:
             return None, now_ms, now_s
-        self._snapshot = self._table.snapshot(snapshot)
+        self._snapshot = self.table.snapshot(snapshot)
         return self._current(self._snapshot, own, ticks), now_ms, now_s
 
     def _current(
         self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
-    ) -> Sight | None:
+    ) -> WriteState | None:
         """Return the driver's youngest write in this table, unless it is over.
 
         A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
@@ -128,27 +112,27 @@ class HeartbeatAlarm:
             found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
             if found or rollback:  # else the write is in another table of the job
                 is_over = found and (found.completed or not found.is_write)
-                if is_over or self._log.conflict_of(instant):
+                if is_over or self.log.conflict_of(instant):
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
-                return Sight(
+                return WriteState(
                     instant,
                     ticks.get(instant),
                     rollback.time if rollback and foreign else None,
-                    self._log.heartbeat_died(instant),
-                    self._log.is_committing(instant),
+                    self.log.heartbeat_died(instant),
+                    self.log.is_committing(instant),
                 )
         return None
 
     def _has_requested(self, rollback: str) -> bool:
         """Whether the driver requested a rollback; its log shows that later than the table."""
-        if not self._log.has_requested(rollback):
+        if not self.log.has_requested(rollback):
             self._ended.wait(_LOG_LAG_S)
-        return self._log.has_requested(rollback)
+        return self.log.has_requested(rollback)
 
-    def _tell_unanswered(self, reason: str) -> None:
+    def _log_unanswered(self, reason: str) -> None:
         if not self._unanswered:
-            self._logger.warning(
+            self.logger.warning(
                 "The driver's heartbeat cannot be looked at, which says nothing of the driver: %s",
                 reason,
             )

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule, Liveness
 
 
-class Sight(NamedTuple):
+class WriteState(NamedTuple):
     """One observation of the write that a driver is making.
 
     :param instant: its requested time.
@@ -32,11 +32,10 @@ class Sight(NamedTuple):
     is_committing: bool = False
 
 
-class Word(NamedTuple):
+class LogLine(NamedTuple):
     """A line for the task's log.
 
     :param level: of ``logging``.
-    :param text: its text.
     """
 
     level: int
@@ -51,8 +50,6 @@ class Alarm:
     about that use this host's clock instead.
 
     ``stop`` is the reason to end the driver, once there is one.
-
-    :param rule: how Hudi judges heartbeats.
     """
 
     def __init__(self, rule: HeartbeatRule) -> None:
@@ -68,79 +65,79 @@ class Alarm:
         """Milliseconds until Hudi counts the current write as dead, at the last check."""
         return self._heartbeat.margin_ms
 
-    def take(self, sight: Sight | None, now_ms: int, now_s: float) -> list[Word]:
+    def take(self, state: WriteState | None, now_ms: int, now_s: float) -> list[LogLine]:
         """Take the next observation; return the lines to log.
 
-        :param sight: the observation; ``None`` if the driver is not writing.
+        :param state: the observation; ``None`` if the driver is not writing.
         :param now_ms: epoch milliseconds just before the heartbeats were listed.
         :param now_s: seconds of a monotonic clock just after.
         """
-        if sight is None:
+        if state is None:
             self._begin("")
             return []
-        if sight.instant != self._instant:
-            self._begin(sight.instant)
-        if sight.last_ms != self._heartbeat.last_ms or self._ticked_s is None:
+        if state.instant != self._instant:
+            self._begin(state.instant)
+        if state.last_ms != self._heartbeat.last_ms or self._ticked_s is None:
             self._ticked_s = now_s
-        self._heartbeat = self._rule.judge(sight.last_ms, now_ms)
+        self._heartbeat = self._rule.judge(state.last_ms, now_ms)
         still_s = now_s - self._ticked_s
-        self.stop = self._reason(sight, still_s)
+        self.stop = self._reason(state, still_s)
         if self.stop:
-            return [Word(logging.ERROR, f"{self.stop.line}. The driver is ended.")]
-        if sight.timer_died:
-            return self._hear_timer(sight)
-        return self._hear_heartbeat(sight, now_ms, still_s)
+            return [LogLine(logging.ERROR, f"{self.stop.line}. The driver is ended.")]
+        if state.timer_died:
+            return self._timer_lines(state)
+        return self._heartbeat_lines(state, now_ms, still_s)
 
     def _begin(self, instant: str) -> None:
         self._instant = instant
         self._heartbeat = Heartbeat(Liveness.NONE)
         self._ticked_s = None
         self._has_ticked = False
-        self._told = Liveness.ALIVE
-        self._told_of_timer = False
+        self._logged = Liveness.ALIVE
+        self._timer_logged = False
 
-    def _reason(self, sight: Sight, still_s: float) -> Stop | None:
+    def _reason(self, state: WriteState, still_s: float) -> Stop | None:
         stands_still = still_s > self._tolerance_s
-        if sight.rollback and sight.last_ms is not None and not stands_still:
+        if state.rollback and state.last_ms is not None and not stands_still:
             return Stop(
                 Outcome.ROLLED_BACK,
-                f"rollback {sight.rollback} takes back {sight.instant}, which the driver was writing",
+                f"rollback {state.rollback} takes back {state.instant}, which the driver was writing",
             )
-        if sight.timer_died and stands_still and not sight.is_committing:
+        if state.timer_died and stands_still and not state.is_committing:
             return Stop(
                 Outcome.HEARTBEAT_EXPIRED,
-                f"Hudi's heartbeat timer of {sight.instant} died and its last tick is more than "
+                f"Hudi's heartbeat timer of {state.instant} died and its last tick is more than "
                 f"{self._tolerance_s:g} s ago, so that Hudi refuses its commit",
             )
         return None
 
-    def _hear_timer(self, sight: Sight) -> list[Word]:
-        if self._told_of_timer or sight.is_committing:
+    def _timer_lines(self, state: WriteState) -> list[LogLine]:
+        if self._timer_logged or state.is_committing:
             return []
-        self._told_of_timer = True
+        self._timer_logged = True
         return [
-            Word(
+            LogLine(
                 logging.WARNING,
-                f"Hudi's heartbeat timer of instant {sight.instant} died, as the driver's log shows: "
+                f"Hudi's heartbeat timer of instant {state.instant} died, as the driver's log shows: "
                 "there will be no further tick. The driver is ended once the last one is "
                 f"{self._tolerance_s:g} s old, unless it comes to its commit before.",
             )
         ]
 
-    def _hear_heartbeat(self, sight: Sight, now_ms: int, still_s: float) -> list[Word]:
+    def _heartbeat_lines(self, state: WriteState, now_ms: int, still_s: float) -> list[LogLine]:
         now = self._heartbeat.liveness
         if now is Liveness.NONE:  # a live writer would have created it again by its next tick
             is_gone = self._has_ticked and still_s * 1000 > self._rule.interval_ms
-            now = now if is_gone else self._told
-        self._has_ticked = self._has_ticked or sight.last_ms is not None
-        before = self._told
+            now = now if is_gone else self._logged
+        self._has_ticked = self._has_ticked or state.last_ms is not None
+        before = self._logged
         if now is before or (before in (Liveness.DEAD, Liveness.NONE) and now is Liveness.LATE):
             return []
-        self._told = now
+        self._logged = now
         if now is Liveness.ALIVE:
-            return [Word(logging.INFO, f"The heartbeat of instant {sight.instant} ticks again.")]
-        age_s = (now_ms - (sight.last_ms or now_ms)) / 1000
-        return [Word(logging.WARNING, f"{self._trouble(now, age_s)} {self._prospect(sight)}")]
+            return [LogLine(logging.INFO, f"The heartbeat of instant {state.instant} ticks again.")]
+        age_s = (now_ms - (state.last_ms or now_ms)) / 1000
+        return [LogLine(logging.WARNING, f"{self._trouble(now, age_s)} {self._prospect(state)}")]
 
     def _trouble(self, now: Liveness, age_s: float) -> str:
         if now is Liveness.NONE:
@@ -155,8 +152,8 @@ class Alarm:
             f"from {self._tolerance_s:g} s on Hudi counts it as dead."
         )
 
-    def _prospect(self, sight: Sight) -> str:
-        refused = "" if sight.is_committing else "Hudi refuses the commit, and "
+    def _prospect(self, state: WriteState) -> str:
+        refused = "" if state.is_committing else "Hudi refuses the commit, and "
         return (
             f"A late tick recovers it. If it stays so, {refused}the lazy clean of another writer may "
             "roll it back. The driver runs on."

@@ -29,23 +29,19 @@ class OneTable:
     """
 
     def __init__(self, table: str) -> None:
-        self._table = _place(table)
+        self._table = _location(table)
         self._other = ""
 
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if there is a second table."""
-        return Stop(Outcome.MISCONFIGURATION, self._told) if self._other else None
+        return Stop(Outcome.MISCONFIGURATION, self._message) if self._other else None
 
     def on_line(self, line: str) -> Stop | None:
         """Take the next line of the log; return the reason to stop, if any."""
         begun = None if self._other else _BEGUN.search(line)
         if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
             self._other = begun["table"]
-        return self.stop
-
-    def on_tick(self) -> Stop | None:
-        """Return the reason to stop the driver, if any."""
         return self.stop
 
     def refuse(self, *, committed: bool | None) -> None:
@@ -57,7 +53,7 @@ class OneTable:
         """
         if self._other:
             raise MisconfigurationError(
-                self._told,
+                self._message,
                 outcome=Outcome.MISCONFIGURATION,
                 remedy="write each table by a task of its own, or lock in ZooKeeper, where each table "
                 "has its own lock",
@@ -65,22 +61,22 @@ class OneTable:
             )
 
     @property
-    def _told(self) -> str:
+    def _message(self) -> str:
         return (
             f"the job began to write {self._other} beside {self._table}, and was ended: Hudi's lock in "
             "the metastore has one name for all that a driver writes"
         )
 
-    def _is_other(self, told: str) -> bool:
+    def _is_other(self, table: str) -> bool:
         try:
-            mine, other = urlsplit(self._table), urlsplit(_place(told))
+            mine, other = urlsplit(self._table), urlsplit(_location(table))
         except ConfigurationError:
             return False  # a relative path proves nothing
         is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
         return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
 
 
-def _place(table: str) -> str:
-    """Return a table's place, also as Hadoop prints it: ``file:/lake/t``, ``hdfs:/lake/t``."""
-    place = canonical_table(table)
-    return os.path.realpath(place) if place.startswith("/") else place
+def _location(table: str) -> str:
+    """Return a table's location, also as Hadoop prints it: ``file:/lake/t``, ``hdfs:/lake/t``."""
+    location = canonical_table(table)
+    return os.path.realpath(location) if location.startswith("/") else location

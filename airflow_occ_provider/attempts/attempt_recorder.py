@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_occ_provider.attempts.commit import count_commits
 from airflow_occ_provider.attempts.failure import brief, unrepeated
-from airflow_occ_provider.attempts.follower import Follower
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
@@ -23,23 +22,20 @@ _monotonic = time.monotonic
 _ASK_AGAIN_S = 30.0
 
 
-class ToldAttempt:
+class AttemptRecorder:
     """An attempt whose driver and instants are recorded while it runs.
 
     The driver is recorded before it starts; one that cannot be recorded does not start. Each instant
     is recorded once the driver has requested it. A failure to record one does not end the driver: it
     is recorded later, at the latest after the driver's end.
 
-    :param run: the task run.
     :param table: base path of the table that it writes.
-    :param logger: the task's log.
     """
 
     def __init__(self, run: Journal, table: str, logger: Any) -> None:
         self._run = run
         self._logger = logger
         self.log = DriverLog()
-        self.follower = Follower(self.log, self._started, self._requested, self._read_line)
         self._ask_again_at: float | None = None
         self._attempt = AttemptRecord(
             try_number=run.now.number,
@@ -65,21 +61,27 @@ class ToldAttempt:
 
     def settled(self, settlement: Settlement) -> None:
         """Record its settlement by the table."""
-        self._tell(settlement)
-        told = settlement.unreadable is None and self._attempt.log_read
-        self._keep(outcome=str(settlement.outcome), settled=told)
+        self._log_settlement(settlement)
+        is_settled = settlement.unreadable is None and self._attempt.log_read
+        self._keep(outcome=str(settlement.outcome), settled=is_settled)
 
-    def _started(self, handle: Handle) -> None:
+    def started(self, handle: Handle) -> None:
+        """Record the driver, before it may do anything."""
         self._keep(driver=handle)
 
-    def _requested(self, instant: str) -> None:
+    def feed(self, line: str) -> None:
+        """Take the next line of the driver's log."""
+        self.log.feed(line)
+        for instant in self.log.own_instants[len(self._attempt.instants) :]:
+            self.requested(instant)
+        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
+            self._keep_or_warn()
+
+    def requested(self, instant: str) -> None:
+        """Record a write that the driver requested, by its requested time."""
         self._logger.info("Hudi instant %s was requested by this driver.", instant)
         self._keep_or_warn(instants=(*self._attempt.instants, instant))
         self._run.publish_instants(self._attempt.instants)
-
-    def _read_line(self, _: str) -> None:
-        if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
-            self._keep_or_warn()
 
     def _keep_or_warn(self, **changes: Any) -> None:
         try:
@@ -94,11 +96,11 @@ class ToldAttempt:
             )
 
     def _keep(self, **changes: Any) -> None:
-        told = {"application_id": self.log.application_id, **changes}
-        self._attempt = replace(self._attempt, **told)
+        changes = {"application_id": self.log.application_id, **changes}
+        self._attempt = replace(self._attempt, **changes)
         self._run.keep(self._attempt)
 
-    def _tell(self, settlement: Settlement) -> None:
+    def _log_settlement(self, settlement: Settlement) -> None:
         error = settlement.error()
         if error:
             self._logger.error(brief(error.message))
@@ -110,30 +112,27 @@ class ToldAttempt:
         )
         for line in unrepeated(settlement.lines):
             self._logger.info("Decided by: %s", line.removeprefix(": "))
-        tell_retired(self._logger, "The driver", settlement.retired)
+        log_retired_heartbeats(self._logger, "The driver", settlement.retired)
 
 
-def tell_retired(logger: Any, who: str, instants: Iterable[str]) -> None:
+def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) -> None:
     """Log which heartbeats were removed.
 
-    :param who: what left them.
+    :param origin: what left them.
     :param instants: requested times of their instants.
     """
     for instant in instants:
         logger.info(
             "%s left instant %s unfinished; its heartbeat was removed, so that no writer waits for it "
             "and the next lazy clean rolls it back.",
-            who,
+            origin,
             instant,
         )
 
 
-def tell_oddities(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
+def audit_task_run(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
     """Log if there are several commits, or files that a fenced driver left.
 
-    :param record: of the task run.
-    :param snapshot: of its table.
-    :param logger: the task's log.
     :raises DanglingFilesError: if readers see such files.
     """
     commits = count_commits(snapshot, record.identities, record.since or "")

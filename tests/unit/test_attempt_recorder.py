@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from airflow_occ_provider.attempts import told_attempt
-from airflow_occ_provider.attempts.told_attempt import ToldAttempt
+from airflow_occ_provider.attempts import attempt_recorder
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.task_run import open_journal
@@ -19,20 +19,20 @@ DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42).handle()
 AWAY = 10**6
 
 
-class Telling(Instance):
+class PublishingInstance(Instance):
     """A task instance that records its instants."""
 
-    told = ()
+    kept = ()
 
     def xcom_push(self, key, value):
-        self.told = value
+        self.kept = value
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands until it is moved."""
     now = [0.0]
-    monkeypatch.setattr(told_attempt, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(attempt_recorder, "_monotonic", lambda: now[0])
     monkeypatch.setattr(task_run, "_PAUSE_S", 0)
     return now
 
@@ -44,12 +44,12 @@ def store():
 
 @pytest.fixture
 def attempt(store, clock):
-    ti = Telling(1, 14)
-    attempt = ToldAttempt(
+    ti = PublishingInstance(1, 14)
+    recorder = AttemptRecorder(
         open_journal({"task_state_store": store, "ti": ti}), "/t", logging.getLogger("t")
     )
-    attempt.follower.on_start(DRIVER)
-    return attempt
+    recorder.started(DRIVER)
+    return recorder
 
 
 def kept(store):
@@ -59,28 +59,28 @@ def kept(store):
 
 def test_an_instant_that_cannot_be_recorded_is_recorded_later(attempt, store, clock, caplog):
     store.refuses = AWAY
-    attempt.follower.on_instant(T0)
+    attempt.requested(T0)
     assert f"instant {T0} is not recorded yet" in caplog.text
     assert kept(store) == []
     store.refuses = 0
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert kept(store) == []
     clock[0] += 60
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert kept(store) == [T0]
-    attempt.follower.on_instant(T1)
+    attempt.requested(T1)
     assert kept(store) == [T0, T1]
 
 
 def test_a_store_that_stays_away_is_not_asked_for_every_line(attempt, store, clock):
     store.refuses = AWAY
-    attempt.follower.on_instant(T0)
+    attempt.requested(T0)
     asked = store.refuses
     for _ in range(5):
-        attempt.follower.on_line("any")
+        attempt.feed("any")
     assert store.refuses == asked
     clock[0] += 60
-    attempt.follower.on_line("any")
+    attempt.feed("any")
     assert store.refuses == asked - 3
     store.refuses = 0
     attempt.ended(0, log_read=True)
@@ -88,7 +88,7 @@ def test_a_store_that_stays_away_is_not_asked_for_every_line(attempt, store, clo
 
 
 def test_a_driver_that_cannot_be_recorded_never_starts(store, clock):
-    run = open_journal({"task_state_store": store, "ti": Telling(1, 14)})
+    run = open_journal({"task_state_store": store, "ti": PublishingInstance(1, 14)})
     store.refuses = AWAY
     with pytest.raises(StateStoreError):
-        ToldAttempt(run, "/t", logging.getLogger("t")).follower.on_start(DRIVER)
+        AttemptRecorder(run, "/t", logging.getLogger("t")).started(DRIVER)

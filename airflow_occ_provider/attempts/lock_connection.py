@@ -1,0 +1,42 @@
+"""What an attempt needs of the lock connection: options, lock and queue."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from airflow_occ_provider.leases.commit_lock import CommitLock
+from airflow_occ_provider.leases.lease import LeaseService
+
+
+class Terms(Protocol):
+    """The TTLs of a lease, in milliseconds."""
+
+    @property
+    def ttl_ms(self) -> int:
+        """While a process renews the lease."""
+
+    @property
+    def claim_ttl_ms(self) -> int:
+        """While the lease passes from one process to the next."""
+
+
+class LockConnection(Protocol):
+    """The lock service as a connection describes it."""
+
+    lock_conn_id: str
+
+    def options(self, table: str) -> dict[str, str]:
+        """Return Hudi's lock options for the table at a base path."""
+
+    def commit_lock(self, table: str, key: str) -> CommitLock | None:
+        """Return Hudi's lock of a table, for reading; ``None`` if it is not visible.
+
+        :param table: its base path.
+        :param key: the lock's key.
+        """
+
+    def leases(self) -> LeaseService:
+        """Return the queue."""
+
+    def terms(self) -> Terms:
+        """Return the TTLs of a lease."""
