@@ -12,12 +12,12 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.ensemble import EmbeddedZookeeperEnsemble
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real

@@ -67,6 +67,7 @@ PUBLIC = {
         "hudi_stack",
         "spark_submit_environment",
     },
+    "embedded.service": {"EmbeddedService"},
     "embedded.spark": {"spark_environment"},
     "embedded.stack": {"EmbeddedStack"},
     "embedded.zookeeper": {"EmbeddedZookeeper"},
