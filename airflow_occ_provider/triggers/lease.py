@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import conf
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
@@ -17,7 +18,7 @@ from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
-from airflow_occ_provider.triggers.earliest import until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
 _RETRY_S = 1.0
 _CHECK_S = 900.0
@@ -30,7 +31,8 @@ _FULL_S = 60.0
 _waiting: set[int] = set()
 
 
-class LeaseTrigger(BaseTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class LeaseTrigger(HudiTrigger):
     """The base of the triggers that renew a request until their deadline.
 
     Each renewal is long enough for another triggerer to take over after a crash. A triggerer that shuts
@@ -43,29 +45,13 @@ class LeaseTrigger(BaseTrigger):
     :param deadline_ms: epoch milliseconds at which it fires with the status ``timeout``; 0 for never.
     """
 
-    def __init__(
-        self,
-        *,
-        lock_conn_id: str,
-        ticket: Mapping[str, Any],
-        ttl_ms: int,
-        claim_ttl_ms: int,
-        deadline_ms: int = 0,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.lock_conn_id = lock_conn_id
-        self.ticket = dict(ticket)
-        self.ttl_ms = ttl_ms
-        self.claim_ttl_ms = claim_ttl_ms
-        self.deadline_ms = deadline_ms
-        self._renewed_s = float("-inf")
-        self._has_fired = False
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        names = ("lock_conn_id", "ticket", "ttl_ms", "claim_ttl_ms", "deadline_ms")
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {name: getattr(self, name) for name in names}
+    lock_conn_id: str
+    ticket: Mapping[str, Any]
+    ttl_ms: int
+    claim_ttl_ms: int
+    deadline_ms: int = 0
+    _renewed_s: float = field(init=False, default=float("-inf"))
+    _has_fired: bool = field(init=False, default=False)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Renew until there is an event; retry while the lock service is unavailable."""
