@@ -13,7 +13,6 @@ from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.record import Place
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
-from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
@@ -90,7 +89,7 @@ class AdmissionRequest:
         state = "Holds" if status.held else "Queued for"
         self._log.info("%s %s; order token %s.", state, asked, ticket.order_token)
         if not status.held:
-            self._log.info("%s", describe_status(status))
+            self._log.info("%s", status)
             self._log.info("%s", self._service.expiry_rule)
         return ticket, status
 
@@ -126,7 +125,7 @@ class AdmissionRequest:
             self._service.release(ticket)
             self._run.stand(None)
             raise AdmissionTimeoutError(
-                f"not admitted within {self._timeout}: {describe_status(status)}",
+                f"not admitted within {self._timeout}: {status}",
                 remedy="look with `airflow hudi leases list` which task holds the table and whether it "
                 "is alive, or raise admission_timeout; nothing was run",
             )

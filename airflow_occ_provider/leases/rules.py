@@ -15,6 +15,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -195,6 +196,17 @@ class Blocker(NamedTuple):
     queued: QueuedRequest
     theirs: Scope
     ours: Scope
+
+    def __str__(self) -> str:
+        """Describe it: owner, scope, and since when by the lock service's clock."""
+        request, since_ms = self.queued.request, self.queued.since_ms
+        if self.queued.unknown:
+            return (
+                f"{request.owner}, which this release cannot read (wait until the other release's "
+                "writers end; remove a foreign node with `airflow hudi leases release`)"
+            )
+        since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{request.owner} ({self.theirs.mode}, {self.theirs.extent}, since {since})"
 
 
 def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:

@@ -15,7 +15,6 @@ from airflow.triggers.base import TriggerEvent
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
@@ -158,7 +157,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
         return {"status": "timeout"}
 
     def _log_status(self, status: Status, logged: str) -> str:
-        text = describe_status(status)
+        text = str(status)
         if text != logged:
             self.log.info("Waiting: %s", text)
         return text

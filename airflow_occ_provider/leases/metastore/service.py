@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from pymetastore.hive_metastore.ttypes import NoSuchLockException
+
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.loss import confirm_held, lease_lost
 from airflow_occ_provider.leases.metastore import request_lock
-from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.poller import Poller
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.observer import TRUSTED
@@ -42,7 +43,7 @@ class MetastoreLeases:
 
     def __init__(
         self,
-        locks: Locks,
+        locks: MetastoreLocks,
         timeout_ms: int,
         *,
         poll_s: float = 1.0,
@@ -92,7 +93,7 @@ class MetastoreLeases:
             if not (found or is_granted):
                 found = snapshot.foreign_blockers(lock.queued)
             # A grant whose answer took too long may have expired; it is checked again.
-            if is_granted and not found and self._clock() - asked_s < self._trusted_s:
+            if is_granted and not found and self._clock() - asked_s < self._timeout_ms / 1000 * TRUSTED:
                 return Status()
             if found:
                 if wake:
@@ -116,7 +117,9 @@ class MetastoreLeases:
 
     def ensure_held(self, ticket: Ticket) -> None:
         """Return if the metastore confirms that the lease is held."""
-        confirm_held(self, ticket, self._lost)
+        self.renew(ticket)
+        if found := self.status(ticket).blockers:
+            raise self._lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
         """Take the request over from another process and invalidate that one's ticket."""
@@ -155,10 +158,6 @@ class MetastoreLeases:
         """Close the connection; requests stay until the metastore drops them."""
         self._poller.close()
         self._locks.close()
-
-    @property
-    def _trusted_s(self) -> float:
-        return self._timeout_ms / 1000 * TRUSTED
 
     def _snapshot(self) -> QueueSnapshot:
         return request_lock.read(self._locks.rows())
@@ -242,7 +241,7 @@ class MetastoreLeases:
             answer = beat(ticket.token)
             if epochs:
                 self._locks.heartbeat(epochs[-1].lock_id)
-        except LockGoneError:
+        except NoSuchLockException:
             raise self._lost(ticket, "it was removed") from None
         return answer
 
@@ -260,4 +259,4 @@ class MetastoreLeases:
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
         self._poller.forget(ticket.token)
-        return lease_lost(ticket, why, f"the metastore's time-out of {self._timeout_ms / 1000:g} s")
+        return ticket.lost(why, f"the metastore's time-out of {self._timeout_ms / 1000:g} s")
