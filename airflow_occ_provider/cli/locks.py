@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.commit_lock import CommitLock, LockEntry
+    from airflow_occ_provider.leases.commit_lock import CommitLock
 
 _FREE = "The lock is free."
 _UNSEEN = "the holder of this provider's lock is not visible"
@@ -51,20 +51,18 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
 
 def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
     with closing(commit_lock):
-        seats = commit_lock.entries()
+        entries = commit_lock.entries()
         times_taken = commit_lock.times_requested()
-    holder = next((_seat(seat) for seat in seats if seat.held), None)
-    waiters = [_seat(seat) for seat in seats if not seat.held]
-    return {"holder": holder, "waiters": waiters, "times_taken": times_taken}
+    holders, waiters = (
+        [_request(one.owner, one.since_ms, None) for one in entries if one.held is held]
+        for held in (True, False)
+    )
+    return {"holder": next(iter(holders), None), "waiters": waiters, "times_taken": times_taken}
 
 
 def _in_file(file: LockFile) -> dict[str, Any]:
     holder = _request(file.owner, file.since_ms, file.until_ms) if file.held else None
     return {"path": file.path, "holder": holder}
-
-
-def _seat(seat: LockEntry) -> dict[str, Any]:
-    return _request(seat.owner, seat.since_ms, None)
 
 
 def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:

@@ -36,10 +36,10 @@ class _Observation:
     term_s: float
     period_s: float
     seen_s: float
-    stood_s: float = 0.0
+    unchanged_s: float = 0.0
 
     def is_expired(self) -> bool:
-        return self.stood_s > self.term_s * _EXPIRED
+        return self.unchanged_s > self.term_s * _EXPIRED
 
 
 class Observer:
@@ -133,7 +133,7 @@ class Observer:
         """Return the observation of a node whose version is the same as before."""
         now_s = self._clock()
         more_s = min(now_s - before.seen_s, before.period_s)
-        return replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
+        return replace(before, seen_s=now_s, unchanged_s=before.unchanged_s + more_s)
 
 
 def _times(node: Node, name: str) -> tuple[float, float]:

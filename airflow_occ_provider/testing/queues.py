@@ -124,7 +124,7 @@ def waits_for(queue: LeaseService, ticket: Ticket) -> list[str]:
     return [blocker.queued.request.id for blocker in queue.status(ticket).blockers]
 
 
-def look_until_held(queue: LossyQueue, ticket: Ticket, seconds: float) -> bool:
+def check_until_held(queue: LossyQueue, ticket: Ticket, seconds: float) -> bool:
     """Check a request once a second of the queue's clock; return whether it is held."""
     for _ in range(round(seconds)):
         queue.clock.s += 1.0

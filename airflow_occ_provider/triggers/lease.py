@@ -170,7 +170,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
 class HudiKeepLeaseTrigger(LeaseTrigger):
     """A trigger that renews a held lease until it is gone, or for a limited time.
 
-    Event statuses: ``look`` (still held: check whether the run's release task ended without releasing
+    Event statuses: ``check`` (still held: check whether the run's release task ended without releasing
     it), ``released`` (gone although renewed in time: by its owner or a person), ``lost`` (gone after a
     TTL without a renewal), ``error``. All but the last have the ticket's ``name``.
     """
@@ -187,4 +187,4 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
                 return {"status": status, "message": error.message, "name": ticket.name}
             await asyncio.sleep(self._period_s)
         await self._renew(queue, ticket, self.claim_ttl_ms)
-        return {"status": "look", "name": ticket.name}
+        return {"status": "check", "name": ticket.name}

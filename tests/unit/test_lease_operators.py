@@ -105,7 +105,7 @@ def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypat
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
     for state in (None, "scheduled", "running", "up_for_retry"):
         with pytest.raises(TaskDeferred):
-            keeper.execute_complete(context(state), {"status": "look", "name": "n2"})
+            keeper.execute_complete(context(state), {"status": "check", "name": "n2"})
 
 
 def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
@@ -115,5 +115,5 @@ def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, mon
     hook = SimpleNamespace(leases=lambda: line)
     monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: hook)
     with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
-        keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
+        keeper.execute_complete(context("failed"), {"status": "check", "name": keeper.ticket["name"]})
     assert line.requests() == ()
