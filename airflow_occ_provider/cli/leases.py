@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, Scope, blockers
+from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, blockers
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
@@ -99,7 +99,11 @@ def _request(
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": queued.since_ms,
-        "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
+        "scopes": [
+            {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
+            for scope in request.scopes
+            if scope.table == table
+        ],
         "token": ".".join(map(str, queued.order)),
         "id": request.id,
     }
@@ -114,10 +118,6 @@ def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[st
 def _owner(queued: QueuedRequest) -> dict[str, Any]:
     owner = queued.request.owner
     return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
-
-
-def _scope(scope: Scope) -> dict[str, Any]:
-    return {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
 
 
 def _print_text(described: Sequence[dict[str, Any]]) -> None:

@@ -68,7 +68,15 @@ class Observer:
     def observe(self, nodes: Mapping[str, Node]) -> None:
         """Record nodes that were read for another reason."""
         for name, node in nodes.items():
-            self._see(name, node)
+            with self._lock:
+                before = self._observations.get(name)
+                if before and (before.token, before.version) == (node.token, node.version):
+                    self._observations[name] = self._continued(before)
+                else:
+                    # The clock is read after the node, so the version is at least that old.
+                    self._observations[name] = _Observation(
+                        node.token, node.version, *_times(node, name), self._clock()
+                    )
 
     def listed(self, stamps: Mapping[str, Version | None]) -> None:
         """Record a listing of all nodes: which are gone, and each one's version."""
@@ -117,17 +125,6 @@ class Observer:
         except NodeGoneError:
             pass
         return True
-
-    def _see(self, name: str, node: Node) -> None:
-        with self._lock:
-            before = self._observations.get(name)
-            if before and (before.token, before.version) == (node.token, node.version):
-                self._observations[name] = self._continued(before)
-            else:
-                # The clock is read after the node, so the version is at least that old.
-                self._observations[name] = _Observation(
-                    node.token, node.version, *_times(node, name), self._clock()
-                )
 
     def _continued(self, before: _Observation) -> _Observation:
         """Return the observation of a node whose version is the same as before."""

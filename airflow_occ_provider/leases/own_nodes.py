@@ -135,10 +135,6 @@ class OwnNodes:
         """Discard what is known of a node, so that the next call reads it."""
         self._nodes.pop(name, None)
 
-    def forget_all(self) -> None:
-        """Discard what is known of all nodes."""
-        self._nodes.clear()
-
     def lost(self, ticket: Ticket, cause: str) -> LeaseLostError:
         """Return the error for a lost lease, after discarding what is known of it."""
         self._on_end(ticket.name)

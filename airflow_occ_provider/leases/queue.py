@@ -125,10 +125,7 @@ class Queue:
         return self._own.release(ticket)
 
     def evict(self, queued: QueuedRequest) -> bool:
-        """Remove any owner's request by force; return whether it was there.
-
-        Its owner notices at its next renewal, and may be writing until then.
-        """
+        """Remove any owner's request by force; return whether it was there."""
         return self._remove(queued, lambda _: None)
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:

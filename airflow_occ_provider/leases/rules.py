@@ -12,14 +12,13 @@ its own run covers.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
-
-from airflow_occ_provider.leases.digest import digest
 
 _NAMED = 10
 UNKNOWN = "?"
@@ -233,6 +232,11 @@ def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, 
         if scope.conflicts_with(theirs)
     ]
     return tuple(sorted(found, key=lambda one: one.queued.order))
+
+
+def digest(text: str) -> str:
+    """Return the short hash of a table or run in request names; not unique."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _is_covered(mine: QueuedRequest, earlier: QueuedRequest) -> bool:

@@ -15,7 +15,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
@@ -151,16 +151,12 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if status.held:
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
-            logged = self._log_status(status, logged)
+            if str(status) != logged:
+                logged = str(status)
+                self.log.info("Waiting: %s", logged)
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), self._period_s)
         return {"status": "timeout"}
-
-    def _log_status(self, status: Status, logged: str) -> str:
-        text = str(status)
-        if text != logged:
-            self.log.info("Waiting: %s", text)
-        return text
 
     async def on_kill(self) -> None:
         """Release the request: the user cleared or ended the task."""

@@ -34,7 +34,7 @@ PUBLIC = {
     "leases.queue": {"Queue"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
-        *("blockers", "conflicting"),
+        *("blockers", "conflicting", "digest"),
     },
     "operators.hudi_clean": {"HudiCleanOperator"},
     "operators.hudi_clustering": {"HudiClusteringOperator"},

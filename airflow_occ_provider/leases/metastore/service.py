@@ -133,10 +133,7 @@ class MetastoreLeases:
         return False
 
     def evict(self, queued: QueuedRequest) -> bool:
-        """Remove any owner's request by force; return whether it was there.
-
-        Its owner notices at its next renewal, and may be writing until then.
-        """
+        """Remove any owner's request by force; return whether it was there."""
         exists = queued.token in self._lock_ids()
         self._locks.unlock(queued.token)
         return exists
