@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.testing.lost_answers import (
     LostAnswerContract,
     lost_calls,
@@ -23,6 +22,7 @@ from airflow_occ_provider.testing.queues import (
     waits_for,
 )
 from tests.contract.lines import METASTORE, where_waiters_remove_the_dead
+from tests.memory_store import MemoryStore
 
 
 @where_waiters_remove_the_dead

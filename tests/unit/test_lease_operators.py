@@ -11,12 +11,12 @@ from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import keep_lease, release_lease
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
+from tests.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
