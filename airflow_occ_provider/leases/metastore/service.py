@@ -87,7 +87,9 @@ class MetastoreLeases:
         for _ in range(_TRIES):
             asked_s = self._clock()
             snapshot = self._snapshot()
-            lock = self._own(ticket, snapshot)
+            lock = self._request_lock(ticket, snapshot)
+            if lock.epoch != ticket.epoch:
+                raise self._lost(ticket, "another process adopted it")
             is_granted = self._heartbeat(ticket, lock.epochs, self._locks.check)
             found = blockers(lock.queued, snapshot.requests)
             if not (found or is_granted):
@@ -246,12 +248,6 @@ class MetastoreLeases:
         lock = snapshot.locks.get(ticket.token)
         if lock is None:
             raise self._lost(ticket, "it was removed")
-        return lock
-
-    def _own(self, ticket: Ticket, snapshot: QueueSnapshot) -> RequestLock:
-        lock = self._request_lock(ticket, snapshot)
-        if lock.epoch != ticket.epoch:
-            raise self._lost(ticket, "another process adopted it")
         return lock
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
