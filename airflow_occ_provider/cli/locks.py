@@ -67,7 +67,7 @@ def _in_file(file: LockFile) -> dict[str, Any]:
 
 def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:
     age_ms = None if since_ms is None else max(0, round(time.time() * 1000) - since_ms)
-    return {"who": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
+    return {"owner": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
 
 
 def _print_text(described: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def _print_text(described: dict[str, Any]) -> None:
 
 def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
     since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
-    row = {"state": state, "owner": one["who"] or "unknown"}
+    row = {"state": state, "owner": one["owner"] or "unknown"}
     row["since"] = "unknown" if since is None else format_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
     return {**row, "expires": format_time(until)} if until is not None else row
