@@ -12,7 +12,7 @@ from airflow_occ_provider.leases.store import Store
 _SLOW_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class TimedStore:
     """The calls of a ``Store``, of which the slow and failed ones are reported.
 
