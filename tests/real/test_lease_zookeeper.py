@@ -172,7 +172,7 @@ def test_an_outage_while_several_clients_work_leaves_no_lasting_requests(zookeep
 
 def expire(queue):
     """Expire a queue's session, as ZooKeeper does, without its client's doing."""
-    client = queue._store._store._client
+    client = queue._store.store._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)
