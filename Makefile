@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 LOCK ?= zookeeper
 demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; KEEP=1 leaves the UI up)
-	$(BIN)/python -m airflow_occ_provider.demo --dags dags --lock $(LOCK) $(if $(KEEP),--keep)
+	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2

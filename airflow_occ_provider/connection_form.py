@@ -73,20 +73,12 @@ def _metastore_commit_lock() -> dict[str, _Field]:
             "How long a lease request waits for a connection and for each answer; at most 10 seconds.",
             10_000,
         ),
-        "wait_time_ms": _number(
-            "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
-        ),
         "heartbeat_interval_ms": _number(
             "Lock heartbeat (ms)",
             "How often the holder of Hudi's lock renews it; less than the metastore's time-out.",
             60_000,
         ),
-        "num_retries": _number(
-            "Lock retries",
-            "Further attempts before a writer gives up, 5 seconds apart.",
-            50,
-            at_least=0,
-        ),
+        **_lock_wait(),
     }
 
 
@@ -141,15 +133,7 @@ def _commit_lock() -> dict[str, _Field]:
             "ZooKeeper releases the lock of a dead writer after this time.",
             60_000,
         ),
-        "wait_time_ms": _number(
-            "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
-        ),
-        "num_retries": _number(
-            "Lock retries",
-            "Further attempts before a writer gives up, 5 seconds apart.",
-            50,
-            at_least=0,
-        ),
+        **_lock_wait(),
     }
 
 
@@ -196,6 +180,17 @@ def _tls() -> dict[str, _Field]:
             "File of its key (PEM, not encrypted); empty if the certificate's file contains it.",
         ),
         "tls_verify": _flag("TLS verify", "Refuse a server without a valid certificate.", default=True),
+    }
+
+
+def _lock_wait() -> dict[str, _Field]:
+    return {
+        "wait_time_ms": _number(
+            "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
+        ),
+        "num_retries": _number(
+            "Lock retries", "Further attempts before a writer gives up, 5 seconds apart.", 50, at_least=0
+        ),
     }
 
 

@@ -5,6 +5,7 @@ Airflow imports this at every start: keep it light.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from airflow_occ_provider import __version__
@@ -29,46 +30,19 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["apache"],
             }
         ],
-        "operators": [
-            {
-                "integration-name": _HUDI,
-                "python-modules": [
-                    "airflow_occ_provider.operators.hudi_clean",
-                    "airflow_occ_provider.operators.hudi_clustering",
-                    "airflow_occ_provider.operators.hudi_compaction",
-                    "airflow_occ_provider.operators.hudi_write",
-                    "airflow_occ_provider.operators.keep_lease",
-                    "airflow_occ_provider.operators.lease",
-                    "airflow_occ_provider.operators.release_lease",
-                ],
-            }
-        ],
-        "sensors": [
-            {
-                "integration-name": _HUDI,
-                "python-modules": [
-                    "airflow_occ_provider.sensors.heartbeat",
-                    "airflow_occ_provider.sensors.lease",
-                ],
-            }
-        ],
-        "hooks": [
-            {
-                "integration-name": _HUDI,
-                "python-modules": ["airflow_occ_provider.hooks.hudi_table", *sorted(lock_modules)],
-            }
-        ],
-        "triggers": [
-            {
-                "integration-name": _HUDI,
-                "python-modules": [
-                    "airflow_occ_provider.triggers.free_scope",
-                    "airflow_occ_provider.triggers.heartbeat",
-                    "airflow_occ_provider.triggers.lease",
-                    "airflow_occ_provider.triggers.survivor",
-                ],
-            }
-        ],
+        "operators": _modules(
+            "operators",
+            *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_write"),
+            *("keep_lease", "lease", "release_lease"),
+        ),
+        "sensors": _modules("sensors", "heartbeat", "lease"),
+        "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),
+        "triggers": _modules("triggers", "free_scope", "heartbeat", "lease", "survivor"),
         "connection-types": locks,
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }
+
+
+def _modules(package: str, *names: str, others: Iterable[str] = ()) -> list[dict[str, Any]]:
+    own = (f"airflow_occ_provider.{package}.{name}" for name in names)
+    return [{"integration-name": _HUDI, "python-modules": [*own, *others]}]

@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.lock_connection import Terms
 from airflow_occ_provider.attempts.record import QueueEntry
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
-from airflow_occ_provider.leases.description import describe_status
 from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
@@ -69,7 +68,7 @@ class AdmissionRequest:
         state = "Holds" if status.held else "Queued for"
         self.log.info("%s %s; order token %s.", state, asked, ticket.order_token)
         if not status.held:
-            self.log.info("%s", describe_status(status))
+            self.log.info("%s", status)
             self.log.info("%s", self.service.expiry_rule)
         return ticket, status
 
@@ -105,7 +104,7 @@ class AdmissionRequest:
             self.service.release(ticket)
             self.run.set_request(None)
             raise AdmissionTimeoutError(
-                f"not admitted within {self.timeout}: {describe_status(status)}",
+                f"not admitted within {self.timeout}: {status}",
                 remedy="look with `airflow hudi leases list` which task holds the table and whether it "
                 "is alive, or raise admission_timeout; nothing was run",
             )

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, Scope, blockers
+from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, blockers
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
@@ -29,8 +29,8 @@ def leases_list(args: argparse.Namespace) -> None:
     table = canonical_table(args.table) if args.table else None
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
         # Of all tables: a request may be blocked in another one of its tables.
-        line = service.requests()
-    described = list(_described(line, table))
+        queue = service.requests()
+    described = list(_described(queue, table))
     if args.output == "json":
         print(json.dumps(described, indent=2))
     else:
@@ -42,10 +42,9 @@ def leases_release(args: argparse.Namespace) -> None:
     """Remove a request by force."""
     table = canonical_table(args.table)
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
-        line = service.requests()
         found = [
             one
-            for one in line
+            for one in service.requests()
             if one.request.id == args.id and (one.unknown or table in one.request.tables)
         ]
         if not found:
@@ -72,25 +71,25 @@ def _end(message: str) -> NoReturn:
     raise SystemExit(f"airflow hudi leases release: {message}")
 
 
-def _described(line: Sequence[QueuedRequest], table: str | None) -> Iterator[dict[str, Any]]:
+def _described(queue: Sequence[QueuedRequest], table: str | None) -> Iterator[dict[str, Any]]:
     """Describe each request once for each of its tables."""
-    pairs = sorted((name, one.order, one) for one in line for name in one.request.tables)
+    pairs = sorted((name, one.order, one) for one in queue for name in one.request.tables)
     places: dict[tuple[str, str], int] = {}
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
         places |= {(name, one.name): place for place, (_, _, one) in enumerate(group, start=1)}
     for name, _, one in pairs:
         if one.unknown or table in (None, name):
-            yield _standing(one, name, line, places)
+            yield _request(one, name, queue, places)
 
 
-def _standing(
+def _request(
     queued: QueuedRequest,
     table: str,
-    line: Iterable[QueuedRequest],
+    queue: Iterable[QueuedRequest],
     places: Mapping[tuple[str, str], int],
 ) -> dict[str, Any]:
     request = queued.request
-    found = blockers(queued, line)
+    found = blockers(queued, queue)
     return {
         "table": table,
         "place": places[table, queued.name],
@@ -100,25 +99,25 @@ def _standing(
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": queued.since_ms,
-        "scopes": [_scope(scope) for scope in request.scopes if scope.table == table],
+        "scopes": [
+            {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
+            for scope in request.scopes
+            if scope.table == table
+        ],
         "token": ".".join(map(str, queued.order)),
         "id": request.id,
     }
 
 
 def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    elder, table = blocker.queued, blocker.theirs.table
-    place = places[table, elder.name]
-    return {"table": table, "place": place, "owner": _owner(elder), "id": elder.request.id}
+    earlier, table = blocker.queued, blocker.theirs.table
+    place = places[table, earlier.name]
+    return {"table": table, "place": place, "owner": _owner(earlier), "id": earlier.request.id}
 
 
 def _owner(queued: QueuedRequest) -> dict[str, Any]:
     owner = queued.request.owner
     return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
-
-
-def _scope(scope: Scope) -> dict[str, Any]:
-    return {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
 
 
 def _print_text(described: Sequence[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.commit_lock import CommitLock, LockEntry
+    from airflow_occ_provider.leases.commit_lock import CommitLock
 
 _FREE = "The lock is free."
 _UNSEEN = "the holder of this provider's lock is not visible"
@@ -51,11 +51,13 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
 
 def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
     with closing(commit_lock):
-        seats = commit_lock.entries()
+        entries = commit_lock.entries()
         times_taken = commit_lock.times_requested()
-    holder = next((_seat(seat) for seat in seats if seat.held), None)
-    waiters = [_seat(seat) for seat in seats if not seat.held]
-    return {"holder": holder, "waiters": waiters, "times_taken": times_taken}
+    holders, waiters = (
+        [_request(one.owner, one.since_ms, None) for one in entries if one.held is held]
+        for held in (True, False)
+    )
+    return {"holder": next(iter(holders), None), "waiters": waiters, "times_taken": times_taken}
 
 
 def _in_file(file: LockFile) -> dict[str, Any]:
@@ -63,13 +65,9 @@ def _in_file(file: LockFile) -> dict[str, Any]:
     return {"path": file.path, "holder": holder}
 
 
-def _seat(seat: LockEntry) -> dict[str, Any]:
-    return _request(seat.owner, seat.since_ms, None)
-
-
 def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str, Any]:
     age_ms = None if since_ms is None else max(0, round(time.time() * 1000) - since_ms)
-    return {"who": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
+    return {"owner": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
 
 
 def _print_text(described: dict[str, Any]) -> None:
@@ -87,7 +85,7 @@ def _print_text(described: dict[str, Any]) -> None:
 
 def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
     since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
-    row = {"state": state, "owner": one["who"] or "unknown"}
+    row = {"state": state, "owner": one["owner"] or "unknown"}
     row["since"] = "unknown" if since is None else format_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
     return {**row, "expires": format_time(until)} if until is not None else row

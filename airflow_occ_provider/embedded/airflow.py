@@ -11,18 +11,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
+from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.service import EmbeddedService
 
-_START_TIMEOUT_S = 600.0
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
-class EmbeddedAirflow:
+class EmbeddedAirflow(EmbeddedService):
     """``airflow standalone`` during a ``with`` block (SQLite, LocalExecutor).
 
     :param folder: its home; created if missing.
@@ -31,6 +31,10 @@ class EmbeddedAirflow:
     :param settings: further settings as environment variables, ``AIRFLOW__SECTION__KEY``.
     """
 
+    _NAME = "Airflow"
+    _LOG = "standalone.log"
+    _START_TIMEOUT_S = 600.0
+
     def __init__(
         self,
         folder: Path,
@@ -38,25 +42,16 @@ class EmbeddedAirflow:
         environment: Mapping[str, str],
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.dags = dags
-        self.port = 0
         self._environment = environment
         self._settings = settings or {}
-        self._server: Server | None = None
         self._token = ""
 
     @property
     def url(self) -> str:
         """The address of its UI."""
         return f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -83,32 +78,6 @@ class EmbeddedAirflow:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), self._environment["PATH"]]),
             **self._settings,
         }
-
-    def start(self) -> None:
-        """Start it and return when all components report that they are healthy.
-
-        :raises EmbeddedError: if a component does not; then nothing is left running.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        server = Server(
-            "Airflow",
-            [sys.executable, "-m", "airflow", "standalone"],
-            {**self.environment, **self._secrets()},
-            self.folder / "standalone.log",
-        )
-        try:
-            server.wait_until(self._healthy, _START_TIMEOUT_S)
-        except BaseException:
-            server.stop()
-            raise
-        self._server = server
-
-    def stop(self) -> None:
-        """Stop it with all its tasks; safe to repeat."""
-        if self._server:
-            self._server.stop()
-            self._server = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API and return the decoded answer.
@@ -176,18 +145,22 @@ class EmbeddedAirflow:
         content = self.call("GET", f"{path}?full_content=true&map_index={map_index}")["content"]
         return [text for line in content for text in _shown(line)]
 
-    def _healthy(self) -> bool:
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "airflow", "standalone"]
+
+    def _variables(self) -> Mapping[str, str]:
+        return {
+            **self.environment,
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
+        }
+
+    def _answers(self) -> bool:
         try:
             health = self.call("GET", "/monitor/health")
         except EmbeddedError:
             return False
         return all((health.get(name) or {}).get("status") == "healthy" for name in _COMPONENTS)
-
-    def _secrets(self) -> dict[str, str]:
-        return {
-            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
-            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
-        }
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - our own loopback server

@@ -8,20 +8,18 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 from xml.sax.saxutils import escape
 
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
-from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port, refuse_busy_port
+from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.service import EmbeddedService
 
-_START_TIMEOUT_S = 300.0
 _ANSWER_TIMEOUT_S = 10.0
-_PORT_TRIES = 3
 _DB_TXN = "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"
 
 
-class EmbeddedMetastore:
+class EmbeddedMetastore(EmbeddedService):
     """A Hive metastore 2.3 with a Derby database, during a ``with`` block.
 
     It listens on all addresses of the machine: this release has no setting for that.
@@ -33,6 +31,9 @@ class EmbeddedMetastore:
     :param settings: further properties of its ``hive-site.xml``.
     """
 
+    _NAME = "The metastore"
+    _LOG = "metastore.log"
+
     def __init__(
         self,
         folder: Path,
@@ -42,25 +43,16 @@ class EmbeddedMetastore:
         reaper_interval_s: int = 1,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        self.folder = folder
-        self.port = port or 0
+        super().__init__(folder, port)
         self.lock_timeout_s = lock_timeout_s
         self._reaper_interval_s = reaper_interval_s
-        self._fixed = port is not None
         self._settings = settings or {}
-        self._server: Server | None = None
+        self._first_settings: Mapping[str, object] = {}
 
     @property
     def uris(self) -> str:
         """The value of ``hive.metastore.uris`` for its clients."""
         return f"thrift://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start it and return when it answers.
@@ -69,60 +61,35 @@ class EmbeddedMetastore:
 
         :raises EmbeddedError: if it does not answer; then nothing is left running.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "database").is_dir():
             self._make_database()
-        self._launch({})
-
-    def stop(self) -> None:
-        """Stop it; safe to repeat. Its database stays."""
-        if self._server:
-            self._server.stop()
-            self._server = None
+        super().start()
+        self._fixed = True
 
     def _make_database(self) -> None:
+        # Without its background threads: they would create the tables too (TxnDbUtil.prepDb).
+        self._first_settings = {"hive.in.test": "true", "hive.compactor.initiator.on": "false"}
         try:
-            # Without its background threads: they would create the tables too (TxnDbUtil.prepDb).
-            self._launch({"hive.in.test": "true", "hive.compactor.initiator.on": "false"})
+            super().start()
             self._make_lock_tables()
         except BaseException:
             self.stop()
             shutil.rmtree(self.folder / "database", ignore_errors=True)
             raise
+        finally:
+            self._first_settings = {}
         self.stop()
 
-    def _launch(self, settings: Mapping[str, object]) -> None:
-        for left in reversed(range(_PORT_TRIES)):
-            if self._fixed:
-                refuse_busy_port("The metastore", self.port)
-            else:
-                self.port = free_port()
-            self._write_site({**self._own_settings(), **settings, **self._settings})
-            self._server = self._serve()
-            try:
-                self._server.wait_until(self._answers, _START_TIMEOUT_S)
-            except BaseException as error:
-                self.stop()
-                if left and not self._fixed and "Address already in use" in str(error):
-                    continue
-                raise
-            self._fixed = True
-            return
-
-    def _serve(self) -> Server:
-        return Server(
-            "The metastore",
-            [
-                str(find_java_home() / "bin" / "java"),
-                *("-Xmx256m", *SHORT_LIVED),
-                f"-Dhive.log.dir={self.folder / 'logs'}",
-                f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
-                *("-cp", os.pathsep.join([str(self.folder), str(pyspark_home() / "jars" / "*")])),
-                *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port)),
-            ],
-            os.environ,
-            self.folder / "metastore.log",
-        )
+    def _command(self) -> list[str]:
+        self._write_site({**self._own_settings(), **self._first_settings, **self._settings})
+        return [
+            str(find_java_home() / "bin" / "java"),
+            *("-Xmx256m", *SHORT_LIVED),
+            f"-Dhive.log.dir={self.folder / 'logs'}",
+            f"-Dderby.stream.error.file={self.folder / 'derby.log'}",
+            *("-cp", os.pathsep.join([str(self.folder), str(pyspark_home() / "jars" / "*")])),
+            *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(self.port)),
+        ]
 
     def _own_settings(self) -> dict[str, object]:
         return {
@@ -163,7 +130,7 @@ class EmbeddedMetastore:
         from thrift.transport import TSocket, TTransport
 
         connection = TSocket.TSocket("127.0.0.1", self.port)
-        connection.setTimeout(_START_TIMEOUT_S * 1000)
+        connection.setTimeout(self._START_TIMEOUT_S * 1000)
         transport = TTransport.TBufferedTransport(connection)
         asked = ttypes.LockRequest(
             component=[

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, Request
 
 _FORMAT = 1
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,18 @@ class Ticket:
         If the lease of its run covers a task, the lease's number comes before the task's own.
         """
         return ".".join(map(str, request_node.order(self.name, self.token)))
+
+    def lost(self, cause: str, limit: str) -> LeaseLostError:
+        """Return the error for the loss of its lease.
+
+        :param cause: what happened to the request.
+        :param limit: how long the lease service waits for a renewal, such as ``the lease's TTL``.
+        """
+        return LeaseLostError(
+            f"the lease of request {self.id} is lost: {cause}",
+            remedy="no action if the task is retried; if it happens again, check whether its processes "
+            f"pause for longer than {limit}",
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the ticket as JSON values, with the format's version."""
@@ -68,6 +81,15 @@ class Status:
     def held(self) -> bool:
         """Whether the lease was held when the lock service answered."""
         return not self.blockers
+
+    def __str__(self) -> str:
+        """Describe it and what the request is blocked by, earliest first."""
+        if self.held:
+            return "The lease is held."
+        named = "; ".join(map(str, self.blockers[:_MAX_NAMED]))
+        more = len(self.blockers) - _MAX_NAMED
+        count = f"{len(self.blockers)} earlier request{'s' if len(self.blockers) > 1 else ''}"
+        return f"Blocked by {count}: {named}{f'; and {more} more' if more > 0 else ''}."
 
 
 class LeaseService(Protocol):

@@ -36,10 +36,10 @@ class _Observation:
     term_s: float
     period_s: float
     seen_s: float
-    stood_s: float = 0.0
+    unchanged_s: float = 0.0
 
     def is_expired(self) -> bool:
-        return self.stood_s > self.term_s * _EXPIRED
+        return self.unchanged_s > self.term_s * _EXPIRED
 
 
 class Observer:
@@ -68,7 +68,15 @@ class Observer:
     def observe(self, nodes: Mapping[str, Node]) -> None:
         """Record nodes that were read for another reason."""
         for name, node in nodes.items():
-            self._see(name, node)
+            with self._lock:
+                before = self._observations.get(name)
+                if before and (before.token, before.version) == (node.token, node.version):
+                    self._observations[name] = self._continued(before)
+                else:
+                    # The clock is read after the node, so the version is at least that old.
+                    self._observations[name] = _Observation(
+                        node.token, node.version, *_times(node, name), self._clock()
+                    )
 
     def listed(self, stamps: Mapping[str, Version | None]) -> None:
         """Record a listing of all nodes: which are gone, and each one's version."""
@@ -118,22 +126,11 @@ class Observer:
             pass
         return True
 
-    def _see(self, name: str, node: Node) -> None:
-        with self._lock:
-            before = self._observations.get(name)
-            if before and (before.token, before.version) == (node.token, node.version):
-                self._observations[name] = self._continued(before)
-            else:
-                # The clock is read after the node, so the version is at least that old.
-                self._observations[name] = _Observation(
-                    node.token, node.version, *_times(node, name), self._clock()
-                )
-
     def _continued(self, before: _Observation) -> _Observation:
         """Return the observation of a node whose version is the same as before."""
         now_s = self._clock()
         more_s = min(now_s - before.seen_s, before.period_s)
-        return replace(before, seen_s=now_s, stood_s=before.stood_s + more_s)
+        return replace(before, seen_s=now_s, unchanged_s=before.unchanged_s + more_s)
 
 
 def _times(node: Node, name: str) -> tuple[float, float]:

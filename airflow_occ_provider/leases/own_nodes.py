@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.loss import lease_lost
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import QueuedRequest, Request
@@ -136,14 +135,10 @@ class OwnNodes:
         """Discard what is known of a node, so that the next call reads it."""
         self._nodes.pop(name, None)
 
-    def forget_all(self) -> None:
-        """Discard what is known of all nodes."""
-        self._nodes.clear()
-
     def lost(self, ticket: Ticket, cause: str) -> LeaseLostError:
         """Return the error for a lost lease, after discarding what is known of it."""
         self._on_end(ticket.name)
-        return lease_lost(ticket, cause, "the lease's TTL")
+        return ticket.lost(cause, "the lease's TTL")
 
     def _put(self, ticket: Ticket, content: Content, version: Version) -> OwnNode:
         written_s = self._clock()

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.deletion_watches import DeletionWatches
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.loss import confirm_held
 from airflow_occ_provider.leases.observer import Observer
 from airflow_occ_provider.leases.own_nodes import OwnNodes, own_request
 from airflow_occ_provider.leases.reader import Reader
@@ -34,7 +34,7 @@ class Queue:
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store: Store = TimedStore(store, clock, self._on_delay)
+        self._store = cast("Store", TimedStore(store, clock, self._on_delay))
         self._observer = Observer(self._store, clock)
         self._reader = Reader(self._store, self._observer, self._forget_others)
         self._own = OwnNodes(self._store, clock, uuid.uuid4().hex, self._forget)
@@ -112,7 +112,9 @@ class Queue:
 
     def ensure_held(self, ticket: Ticket) -> None:
         """Return if the store confirms that the lease is held."""
-        confirm_held(self, ticket, self._own.lost)
+        self.renew(ticket)
+        if found := self.status(ticket).blockers:
+            raise self._own.lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
         """Take the request over from another process and invalidate that one's ticket."""
@@ -123,10 +125,7 @@ class Queue:
         return self._own.release(ticket)
 
     def evict(self, queued: QueuedRequest) -> bool:
-        """Remove any owner's request by force; return whether it was there.
-
-        Its owner notices at its next renewal, and may be writing until then.
-        """
+        """Remove any owner's request by force; return whether it was there."""
         return self._remove(queued, lambda _: None)
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:

@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
-from airflow_occ_provider.leases.digest import digest
-from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope, digest
 from airflow_occ_provider.leases.store import Node
 
 _FORMAT = 1

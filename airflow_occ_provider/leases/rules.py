@@ -12,13 +12,13 @@ its own run covers.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
-
-from airflow_occ_provider.leases.digest import digest
 
 _NAMED = 10
 UNKNOWN = "?"
@@ -196,6 +196,17 @@ class Blocker(NamedTuple):
     theirs: Scope
     ours: Scope
 
+    def __str__(self) -> str:
+        """Describe it: owner, scope, and since when by the lock service's clock."""
+        request, since_ms = self.queued.request, self.queued.since_ms
+        if self.queued.unknown:
+            return (
+                f"{request.owner}, which this release cannot read (wait until the other release's "
+                "writers end; remove a foreign node with `airflow hudi leases release`)"
+            )
+        since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"{request.owner} ({self.theirs.mode}, {self.theirs.extent}, since {since})"
+
 
 def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
     """Return what blocks a request, earliest first; without blockers it is held.
@@ -221,6 +232,11 @@ def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, 
         if scope.conflicts_with(theirs)
     ]
     return tuple(sorted(found, key=lambda one: one.queued.order))
+
+
+def digest(text: str) -> str:
+    """Return the short hash of a table or run in request names; not unique."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _is_covered(mine: QueuedRequest, earlier: QueuedRequest) -> bool:

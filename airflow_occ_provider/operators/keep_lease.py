@@ -97,7 +97,7 @@ class HudiKeepLeaseOperator(BaseOperator):
             self._hand_over()
         if event["status"] == "error":
             raise AirflowException(event["message"])
-        if event["status"] == "look":
+        if event["status"] == "check":
             self._check_release(context)
         if event["status"] != "released" or not self._is_released(context):
             lost = LeaseLostError(

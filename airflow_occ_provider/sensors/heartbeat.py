@@ -140,8 +140,8 @@ class HudiHeartbeatSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         wanted = parse_instants(own or self.instants)
         try:
-            sight = self._watch.observe()
-            writers = list(sight.pending.values() if wanted is None else map(sight.writer, wanted))
+            seen = self._watch.observe()
+            writers = list(seen.pending.values() if wanted is None else map(seen.writer, wanted))
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)

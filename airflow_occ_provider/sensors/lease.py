@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.leases.description import describe_blocker
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
@@ -93,9 +92,7 @@ class HudiLeaseSensor(BaseSensorOperator):
             self.log.warning("%s", error)
             return False
         if others:
-            self.log.info(
-                "Not free, %s: %s.", self._wanted, "; ".join(map(describe_blocker, others[:3]))
-            )
+            self.log.info("Not free, %s: %s.", self._wanted, "; ".join(map(str, others[:3])))
         return not others
 
     def _close(self) -> None:

@@ -17,8 +17,8 @@ from airflow_occ_provider.testing.queues import (
     B,
     LossyQueue,
     ask,
+    check_until_held,
     holds,
-    look_until_held,
     part,
     waits_for,
 )
@@ -241,8 +241,8 @@ class ExpiryContract:
     ) -> None:
         dead, rival = queue.request(ask("r1", ttl_ms=3000)), other.request(ask("r2"))
         assert not holds(other, rival)
-        assert not look_until_held(other, rival, 3.0)
-        assert look_until_held(other, rival, 2.0)
+        assert not check_until_held(other, rival, 3.0)
+        assert check_until_held(other, rival, 2.0)
         with pytest.raises(LeaseLostError):
             queue.renew(dead)
 
@@ -257,7 +257,7 @@ class ExpiryContract:
     def test_a_renewal_wins_over_a_removal(self, queue: LossyQueue, other: LossyQueue) -> None:
         ticket, rival = queue.request(ask("r1")), other.request(ask("r2"))
         other.way.before("delete", lambda: queue.renew(ticket))
-        assert not look_until_held(other, rival, 5.0)
+        assert not check_until_held(other, rival, 5.0)
         assert "delete" in other.way.calls
         queue.ensure_held(ticket)
 
@@ -268,15 +268,15 @@ class ExpiryContract:
         queue.renew(ticket, 60_000)
         open_queue().adopt(ticket)
         assert not holds(other, rival)
-        assert look_until_held(other, rival, 5.0)
+        assert check_until_held(other, rival, 5.0)
 
     def test_an_unseen_outage_counts_as_one_renewal_period(
         self, queue: LossyQueue, other: LossyQueue
     ) -> None:
         ticket, rival = queue.request(ask("r1")), other.request(ask("r2"))
-        assert not look_until_held(other, rival, 1.0)
+        assert not check_until_held(other, rival, 1.0)
         other.clock.s += 70.0
-        assert not look_until_held(other, rival, 0.0)
-        assert not look_until_held(other, rival, 1.0)
+        assert not check_until_held(other, rival, 0.0)
+        assert not check_until_held(other, rival, 1.0)
         queue.renew(ticket)
         queue.ensure_held(ticket)

@@ -89,7 +89,7 @@ class LossyQueue(Queue):
     def forget(self) -> None:
         """Discard what is known of the own requests, as another process starts."""
         self.clock.s += 3.0
-        self._own.forget_all()
+        self._own._nodes.clear()
 
 
 def part(*partitions: str, table: str = A) -> tuple[Scope, ...]:
@@ -124,7 +124,7 @@ def waits_for(queue: LeaseService, ticket: Ticket) -> list[str]:
     return [blocker.queued.request.id for blocker in queue.status(ticket).blockers]
 
 
-def look_until_held(queue: LossyQueue, ticket: Ticket, seconds: float) -> bool:
+def check_until_held(queue: LossyQueue, ticket: Ticket, seconds: float) -> bool:
     """Check a request once a second of the queue's clock; return whether it is held."""
     for _ in range(round(seconds)):
         queue.clock.s += 1.0

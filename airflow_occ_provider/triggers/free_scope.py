@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
-from airflow_occ_provider.triggers.earliest import until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
 
-class HudiFreeScopeTrigger(BaseTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiFreeScopeTrigger(HudiTrigger):
     """A trigger that fires when a scope is free.
 
     Event statuses: ``free``, ``timeout``.
@@ -29,27 +30,11 @@ class HudiFreeScopeTrigger(BaseTrigger):
     :param deadline_ms: epoch milliseconds at which it times out.
     """
 
-    def __init__(
-        self,
-        *,
-        lock_conn_id: str,
-        table: str,
-        partitions: Sequence[str] | None,
-        poll_s: float,
-        deadline_ms: int,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.lock_conn_id = lock_conn_id
-        self.table = table
-        self.partitions = None if partitions is None else list(partitions)
-        self.poll_s = poll_s
-        self.deadline_ms = deadline_ms
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        names = ("lock_conn_id", "table", "partitions", "poll_s", "deadline_ms")
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {name: getattr(self, name) for name in names}
+    lock_conn_id: str
+    table: str
+    partitions: Sequence[str] | None
+    poll_s: float
+    deadline_ms: int
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the queue regularly, in a thread, and fire once."""

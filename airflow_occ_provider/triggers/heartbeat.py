@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk.execution_time.xcom import XCom
@@ -22,13 +23,14 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.earliest import until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
 _MIN_WAIT_S = 5.0
 _WATCHER_RETRY_S = 60.0
 
 
-class HudiHeartbeatTrigger(BaseEventTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
     """A trigger that fires when the writers of a table have reached a fate.
 
     Event statuses: ``reached``, ``timeout``, ``error``. A writer is dead if Hudi's lazy cleaner on this
@@ -49,38 +51,20 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
     :param deadline_ms: epoch milliseconds at which it times out; 0 for never.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        storage_conn_id: str | None = None,
-        instants: str | Sequence[str] | None = None,
-        writer_task_id: str | None = None,
-        until: Sequence[str] = ENDED,
-        match: str = Match.ALL,
-        poll_s: float | None = None,
-        interval_ms: int = DEFAULT_INTERVAL_MS,
-        tolerable_misses: int = DEFAULT_TOLERABLE_MISSES,
-        deadline_ms: int = 0,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
-        self.storage_conn_id = storage_conn_id
-        self.instants = instants
-        self.writer_task_id = writer_task_id
-        self.until = [str(fate) for fate in until]
-        self.match = str(match)
-        self.poll_s = poll_s
-        self.interval_ms = interval_ms
-        self.tolerable_misses = tolerable_misses
-        self.deadline_ms = deadline_ms
+    table: str
+    storage_conn_id: str | None = None
+    instants: str | Sequence[str] | None = None
+    writer_task_id: str | None = None
+    until: Sequence[str] = ENDED
+    match: str = Match.ALL
+    poll_s: float | None = None
+    interval_ms: int = DEFAULT_INTERVAL_MS
+    tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
+    deadline_ms: int = 0
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        names = ("table", "storage_conn_id", "instants", "writer_task_id", "until", "match")
-        times = ("poll_s", "interval_ms", "tolerable_misses", "deadline_ms")
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {name: getattr(self, name) for name in (*names, *times)}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.until, self.match = [str(fate) for fate in self.until], str(self.match)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the fate: fire once for a task, repeatedly for an asset's watcher."""
@@ -142,14 +126,14 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
                 self._log_clock(seen)
                 return event
 
-    async def _writers(self, sight: Observation, watched: WatchTarget) -> Sequence[Writer]:
+    async def _writers(self, observation: Observation, watched: WatchTarget) -> Sequence[Writer]:
         """Return the watched writers, with the fates of ended ones read from the table."""
         wanted = await self._own_instants(watched.poll_s) or parse_instants(self.instants)
         if wanted is None:
-            return tuple(sight.pending.values())
-        if sight.pending.keys() >= set(wanted):
-            return tuple(map(sight.writer, wanted))
-        found = await self._retried(watched, lambda: list(map(sight.writer, wanted)))
+            return tuple(observation.pending.values())
+        if observation.pending.keys() >= set(wanted):
+            return tuple(map(observation.writer, wanted))
+        found = await self._retried(watched, lambda: list(map(observation.writer, wanted)))
         if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that listing
             found = await self._retried(
                 watched, lambda: list(map(watched.open().observe().writer, wanted))
@@ -185,11 +169,11 @@ class HudiHeartbeatTrigger(BaseEventTrigger):
     def _log_retry(self, error: TableUnreadableError) -> None:
         self.log.warning("The table cannot be read, retrying: %s", error)
 
-    def _log_clock(self, sight: Observation) -> None:
-        if sight.clock is None:
+    def _log_clock(self, observation: Observation) -> None:
+        if observation.clock is None:
             return
-        self.log.info("The storage's clock is ahead of this host's by %s.", sight.clock)
-        if sight.clock.minimum_ms > self.interval_ms:
+        self.log.info("The storage's clock is ahead of this host's by %s.", observation.clock)
+        if observation.clock.minimum_ms > self.interval_ms:
             self.log.warning(
                 "The clocks of the storage and of this host differ by more than one heartbeat interval; "
                 "a lazy clean on this host is wrong by as much. Remedy: synchronize the clocks."

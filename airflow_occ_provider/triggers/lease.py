@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import conf
@@ -14,10 +15,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.description import describe_status
-from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
-from airflow_occ_provider.triggers.earliest import until_earliest
+from airflow_occ_provider.triggers.base import serialized, until_earliest
 
 _RETRY_S = 1.0
 _CHECK_S = 900.0
@@ -30,6 +30,7 @@ _FULL_S = 60.0
 _waiting: set[int] = set()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LeaseTrigger(BaseTrigger):
     """The base of the triggers that renew a request until their deadline.
 
@@ -43,29 +44,20 @@ class LeaseTrigger(BaseTrigger):
     :param deadline_ms: epoch milliseconds at which it fires with the status ``timeout``; 0 for never.
     """
 
-    def __init__(
-        self,
-        *,
-        lock_conn_id: str,
-        ticket: Mapping[str, Any],
-        ttl_ms: int,
-        claim_ttl_ms: int,
-        deadline_ms: int = 0,
-    ) -> None:
+    lock_conn_id: str
+    ticket: Mapping[str, Any]
+    ttl_ms: int
+    claim_ttl_ms: int
+    deadline_ms: int = 0
+    _renewed_s: float = field(init=False, default=float("-inf"))
+    _has_fired: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.lock_conn_id = lock_conn_id
-        self.ticket = dict(ticket)
-        self.ttl_ms = ttl_ms
-        self.claim_ttl_ms = claim_ttl_ms
-        self.deadline_ms = deadline_ms
-        self._renewed_s = float("-inf")
-        self._has_fired = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the constructor arguments."""
-        names = ("lock_conn_id", "ticket", "ttl_ms", "claim_ttl_ms", "deadline_ms")
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {name: getattr(self, name) for name in names}
+        return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Renew until there is an event; retry while the lock service is unavailable."""
@@ -166,16 +158,12 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if status.held:
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
-            logged = self._log_status(status, logged)
+            if str(status) != logged:
+                logged = str(status)
+                self.log.info("Waiting: %s", logged)
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), self._period_s)
         return {"status": "timeout"}
-
-    def _log_status(self, status: Status, logged: str) -> str:
-        text = describe_status(status)
-        if text != logged:
-            self.log.info("Waiting: %s", text)
-        return text
 
     async def on_kill(self) -> None:
         """Release the request: the user cleared or ended the task."""
@@ -185,7 +173,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
 class HudiKeepLeaseTrigger(LeaseTrigger):
     """A trigger that renews a held lease until it is gone, or for a limited time.
 
-    Event statuses: ``look`` (still held: check whether the run's release task ended without releasing
+    Event statuses: ``check`` (still held: check whether the run's release task ended without releasing
     it), ``released`` (gone although renewed in time: by its owner or a person), ``lost`` (gone after a
     TTL without a renewal), ``error``. All but the last have the ticket's ``name``.
     """
@@ -202,4 +190,4 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
                 return {"status": status, "message": error.message, "name": ticket.name}
             await asyncio.sleep(self._period_s)
         await self._renew(queue, ticket, self.claim_ttl_ms)
-        return {"status": "look", "name": ticket.name}
+        return {"status": "check", "name": ticket.name}

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.triggers.earliest import until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
 _MAX_POLL_S = 10.0
 
 
-class HudiSurvivorTrigger(BaseTrigger):
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiSurvivorTrigger(HudiTrigger):
     """A trigger that fires when the heartbeats of some pending writes have ended.
 
     Each write is then completed or rolled back, or its heartbeat has expired. A storage that does not
@@ -35,33 +36,14 @@ class HudiSurvivorTrigger(BaseTrigger):
     :param tolerable_misses: Hudi's tolerable misses.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        storage_conn_id: str | None = None,
-        instants: Sequence[str] = (),
-        until_ms: int = 0,
-        ended_ms: int = 0,
-        deadline_ms: int,
-        interval_ms: int,
-        tolerable_misses: int,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
-        self.storage_conn_id = storage_conn_id
-        self.instants = list(instants)
-        self.until_ms = until_ms
-        self.ended_ms = ended_ms
-        self.deadline_ms = deadline_ms
-        self.interval_ms = interval_ms
-        self.tolerable_misses = tolerable_misses
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        names = ("table", "storage_conn_id", "instants", "until_ms", "ended_ms", "deadline_ms")
-        kwargs = {name: getattr(self, name) for name in (*names, "interval_ms", "tolerable_misses")}
-        return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
+    table: str
+    storage_conn_id: str | None = None
+    instants: Sequence[str] = ()
+    until_ms: int = 0
+    ended_ms: int = 0
+    deadline_ms: int
+    interval_ms: int
+    tolerable_misses: int
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the heartbeats regularly, and fire once."""

@@ -18,7 +18,6 @@ from itertools import chain, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
-from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.bench.harness import Competitor, Goal, conclude, medians, race, show
@@ -32,6 +31,7 @@ from tests.bench.holdings import (
     handovers,
     hold_repeatedly,
 )
+from tests.ensemble import EmbeddedZookeeperEnsemble
 
 POLL_S = 1.0  # the default of MetastoreLeases
 HOLD_S = 0.015  # long enough for the previous holder to be queued again

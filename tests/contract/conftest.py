@@ -16,7 +16,6 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
@@ -25,6 +24,7 @@ from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
 from tests.contract.lines import METASTORE, STORES, MetastoreProcess
+from tests.memory_store import MemoryStore
 
 BUCKET = "lake"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.leases.metastore.locks import Locks
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.testing.queues import Clock, Lossy
 
@@ -19,7 +19,7 @@ where_waiters_remove_the_dead = pytest.mark.parametrize("backend", STORES, indir
 class MetastoreProcess(MetastoreLeases):
     """The same over a metastore, whose locks go by its own clock."""
 
-    def __init__(self, locks: Locks, timeout_s: int) -> None:
+    def __init__(self, locks: MetastoreLocks, timeout_s: int) -> None:
         called = {"create": "lock", "replace": "lock", "on_delete": "check"}
         self.way, self.clock = Lossy(locks, called), Clock()
         super().__init__(self.way, timeout_s * 1000, poll_s=POLL_S, clock=self.clock)

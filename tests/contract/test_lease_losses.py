@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.testing.lost_answers import (
     LostAnswerContract,
     lost_calls,
@@ -17,12 +16,13 @@ from airflow_occ_provider.testing.queues import (
     B,
     LossyQueue,
     ask,
+    check_until_held,
     holds,
-    look_until_held,
     part,
     waits_for,
 )
 from tests.contract.lines import METASTORE, where_waiters_remove_the_dead
+from tests.memory_store import MemoryStore
 
 
 @where_waiters_remove_the_dead
@@ -39,7 +39,7 @@ class TestLostAnswers(LostAnswerContract):
 def test_a_dead_one_is_not_waited_for_longer_than_its_term_and_two_renewals(line, other):
     line.request(ask("r1"))
     rival = other.request(ask("r2"))
-    assert look_until_held(other, rival, 5.0)
+    assert check_until_held(other, rival, 5.0)
 
 
 @where_waiters_remove_the_dead
@@ -47,7 +47,7 @@ def test_a_wall_of_the_dead_falls_at_once(line, other):
     for number in range(10):
         line.request(ask(f"r{number}", scopes=SHARED))
     rival = other.request(ask("rival"))
-    assert look_until_held(other, rival, 5.0)
+    assert check_until_held(other, rival, 5.0)
 
 
 @where_waiters_remove_the_dead
@@ -105,10 +105,10 @@ def _a_look_waits(other, rival):
 @pytest.mark.parametrize("away", [_a_renewal_fails, _a_look_fails, _a_look_waits])
 def test_while_the_lock_service_is_away_no_term_runs(line, other, away):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
-    assert not look_until_held(other, rival, 3.0)
+    assert not check_until_held(other, rival, 3.0)
     away(other, rival)
     other.clock.s += 70.0
-    assert not look_until_held(other, rival, 3.0), "its owner has a whole term to come back"
+    assert not check_until_held(other, rival, 3.0), "its owner has a whole term to come back"
     line.renew(ticket)
     line.ensure_held(ticket)
 
@@ -118,7 +118,7 @@ def test_after_an_outage_the_dead_are_removed_all_the_same(line, other):
     line.request(ask("r1"))
     rival = other.request(ask("r2"))
     _a_look_fails(other, rival)
-    assert look_until_held(other, rival, 5.0)
+    assert check_until_held(other, rival, 5.0)
 
 
 @where_waiters_remove_the_dead
@@ -127,8 +127,8 @@ def test_a_claim_stands_for_as_long_as_was_said(line, other, claim_ms, stands_s)
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     line.renew(ticket, claim_ms)
     assert not holds(other, rival)
-    assert not look_until_held(other, rival, stands_s)
-    assert look_until_held(other, rival, 2.0)
+    assert not check_until_held(other, rival, stands_s)
+    assert check_until_held(other, rival, 2.0)
 
 
 @where_waiters_remove_the_dead
@@ -140,7 +140,7 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
 
     def stop():
         line.clock.s += 10.0
-        assert look_until_held(other, rival, 5.0)
+        assert check_until_held(other, rival, 5.0)
 
     line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
@@ -158,7 +158,7 @@ def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
 
     def stop():
         line.clock.s += 10.0
-        assert look_until_held(other, rival, 5.0)
+        assert check_until_held(other, rival, 5.0)
 
     line.way.after("stamps", stop)
     with pytest.raises(LeaseLostError):
@@ -188,7 +188,7 @@ def test_a_server_that_lags_behind_lets_nobody_in():
     waiting = rival.request(ask("r2"))
     assert waits_for(rival, waiting) == [ticket.id]
     holder.renew(ticket)
-    assert not look_until_held(rival, waiting, 3.0)
+    assert not check_until_held(rival, waiting, 3.0)
     (first, _) = rival.requests()
     assert rival.evict(first)
 

@@ -15,8 +15,8 @@ from airflow_occ_provider.testing.queues import (
     A,
     B,
     ask,
+    check_until_held,
     holds,
-    look_until_held,
     part,
     waits_for,
 )
@@ -217,7 +217,7 @@ def test_an_unknown_node_blocks_and_stays(line, other, name):
     other.way.store.create(name, b"of another release")
     trips = line.request(Request("trips", Owner(("d", "r")), TRIPS, 3000))
     elsewhere = line.request(ask("r2", scopes=part("p", table=B)))
-    assert not look_until_held(line, trips, 30.0)
+    assert not check_until_held(line, trips, 30.0)
     assert holds(line, elsewhere) is (name != "stray")
     line.sweep(trips)
     (unknown,) = (one for one in line.requests() if one.unknown)

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pymetastore.hive_metastore.ttypes import NoSuchLockException
+
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks, Part, Row
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part, Row
 
 _LOST, _LOST_LOCKS = 0.02, 0.1
 _STALLED, _LONGEST_STALL_S = 0.03, 0.2
@@ -50,7 +52,7 @@ class MemoryLocks:
         with self._mutex:
             self._drop()
             if lock_id not in self._rows:
-                raise LockGoneError(lock_id)
+                raise NoSuchLockException(str(lock_id))
             self._beats[lock_id] = time.monotonic()
 
     def unlock(self, lock_id: int) -> None:
@@ -85,7 +87,7 @@ class Lossy:
     :param seed: decides when.
     """
 
-    def __init__(self, locks: Locks, seed: str) -> None:
+    def __init__(self, locks: MetastoreLocks, seed: str) -> None:
         self.locks = locks
         self._random = random.Random(seed)
         self.calls = self.lost = 0

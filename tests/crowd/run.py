@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from airflow_occ_provider.leases.metastore.locks import Locks
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from tests.crowd.client import Client
 from tests.crowd.locks import Lossy
@@ -17,7 +17,7 @@ _POLL_S = 0.05
 
 
 def run(
-    connect: Callable[[], Locks],
+    connect: Callable[[], MetastoreLocks],
     timeout_s: float,
     *,
     people: int,

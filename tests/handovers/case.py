@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.triggers.earliest import earliest_s
+from airflow_occ_provider.triggers.base import earliest_s
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.handovers.clock import VirtualLoop
 

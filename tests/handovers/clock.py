@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.triggers import earliest, lease
+from airflow_occ_provider.triggers import base, lease
 
 _PAUSE_S = 0.0003
 _QUIET = 4
@@ -33,7 +33,7 @@ class Clock:
         with (
             mock.patch.object(Queue.__init__, "__defaults__", (self.monotonic,)),
             mock.patch.object(lease, "time", self),
-            mock.patch.object(earliest, "time", self),
+            mock.patch.object(base, "time", self),
         ):
             yield
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator, Iterable
 from unittest import mock
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop
+from tests.memory_store import MemoryStore
 
 _ROOT = "/handovers"
 

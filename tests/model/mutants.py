@@ -123,7 +123,7 @@ class _Uninterrupted(Observer):
 
     def _continued(self, before: Any) -> Any:
         seen = super()._continued(before)
-        return replace(seen, stood_s=before.stood_s + seen.seen_s - before.seen_s)
+        return replace(seen, unchanged_s=before.unchanged_s + seen.seen_s - before.seen_s)
 
 
 class _Unversioned(_Uninterrupted):
@@ -143,7 +143,7 @@ class _Hasty(Observer):
         if name not in self._observations:
             return False
         seen = self._observations[name]
-        self._observations[name] = replace(seen, stood_s=seen.stood_s + seen.term_s / 2)
+        self._observations[name] = replace(seen, unchanged_s=seen.unchanged_s + seen.term_s / 2)
         return super()._remove(name)
 
 

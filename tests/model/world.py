@@ -10,10 +10,10 @@ from typing import Any
 
 from airflow_occ_provider.errors import LeaseLostError, LeaseRefusedError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Request
 from airflow_occ_provider.leases.store import Store
+from tests.memory_store import MemoryStore
 from tests.model.checker import SLACK, Checker, Entry, ViolationError
 from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire

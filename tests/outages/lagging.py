@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from tests.ensemble import EmbeddedZookeeperEnsemble
 
 _CHUNK = 65536
 _POLL_S = 0.02

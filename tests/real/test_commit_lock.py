@@ -104,7 +104,7 @@ def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path,
         assert lock.entries() == ()
     assert waiter.owner == "w17"
     assert found["path"] == f"{LOCK_BASE_PATH}/t"
-    assert [one["who"] for one in found["waiters"]] == [waiter.owner]
+    assert [one["owner"] for one in found["waiters"]] == [waiter.owner]
     assert 0 <= found["waiters"][0]["age_ms"] <= found["holder"]["age_ms"] < 300_000
     assert waiter.owner in printed
     assert "The lock is free." in run("locks", str(table))
@@ -123,9 +123,9 @@ def test_a_lock_in_a_metastore_is_listed(embedded_metastore, monkeypatch, run):
         left = run("locks", "/lake/trips", "--lock-key", "trips")
         locks.unlock(waits[0])
     assert (held[1], waits[1], found["path"]) == (True, False, "default.trips")
-    assert found["holder"]["who"] == "a@airflow"
+    assert found["holder"]["owner"] == "a@airflow"
     assert 0 <= found["holder"]["age_ms"] < 300_000
-    assert [(one["who"], one["since_ms"]) for one in found["waiters"]] == [("b@airflow", None)]
+    assert [(one["owner"], one["since_ms"]) for one in found["waiters"]] == [("b@airflow", None)]
     assert "b@airflow" in left  # the waiter has not asked again: the lock is free, and it still waits
 
 

@@ -10,12 +10,11 @@ import pytest
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_digest_acl
 
-from airflow_occ_provider.embedded.certificates import Certificates, make_certificates
-from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.leases.zookeeper.wire import LOG
+from tests.certificates import Certificates, TlsZookeeper, make_certificates
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
@@ -30,7 +29,7 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory, certificates):
-    with EmbeddedZookeeper(tmp_path_factory.mktemp("zk"), certificates=certificates) as zookeeper:
+    with TlsZookeeper(tmp_path_factory.mktemp("zk"), certificates) as zookeeper:
         yield zookeeper
 
 
@@ -167,7 +166,7 @@ def test_a_server_of_another_authority_is_refused(zookeeper, certificates, tmp_p
 def test_a_server_of_another_name_is_refused(certificates, tmp_path):
     nameless = Certificates(certificates.ca, certificates.client, certificates.client)
     tls = Tls(str(certificates.ca), str(certificates.client))
-    with EmbeddedZookeeper(tmp_path, certificates=nameless) as zookeeper:
+    with TlsZookeeper(tmp_path, nameless) as zookeeper:
         access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
         with pytest.raises(ConfigurationError, match="IP address mismatch"):
             ZookeeperStore(access, "/leases")

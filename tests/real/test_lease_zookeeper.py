@@ -12,12 +12,12 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.embedded.ensemble import EmbeddedZookeeperEnsemble
 from airflow_occ_provider.embedded.process import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.ensemble import EmbeddedZookeeperEnsemble
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 
 pytestmark = pytest.mark.real
@@ -172,7 +172,7 @@ def test_an_outage_while_several_clients_work_leaves_no_lasting_requests(zookeep
 
 def expire(queue):
     """Expire a queue's session, as ZooKeeper does, without its client's doing."""
-    client = queue._store._store._client
+    client = queue._store.store._client
     before = client.client_id
     twin = KazooClient(f"{client.hosts[0][0]}:{client.hosts[0][1]}", client_id=before)
     twin.start(timeout=15)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.system
-DAGS = Path(__file__).parents[2] / "dags"
+ROOT = Path(__file__).parents[2]
 CONFLICT = re.compile(
     r"org\.apache\.hudi\.exception\.HoodieWriteConflictException: .*"
     r"first operation = .*instantTime=(\d{17}).*second operation = .*instantTime=(\d{17})"
@@ -20,7 +20,8 @@ CONFLICT = re.compile(
 @pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
 def test_the_loser_is_retried_and_both_writers_commit(lock):
     done = subprocess.run(
-        [sys.executable, "-m", "airflow_occ_provider.demo", "--dags", str(DAGS), "--lock", lock],
+        [sys.executable, "-m", "tests.demo", "--dags", "dags", "--lock", lock],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=1700,

@@ -289,7 +289,7 @@ def test_cleared_work_requests_and_keeps_its_lease_again(queue, start, tmp_path)
         run.wait()
         assert states(run, "lease", "first", "lease_release", "lease_keep") == ["success"] * 4
         assert run.task("first")["try_number"] == 2
-        # Deferred tasks: a busy scheduler may fail a try (triggers.earliest), which is retried.
+        # Deferred tasks: a busy scheduler may fail a try (triggers.base), which is retried.
         assert min(run.task(name)["try_number"] for name in ("lease", "lease_keep")) >= 2
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_occ_provider.hooks.hudi_lock import Terms
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.storage.table import HudiTable
+from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
 
 PROPERTIES = table_properties()

@@ -24,7 +24,6 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -35,6 +34,7 @@ from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from tests.memory_store import MemoryStore
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")

@@ -63,7 +63,6 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "connection_form": (set(), set()),
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": ({"errors", "hooks", "hudi", "storage", "leases", "attempts", "cli"}, {"airflow"}),
-    "demo": ({"embedded", "storage", "attempts"}, {"rich"}),
     "__init__": (set(), set()),
 }
 

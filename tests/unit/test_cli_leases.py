@@ -9,9 +9,9 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from tests.memory_store import MemoryStore
 
 TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"
 BASE_MS = 1_795_288_900_000

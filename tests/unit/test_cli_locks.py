@@ -39,7 +39,7 @@ def test_a_lock_file_shows_its_age_but_not_its_owner(run, folder):
     os.utime(folder / "lock", (time.time() - 90, time.time() - 90))
     found = run(file_system)
     assert found["path"] == str(folder / "lock")
-    assert found["holder"]["who"] is None
+    assert found["holder"]["owner"] is None
     assert 90_000 <= found["holder"]["age_ms"] < 150_000
     printed = run(file_system, output="table")
     assert "unknown" in printed
@@ -76,7 +76,7 @@ def test_the_storage_based_lock_shows_its_owner(run, folder, expired, left_ms, h
     holder = run(storage)["holder"]
     assert (holder is not None) is held
     if holder:
-        assert (holder["who"], holder["until_ms"], holder["age_ms"]) == ("0f-17", until_ms, None)
+        assert (holder["owner"], holder["until_ms"], holder["age_ms"]) == ("0f-17", until_ms, None)
         assert "0f-17" in run(storage, output="table")
 
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 from airflow.sdk import conf
 
-from airflow_occ_provider.triggers.earliest import earliest_s
+from airflow_occ_provider.triggers.base import earliest_s
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 5.0, 30.0])

@@ -12,7 +12,7 @@ from airflow.models.trigger import Trigger
 from airflow_occ_provider.errors import StorageStalledError
 from airflow_occ_provider.hooks import shared_watch as module
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.triggers import earliest
+from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.unit.beating import BeatingTable, instant
@@ -23,7 +23,7 @@ TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(trigger_module, "_MIN_WAIT_S", 0.2)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper, LossAction
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from tests.memory_store import MemoryStore
 
 TTL_MS = 300
 PATIENCE_S = 20

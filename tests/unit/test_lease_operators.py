@@ -11,12 +11,12 @@ from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import keep_lease, release_lease
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
+from tests.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
@@ -105,7 +105,7 @@ def test_a_keeper_that_looks_goes_on_until_the_release_is_over(keeper, monkeypat
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(connection))
     for state in (None, "scheduled", "running", "up_for_retry"):
         with pytest.raises(TaskDeferred):
-            keeper.execute_complete(context(state), {"status": "look", "name": "n2"})
+            keeper.execute_complete(context(state), {"status": "check", "name": "n2"})
 
 
 def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, monkeypatch):
@@ -115,5 +115,5 @@ def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, mon
     hook = SimpleNamespace(leases=lambda: line)
     monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: hook)
     with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
-        keeper.execute_complete(context("failed"), {"status": "look", "name": keeper.ticket["name"]})
+        keeper.execute_complete(context("failed"), {"status": "check", "name": keeper.ticket["name"]})
     assert line.requests() == ()

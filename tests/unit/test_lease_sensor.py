@@ -4,11 +4,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from tests.memory_store import MemoryStore
 
 TTL_MS = 3000
 

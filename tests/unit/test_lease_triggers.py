@@ -11,13 +11,13 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks import shared_queue as shared
 from airflow_occ_provider.hooks import threads
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.triggers import earliest, lease
+from airflow_occ_provider.triggers import base, lease
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
+from tests.memory_store import MemoryStore
 
 TTL_MS = 600
 PATIENCE_S = 20
@@ -47,7 +47,7 @@ class Hook:
 def hook(monkeypatch):
     hook = Hook()
     monkeypatch.setattr(shared, "lock_hook", lambda conn_id: hook)
-    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     yield hook
     assert hook.opened == hook.closed
     assert shared._by_connection == {}
@@ -112,7 +112,7 @@ def test_an_admitted_waiter_gets_its_event_at_once_and_holds_a_claim(hook):
 
 
 def test_no_event_is_sent_before_the_scheduler_has_recorded_the_deferral(hook, monkeypatch):
-    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.5)
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.5)
     _, ticket = ask(hook, "r1")
     begun = time.monotonic()
     assert asyncio.run(first_event(trigger(ticket))) == {"status": "granted"}

@@ -34,7 +34,6 @@ from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import lease, protected_run, release_lease
@@ -43,6 +42,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.service_run import plans_of
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"

@@ -40,7 +40,7 @@ PUBLIC = {
     "leases.queue": {"Queue"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
-        *("blockers", "conflicting"),
+        *("blockers", "conflicting", "digest"),
     },
     "operators.hudi_clean": {"HudiCleanOperator"},
     "operators.hudi_clustering": {"HudiClusteringOperator"},
@@ -73,6 +73,7 @@ PUBLIC = {
         "hudi_stack",
         "spark_submit_environment",
     },
+    "embedded.service": {"EmbeddedService"},
     "embedded.spark": {"spark_environment"},
     "embedded.stack": {"EmbeddedStack"},
     "embedded.zookeeper": {"EmbeddedZookeeper"},

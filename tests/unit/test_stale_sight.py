@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.hooks import shared_watch as module
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.triggers import earliest
+from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from tests.unit.beating import BeatingTable
 from tests.unit.test_heartbeat_trigger import events, now_ms, of_task
@@ -20,7 +20,7 @@ CALM = {"interval_ms": 60_000, "poll_s": 0.1}  # no writer of these tests comes 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.models.trigger import Trigger
 
-from airflow_occ_provider.triggers import earliest
+from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.golden.table_archive import unpack
 from tests.unit.beating import BeatingTable
@@ -18,7 +18,7 @@ SOON_MS = 600
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(earliest, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
 
 
 @pytest.fixture

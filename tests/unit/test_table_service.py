@@ -31,7 +31,6 @@ from airflow_occ_provider.hudi.writer.table_service import (
     ServiceOp,
     choose,
 )
-from airflow_occ_provider.leases.memory import MemoryStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
@@ -41,6 +40,7 @@ from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.memory_store import MemoryStore
 from tests.unit.test_record import Instance
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"

@@ -118,7 +118,11 @@ class MetastoreClient:
         for host, port in tuple(self._addresses):
             connection = TSocket.TSocket(host, port)
             connection.setTimeout(round(self.access.timeout_s * 1000))
-            transport = self._framed(connection, host)
+            transport = (
+                _authenticated(connection, host, self.access.kerberos)
+                if self.access.kerberos
+                else TTransport.TBufferedTransport(connection)
+            )
             try:
                 transport.open()
             except (*_BROKEN, TException) as error:
@@ -130,11 +134,6 @@ class MetastoreClient:
             self._client = ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(transport))
             return
         raise self._unreachable("; ".join(failed) or "the connection was closed")
-
-    def _framed(self, connection: Any, host: str) -> Any:
-        if self.access.kerberos is None:
-            return TTransport.TBufferedTransport(connection)
-        return _authenticated(connection, host, self.access.kerberos)
 
     def _disconnect(self) -> None:
         if self._transport:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pymetastore.hive_metastore.ttypes import (
     CheckLockRequest,
@@ -23,10 +24,6 @@ from pymetastore.hive_metastore.ttypes import (
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
 _GONE = (NoSuchLockException,)
-
-
-class LockGoneError(Exception):
-    """The lock does not exist: it was released, or the metastore dropped it."""
 
 
 class Part(NamedTuple):
@@ -62,105 +59,71 @@ class Row(NamedTuple):
     acquired_ms: int | None = None
 
 
-class Locks(Protocol):
+@dataclass(frozen=True, slots=True)
+class MetastoreLocks:
     """Locks that are granted first come, first served, and expire without heartbeats.
 
     After a ``LockUnreachableError`` the call may or may not have been carried out.
+
+    :param client: of the metastore.
+    :param database: name of the locks' database, which need not exist.
     """
+
+    client: MetastoreClient
+    database: str
 
     def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
         """Request a lock on all parts; return its id and whether it is granted."""
+        components = [self._component(part) for part in parts]
+        asked = LockRequest(component=components, user=user, hostname="airflow", agentInfo=agent)
+        answer = self.client.call("lock", asked, repeat=False)
+        return answer.lockid, answer.state == LockState.ACQUIRED
 
     def check(self, lock_id: int) -> bool:
         """Return whether a lock is granted now; this counts as a heartbeat.
 
-        :raises LockGoneError: if the lock does not exist.
+        :raises NoSuchLockException: if it was released, or the metastore dropped it.
         """
+        answer = self.client.call("check_lock", CheckLockRequest(lockid=lock_id), answers=_GONE)
+        return bool(answer.state == LockState.ACQUIRED)
 
     def heartbeat(self, lock_id: int) -> None:
         """Renew a lock.
 
-        :raises LockGoneError: if the lock does not exist.
+        :raises NoSuchLockException: if it was released, or the metastore dropped it.
         """
+        self.client.call("heartbeat", HeartbeatRequest(lockid=lock_id), answers=_GONE)
 
     def unlock(self, lock_id: int) -> None:
         """Release a lock, if it exists."""
+        with suppress(NoSuchLockException):
+            self.client.call("unlock", UnlockRequest(lockid=lock_id), answers=_GONE)
 
     def rows(self, table: str | None = None) -> list[Row]:
         """Return all parts of all locks, including every change answered before the call.
 
         :param table: only the parts on this table.
         """
-
-    def setting(self, name: str) -> str:
-        """Return a setting of the metastore; empty if it is unknown or hidden."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class MetastoreLocks:
-    """The locks of one metastore database.
-
-    :param client: of the metastore.
-    :param database: its name; the database need not exist.
-    """
-
-    def __init__(self, client: MetastoreClient, database: str) -> None:
-        self._client = client
-        self._database = database
-
-    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
-        """Request a lock on all parts; return its id and whether it is granted."""
-        components = [self._component(part) for part in parts]
-        asked = LockRequest(component=components, user=user, hostname="airflow", agentInfo=agent)
-        answer = self._client.call("lock", asked, repeat=False)
-        return answer.lockid, answer.state == LockState.ACQUIRED
-
-    def check(self, lock_id: int) -> bool:
-        """Return whether a lock is granted now; this counts as a heartbeat."""
-        try:
-            answer = self._client.call("check_lock", CheckLockRequest(lockid=lock_id), answers=_GONE)
-        except NoSuchLockException as error:
-            raise LockGoneError(lock_id) from error
-        return bool(answer.state == LockState.ACQUIRED)
-
-    def heartbeat(self, lock_id: int) -> None:
-        """Renew a lock."""
-        try:
-            self._client.call("heartbeat", HeartbeatRequest(lockid=lock_id), answers=_GONE)
-        except NoSuchLockException as error:
-            raise LockGoneError(lock_id) from error
-
-    def unlock(self, lock_id: int) -> None:
-        """Release a lock, if it exists."""
-        with suppress(NoSuchLockException):
-            self._client.call("unlock", UnlockRequest(lockid=lock_id), answers=_GONE)
-
-    def rows(self, table: str | None = None) -> list[Row]:
-        """Return all parts of all locks, including every change answered before the call."""
-        asked = ShowLocksRequest(dbname=self._database, tablename=table)
-        return [_row(one) for one in self._client.call("show_locks", asked).locks or ()]
+        asked = ShowLocksRequest(dbname=self.database, tablename=table)
+        return [_row(one) for one in self.client.call("show_locks", asked).locks or ()]
 
     def setting(self, name: str) -> str:
         """Return a setting of the metastore; empty if it is unknown or hidden."""
         try:
-            value = self._client.call(
-                "get_config_value", name, "", answers=(ConfigValSecurityException,)
-            )
+            value = self.client.call("get_config_value", name, "", answers=(ConfigValSecurityException,))
         except ConfigValSecurityException:
             return ""
         return str(value or "")
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        self.client.close()
 
     def _component(self, part: Part) -> LockComponent:
         return LockComponent(
             type=LockType.EXCLUSIVE if part.exclusive else LockType.SHARED_READ,
             level=LockLevel.PARTITION if part.partition else LockLevel.TABLE,
-            dbname=self._database,
+            dbname=self.database,
             tablename=part.table,
             partitionname=part.partition or None,
         )

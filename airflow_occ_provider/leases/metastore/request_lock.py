@@ -242,15 +242,11 @@ def _request_lock(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> 
         order = (0, lock_id)
         queued = QueuedRequest.unreadable(f"lock {lock_id}", order, since_ms=pieces[0].since_ms)
         return RequestLock(queued, asked_by, taken)
-    incarnation = max(request.incarnation, _incarnation(_agent(taken, asked_by)))
-    request = replace(request, incarnation=incarnation)
+    _, dot, number = _agent(taken, asked_by).rpartition(".")
+    if dot and number.isdecimal():
+        request = replace(request, incarnation=max(request.incarnation, int(number)))
     return RequestLock(QueuedRequest(request, called, (*under, lock_id), since), asked_by, taken)
 
 
 def _agent(taken: Sequence[Epoch], asked_by: str) -> str:
     return taken[-1].agent if taken else asked_by
-
-
-def _incarnation(agent: str) -> int:
-    number = agent.rpartition(".")[2] if "." in agent else ""
-    return int(number) if number.isdecimal() else 0

@@ -9,11 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from pymetastore.hive_metastore.ttypes import NoSuchLockException
+
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.loss import confirm_held, lease_lost
 from airflow_occ_provider.leases.metastore import request_lock
-from airflow_occ_provider.leases.metastore.locks import LockGoneError, Locks
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.poller import Poller
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.observer import TRUSTED
@@ -42,7 +43,7 @@ class MetastoreLeases:
 
     def __init__(
         self,
-        locks: Locks,
+        locks: MetastoreLocks,
         timeout_ms: int,
         *,
         poll_s: float = 1.0,
@@ -86,13 +87,15 @@ class MetastoreLeases:
         for _ in range(_TRIES):
             asked_s = self._clock()
             snapshot = self._snapshot()
-            lock = self._own(ticket, snapshot)
+            lock = self._request_lock(ticket, snapshot)
+            if lock.epoch != ticket.epoch:
+                raise self._lost(ticket, "another process adopted it")
             is_granted = self._heartbeat(ticket, lock.epochs, self._locks.check)
             found = blockers(lock.queued, snapshot.requests)
             if not (found or is_granted):
                 found = snapshot.foreign_blockers(lock.queued)
             # A grant whose answer took too long may have expired; it is checked again.
-            if is_granted and not found and self._clock() - asked_s < self._trusted_s:
+            if is_granted and not found and self._clock() - asked_s < self._timeout_ms / 1000 * TRUSTED:
                 return Status()
             if found:
                 if wake:
@@ -116,7 +119,9 @@ class MetastoreLeases:
 
     def ensure_held(self, ticket: Ticket) -> None:
         """Return if the metastore confirms that the lease is held."""
-        confirm_held(self, ticket, self._lost)
+        self.renew(ticket)
+        if found := self.status(ticket).blockers:
+            raise self._lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
         """Take the request over from another process and invalidate that one's ticket."""
@@ -130,10 +135,7 @@ class MetastoreLeases:
         return False
 
     def evict(self, queued: QueuedRequest) -> bool:
-        """Remove any owner's request by force; return whether it was there.
-
-        Its owner notices at its next renewal, and may be writing until then.
-        """
+        """Remove any owner's request by force; return whether it was there."""
         exists = queued.token in self._lock_ids()
         self._locks.unlock(queued.token)
         return exists
@@ -155,10 +157,6 @@ class MetastoreLeases:
         """Close the connection; requests stay until the metastore drops them."""
         self._poller.close()
         self._locks.close()
-
-    @property
-    def _trusted_s(self) -> float:
-        return self._timeout_ms / 1000 * TRUSTED
 
     def _snapshot(self) -> QueueSnapshot:
         return request_lock.read(self._locks.rows())
@@ -242,7 +240,7 @@ class MetastoreLeases:
             answer = beat(ticket.token)
             if epochs:
                 self._locks.heartbeat(epochs[-1].lock_id)
-        except LockGoneError:
+        except NoSuchLockException:
             raise self._lost(ticket, "it was removed") from None
         return answer
 
@@ -252,12 +250,6 @@ class MetastoreLeases:
             raise self._lost(ticket, "it was removed")
         return lock
 
-    def _own(self, ticket: Ticket, snapshot: QueueSnapshot) -> RequestLock:
-        lock = self._request_lock(ticket, snapshot)
-        if lock.epoch != ticket.epoch:
-            raise self._lost(ticket, "another process adopted it")
-        return lock
-
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
         self._poller.forget(ticket.token)
-        return lease_lost(ticket, why, f"the metastore's time-out of {self._timeout_ms / 1000:g} s")
+        return ticket.lost(why, f"the metastore's time-out of {self._timeout_ms / 1000:g} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,7 @@ class ZookeeperCommitLock:
         """Return the holder and the waiters, the holder first."""
         client, path = self._session.client, self.path
         try:
-            names = self._ask(path, lambda: client.get_children_async(path))
+            names = self._session.call(lambda: client.get_children_async(path), path)
         except NoNodeError:
             return ()
         found = (self._entry(path, match) for match in map(_ENTRY.fullmatch, names) if match)
@@ -49,7 +48,7 @@ class ZookeeperCommitLock:
     def times_requested(self) -> int:
         """Return how often the lock was requested since its node was created."""
         client, path = self._session.client, self.path
-        stat = self._ask(path, lambda: client.exists_async(path))
+        stat = self._session.call(lambda: client.exists_async(path), path)
         # The child version counts created and deleted children.
         return (stat.cversion + stat.numChildren) // 2 if stat else 0
 
@@ -60,13 +59,10 @@ class ZookeeperCommitLock:
     def _entry(self, path: str, name: re.Match[str]) -> LockEntry | None:
         client, node = self._session.client, posixpath.join(path, name[0])
         try:
-            data, stat = self._ask(node, lambda: client.get_async(node))
+            data, stat = self._session.call(lambda: client.get_async(node), node)
         except NoNodeError:
             return None
         return LockEntry(int(name["number"]), _owner(data), stat.ctime, held=False)
-
-    def _ask(self, path: str, start: Callable[[], Any]) -> Any:
-        return self._session.call(start, path)
 
 
 def _owner(data: Any) -> str:

@@ -136,7 +136,9 @@ class ZookeeperStore:
                     path,
                 )
             except NoNodeError:
-                self._make_folder()
+                self._session.call(
+                    lambda: self._client.ensure_path_async(self._folder, acl=self._acl), self._folder
+                )
             else:
                 return _node(data, stat)
 
@@ -159,11 +161,6 @@ class ZookeeperStore:
         if node is None:
             raise NodeGoneError(name)
         return node
-
-    def _make_folder(self) -> None:
-        self._session.call(
-            lambda: self._client.ensure_path_async(self._folder, acl=self._acl), self._folder
-        )
 
     def _synced(self, ask: Callable[[str], Any], path: str) -> _Both:
         return _Both(self._client.sync_async(path), ask(path))

@@ -1,13 +1,17 @@
-"""Certificates from a private authority, for TLS on loopback."""
+"""Certificates from a private authority, and a ZooKeeper with TLS on loopback."""
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
 import secrets
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -29,6 +33,38 @@ class Certificates:
     ca: Path
     server: Path
     client: Path
+
+
+class TlsZookeeper(EmbeddedZookeeper):
+    """A ZooKeeper server that also listens on ``secure_hosts``, for clients with a certificate."""
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        self.secure_port = free_port()
+        super().__init__(
+            folder,
+            settings={
+                "secureClientPort": self.secure_port,
+                "secureClientPortAddress": "127.0.0.1",
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": certificates.server,
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": certificates.ca,
+                "ssl.trustStore.type": "PEM",
+                "ssl.clientAuth": "need",
+            },
+        )
+
+    @property
+    def secure_hosts(self) -> str:
+        """The connect string for TLS connections."""
+        return f"127.0.0.1:{self.secure_port}"
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.secure_port), 1.0).close()
+        except OSError:
+            return False
+        return super()._answers()
 
 
 def make_certificates(folder: Path) -> Certificates:

@@ -62,7 +62,7 @@ class Try:
 
 def main() -> int:
     """Run the demo; return 0 if all checks pass."""
-    parser = argparse.ArgumentParser(prog="python -m airflow_occ_provider.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="folder with two_writers.py")
     parser.add_argument(
         "--lock",

@@ -33,7 +33,7 @@ class MemoryStore:
         with self._lock:
             return {name: node.version for name, node in self._nodes.items()}
 
-    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:  # noqa: ARG002
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
         """Return the nodes that exist."""
         with self._lock:
             return {name: self._nodes[name] for name in names if name in self._nodes}

@@ -1,0 +1,54 @@
+"""What the triggers share: their arguments as fields, and when they may fire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from airflow.sdk import conf
+from airflow.triggers.base import BaseTrigger
+
+_NOTICE_S = 2.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiTrigger(BaseTrigger):
+    """The base of the triggers: its fields are the constructor's arguments."""
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the constructor arguments."""
+        return serialized(self)
+
+
+def serialized(trigger: Any) -> tuple[str, dict[str, Any]]:
+    """Return the class path and the constructor arguments, sequences as lists.
+
+    :param trigger: a dataclass, whose fields are the arguments.
+    """
+    path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+    given = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.init}
+    return path, {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+
+
+@cache
+def earliest_s() -> float:
+    """Return for how many seconds after its start a trigger does not fire.
+
+    Airflow's scheduler (3.3.2) fails a task that is queued again before the scheduler has seen that the
+    first process ended. The supervisor of that process may notice its end only at its next heartbeat.
+    """
+    return conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0) + _NOTICE_S
+
+
+async def until_earliest(begun_s: float) -> None:
+    """Wait until a trigger may fire.
+
+    :param begun_s: ``time.monotonic()`` at its start.
+    """
+    await asyncio.sleep(begun_s + earliest_s() - time.monotonic())
