@@ -160,4 +160,4 @@ def run_clean(
     log = DriverLog()
     with prepared(job, preparation.options) as submission:
         exit_code = driver.submit(submission, Follower(log))
-    return exit_code, log.read(exit_code, committed=False)
+    return exit_code, log.read(exit_code)

@@ -21,7 +21,6 @@ from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_occ_provider.attempts import journal, try_lease
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.log.lines import unwrap
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits
 from airflow_occ_provider.attempts.told_attempt import ToldAttempt
@@ -42,6 +41,7 @@ from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.service_run import plans_of
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.beating import BeatingTable
+from tests.unit.reports import reported
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 WORK = Work("d", "group.t", "s3a://lake/trips/")
@@ -350,8 +350,8 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     mine = context("t", Store())
     run = writer._protected_run(mine)
     attempt = writer._write_attempt(run).attempt(SparkSubmit(), Signature("i", "d", "r", "t"), None)
-    for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-        attempt.told.log.feed(unwrap(text) or "")
+    for line in reported((LOGS / "early_conflict.exit1.log").read_text().splitlines()):
+        attempt.told.log.feed(line)
     attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
     later(90)
     assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
@@ -368,7 +368,7 @@ def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
         plans = plans_of(run, service._service_task(), DEFAULT_RULE)
         attempt = ServiceAttempt(plans, ServiceLimits(), (), run.spark, run.measured)
         told = ToldAttempt(run.journal, table.path, logging.getLogger("test"))
-        for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-            told.log.feed(unwrap(text) or "")
+        for line in reported((LOGS / "early_conflict.exit1.log").read_text().splitlines()):
+            told.log.feed(line)
         assert attempt.settle(told, exit_code, ("schedule",)).outcome == outcome
         assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

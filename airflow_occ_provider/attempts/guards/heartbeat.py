@@ -128,23 +128,23 @@ class HeartbeatAlarm:
             found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
             if found or rollback:  # else the write is in another table of the job
                 is_over = found and (found.completed or not found.is_write)
-                if is_over or self._log.conflict_of(instant):
+                if is_over or self._log.instants.conflict_of(instant):
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
                 return Sight(
                     instant,
                     ticks.get(instant),
                     rollback.time if rollback and foreign else None,
-                    self._log.heartbeat_died(instant),
-                    self._log.is_committing(instant),
+                    instant in self._log.instants.dead_timers,
+                    instant in self._log.instants.committing,
                 )
         return None
 
     def _has_requested(self, rollback: str) -> bool:
         """Whether the driver requested a rollback; its log shows that later than the table."""
-        if not self._log.has_requested(rollback):
+        if rollback not in self._log.instants.requested:
             self._ended.wait(_LOG_LAG_S)
-        return self._log.has_requested(rollback)
+        return rollback in self._log.instants.requested
 
     def _tell_unanswered(self, reason: str) -> None:
         if not self._unanswered:
