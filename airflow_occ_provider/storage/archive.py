@@ -32,9 +32,9 @@ class Archive:
     """The archived instants of one table of layout 1.
 
     Hudi merges files of the archive and then deletes the merged ones, even while others read them. If
-    a file is gone, the read starts again once.
+    a file is gone, the read starts again once. Each method raises ``TableUnreadableError`` if the storage
+    cannot be read, or the archive is damaged.
 
-    :param folder: the table's files.
     :param name: the archive's folder, relative to the base path.
     """
 
@@ -47,7 +47,6 @@ class Archive:
         """Return the archived instants, oldest first.
 
         :param after_ms: epoch milliseconds; files last written before are not read. Default: all files.
-        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
         # Never narrowed: `contents` still finds instants that were returned before.
         if self._found is None or (self._after_ms or 0) > (after_ms or 0):
@@ -58,7 +57,6 @@ class Archive:
         """Return the metadata and plans of archived instants; others are left out.
 
         :param instants: instants that ``instants`` returned.
-        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
         wanted = tuple(instants)
 

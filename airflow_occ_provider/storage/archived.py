@@ -18,8 +18,7 @@ _T = TypeVar("_T")
 class ArchivedInstants:
     """The archived instants of a table, listed once.
 
-    :param folder: the table's files.
-    :param config: its ``hoodie.properties``.
+    Each method raises ``TableUnreadableError`` if the storage cannot be read.
     """
 
     def __init__(self, folder: TableFolder, config: TableConfig) -> None:
@@ -28,10 +27,7 @@ class ArchivedInstants:
         self._of_one_file: dict[Instant, Contents] = {}
 
     def exist(self) -> bool:
-        """Whether instants were archived.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Whether instants were archived."""
         names = self._folder.listing(self._name).names
         return any(name.endswith(".parquet") or ".archive." in name for name in names)
 
@@ -40,7 +36,6 @@ class ArchivedInstants:
 
         :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return self._archive.instants(after_ms) if self._archive else self._instants
 
@@ -48,7 +43,6 @@ class ArchivedInstants:
         """Return the contents of the files of one archived instant.
 
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         nothing = Contents(None, None)
         if self._archive:

@@ -73,8 +73,6 @@ def verdicts(
     The timeline is listed again after the heartbeats: a rival that completed in between has removed
     its heartbeat, and is not dead.
 
-    :param table: the table.
-    :param snapshot: a snapshot of the table.
     :param setup: the known configuration of the writers.
     :param only: requested time of the one pending instant to judge; by default all pending writes.
     :param now_ms: epoch milliseconds of the verdict, by default now.

@@ -32,9 +32,10 @@ EMPTY_LISTING = Listing((), lambda _: None)
 class TableFolder:
     """The files below a table's base path, to list, read and remove.
 
+    Each method raises ``TableUnreadableError`` if the storage cannot be read.
+
     :param scheme: the scheme of the path.
     :param path: the canonical base path.
-    :param file_system: an fsspec file system.
     :param timeout_s: seconds that one request may take.
     """
 
@@ -45,18 +46,12 @@ class TableFolder:
         self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content; ``None`` if it does not exist.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return a file's content; ``None`` if it does not exist."""
         content: bytes | None = self.ask(name, self.file_system.cat_file)
         return content
 
     def listing(self, folder: str) -> Listing:
-        """List a folder in one request; empty if it does not exist.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """List a folder in one request; empty if it does not exist."""
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
             return EMPTY_LISTING
@@ -71,8 +66,6 @@ class TableFolder:
         """Return the epoch milliseconds of the last write of each file in a folder.
 
         This takes one listing, and on a local disk also the status of each file.
-
-        :raises TableUnreadableError: if the storage cannot be read.
         """
 
         def times(path: str) -> dict[str, int]:
@@ -83,10 +76,7 @@ class TableFolder:
         return self.ask(folder, times) or {}
 
     def below(self, folder: str) -> list[str]:
-        """List all files below a folder, by their paths relative to it.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """List all files below a folder, by their paths relative to it."""
 
         def find(path: str) -> list[str]:
             self.file_system.invalidate_cache()  # of the folders below, too
@@ -98,10 +88,7 @@ class TableFolder:
         return [path[start:] for path in found]
 
     def remove(self, name: str) -> bool:
-        """Delete a file; ``False`` if it did not exist.
-
-        :raises TableUnreadableError: if the storage refuses.
-        """
+        """Delete a file; ``False`` if it did not exist."""
 
         def remove(path: str) -> bool:
             if not self.file_system.exists(path):  # object stores also delete missing files
@@ -169,7 +156,6 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
     """Make one request per key in several threads; return the results by key.
 
     :param call: makes the request of one key, which ends within its time-out.
-    :param keys: the keys.
     :raises Exception: the first error; no request starts after it.
     """
     waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()

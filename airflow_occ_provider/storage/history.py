@@ -44,7 +44,6 @@ class History:
     Hudi merges files of the history and later deletes the merged ones, even while others read them. If
     a file is gone, the read starts again once, from the newest manifest.
 
-    :param file_system: an fsspec file system.
     :param path: the history's folder on it.
     """
 

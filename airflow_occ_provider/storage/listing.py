@@ -33,8 +33,6 @@ def list_folder(file_system: Any, path: str) -> Listing:
     fsspec's listing of a local folder reads the status of each file, which takes most of the time.
     Here only the status of files is read whose time is needed.
 
-    :param file_system: an fsspec file system.
-    :param path: the folder's path on it.
     :raises FileNotFoundError: if there is no such folder.
     """
     if is_local(file_system):
@@ -50,10 +48,7 @@ def list_folder(file_system: Any, path: str) -> Listing:
 
 
 def is_local(file_system: Any) -> bool:
-    """Whether an fsspec file system is local to this machine.
-
-    :param file_system: an fsspec file system.
-    """
+    """Whether an fsspec file system is local to this machine."""
     protocol = file_system.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 

@@ -24,8 +24,6 @@ def residues(
     mistaken for a dead one. An instant that ended less than a tolerance ago is skipped: Hudi removes
     markers and heartbeat after the commit or rollback, and may still do so.
 
-    :param table: the table.
-    :param rule: the rule for heartbeats.
     :param given_up: requested times of ended instants for which Hudi will do so no more.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -40,7 +38,6 @@ def residues(
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
     """Return the existing data files that the markers of an instant name, sorted.
 
-    :param snapshot: a snapshot of the table.
     :param time: requested time of an instant that is not in the active timeline.
     :raises TableUnreadableError: if the storage cannot be read.
     """

@@ -31,10 +31,9 @@ class Snapshot:
     """The metadata of one table at one moment.
 
     ``reader`` reads the files of instants and keeps what it has read for later snapshots. Markers and
-    heartbeats are read at each call.
+    heartbeats are read at each call. Each method that reads raises ``TableUnreadableError`` if the
+    storage cannot be read, or a file cannot be decoded.
 
-    :param folder: the table's files.
-    :param config: its ``hoodie.properties``.
     :param listing: the listing of its active timeline.
     :param previous: an earlier snapshot; what has not changed is reused.
     :param reload: makes a new snapshot of the whole table, given the last one.
@@ -73,7 +72,6 @@ class Snapshot:
         """Return the epoch milliseconds at which a file of the timeline was last written.
 
         :param file_name: its name in the timeline's listing.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return self._modified(file_name)
 
@@ -82,19 +80,13 @@ class Snapshot:
         return Snapshot(self._folder, self.config, listing, self)
 
     def reload(self) -> Snapshot:
-        """Return a new snapshot of the table, also of its ``hoodie.properties``.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return a new snapshot of the table, also of its ``hoodie.properties``."""
         if self._reload:
             return self._reload(self)
         return self.refreshed(self._folder.listing(self.config.timeline_folder))
 
     def markers(self, time: str) -> frozenset[Marker]:
-        """Return the current markers of a pending instant, of either kind.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the current markers of a pending instant, of either kind."""
         folder = f".hoodie/.temp/{time}"
         paths = self._folder.below(folder)
         if MARKERS_TYPE_FILE not in paths:
@@ -106,40 +98,25 @@ class Snapshot:
         )
 
     def heartbeats(self) -> Mapping[str, int]:
-        """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the epoch milliseconds of each heartbeat's last tick, by requested time."""
         return heartbeats(self._folder)
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
-        """Yield the active timeline's rollbacks and restores with the instants they name.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Yield the active timeline's rollbacks and restores with the instants they name."""
         for instant in self.timeline:
             if instant.action in ("rollback", "restore"):
                 yield instant, self.reader.rolled_back_times(instant)
 
     def rollback_of(self, time: str) -> Instant | None:
-        """Return the rollback or restore, pending or done, that names an instant.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Return the rollback or restore, pending or done, that names an instant."""
         return next((rollback for rollback, times in self.rollbacks() if time in times), None)
 
     def data_files(self, partition: str) -> frozenset[str]:
-        """List the names of the files in one partition.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """List the names of the files in one partition."""
         return frozenset(self._folder.listing(partition).names)
 
     def has_history(self) -> bool:
-        """Whether instants were archived.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Whether instants were archived."""
         return self.reader.archived.exist()
 
     def history(self, after_ms: int | None = None) -> tuple[Instant, ...]:
@@ -147,7 +124,6 @@ class Snapshot:
 
         :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return self.reader.archived.instants(after_ms)
 
@@ -155,7 +131,6 @@ class Snapshot:
         """Return what an instant touches, by its metadata, plan, or profile and markers.
 
         :param heartbeat: the heartbeat of a pending write; without it, the write counts as alive.
-        :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         times = self.times(instant)
         if instant.completed:
@@ -175,10 +150,7 @@ class Snapshot:
         return pending_operation(instant, profile, markers, times, live=live, beats=beats)
 
     def times(self, instant: Instant) -> Times:
-        """Return when the files of an instant were written, by the timeline's listing.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return when the files of an instant were written, by the timeline's listing."""
         requested, inflight = instant.requested_file, instant.inflight_file
         return Times(
             self._modified(requested) if requested else None,
@@ -187,10 +159,7 @@ class Snapshot:
         )
 
     def last_times(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
-        """Return the times of instants in one request; if completed, only that time.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the times of instants in one request; if completed, only that time."""
 
         def last(instant: Instant) -> Times:
             if not instant.completed:
@@ -204,7 +173,6 @@ class Snapshot:
 def heartbeats(folder: TableFolder) -> Mapping[str, int]:
     """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
 
-    :param folder: the table's files.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     ticks = folder.times(".hoodie/.heartbeat")

@@ -177,8 +177,6 @@ class HudiTable:
 
         A missing heartbeat counts as expired at once (Hudi 1.2.0, ``HeartbeatUtils``): no process
         waits for the dead writer, and the next lazy clean rolls its instant back.
-
-        :param instant_time: requested time of the instant.
         """
         existed = self._folder.remove(f".hoodie/.heartbeat/{instant_time}")
         if self.scheme == "file":

@@ -33,7 +33,6 @@ class Observation:
     def writer(self, instant: str) -> Writer:
         """Return one write with its fate.
 
-        :param instant: its requested time.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         found = self.pending.get(instant)
@@ -62,8 +61,6 @@ class WriterWatch:
     As in Hudi's lazy clean, a writer counts as dead only if the timeline, listed after the heartbeats,
     still has its instant pending.
 
-    :param table: the table.
-    :param rule: the rule for heartbeats.
     :param clock_ms: returns the epoch milliseconds of this host.
     """
 

@@ -24,9 +24,9 @@ _APPLICATION = re.compile(
 class DriverLog:
     """Reads the log of a driver of ours as it streams.
 
-    Its memory does not grow with the log. ``application_id`` is the job's id at the cluster manager, empty until the log shows it;
-    ``instants`` is what Hudi's records show. If the runner cannot follow Hudi's loggers, they are read
-    as they are printed.
+    Its memory does not grow with the log. ``application_id`` is the job's id at the cluster manager,
+    empty until the log shows it; ``instants`` is what Hudi's records show. If the runner cannot follow
+    Hudi's loggers, their records are read as they are printed.
     """
 
     def __init__(self) -> None:

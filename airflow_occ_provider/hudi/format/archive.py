@@ -104,9 +104,6 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
     An unfinished block is ignored, as Hudi does: Hudi removes instants from the active timeline only
     after it has archived them. An entry without a time or an action is ignored.
 
-    :param file: the file's bare name.
-    :param read: returns bytes of the file.
-    :param size: the file's length.
     :raises TooLargeError: if a record or its schema is larger than any that Hudi writes.
     :raises KeyError: if the schema has no field for the time or the action.
     :raises ValueError: if the file is not an archive, or is damaged.
@@ -148,7 +145,6 @@ def read_record(place: Place, data: bytes, fields: frozenset[str]) -> Mapping[st
     """Decode an instant's metadata or plan; ``None`` if the record holds neither.
 
     :param place: the place of the record.
-    :param data: the record's bytes.
     :param fields: names of the fields to decode.
     :raises ValueError: if the record cannot be decoded.
     """

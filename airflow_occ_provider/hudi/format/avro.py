@@ -91,7 +91,6 @@ class _Names(dict[str, _Decoder]):
 def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:
     """Decode the first value of an Avro container file.
 
-    :param content: the whole file.
     :param limit: how many values it may hold.
     :param fields: names of the fields to keep, in records at any depth; by default all.
     :raises TooLargeError: if it holds more.

@@ -67,7 +67,6 @@ def read_commit(content: Content) -> CommitMetadata:
     The file is an Avro container since table version 8, and JSON before (Hudi 1.2.0,
     ``CommitMetadataSerDeV2`` and ``V1``).
 
-    :param content: the whole file.
     :raises ValueError: for content that is neither, or is cut off.
     """
     record = read_record(content, COMMIT_FIELDS)

@@ -49,8 +49,6 @@ def parse_marker_lines(text: str) -> frozenset[Marker]:
 
     The server rewrites the whole file, so a reader may find it empty or cut off. A marker stays until
     its instant ends: the union of several reads is safe.
-
-    :param text: the file's content.
     """
     return parse_markers(text.splitlines())
 

@@ -66,7 +66,6 @@ class Traces:
     :param marker_folders: names of the marker folders.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
     :param now_ms: epoch milliseconds at which the traces were read.
-    :param rule: the rule for heartbeats.
     """
 
     timeline: Timeline
