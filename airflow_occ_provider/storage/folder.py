@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import (
@@ -24,9 +25,6 @@ _DENIED = {"401", "403"}
 _AT_ONCE = 16
 _T = TypeVar("_T")
 _K = TypeVar("_K")
-
-EMPTY_LISTING = Listing((), lambda _: None)
-"""The listing of a folder that does not exist."""
 
 
 class TableFolder:
@@ -54,7 +52,7 @@ class TableFolder:
         """List a folder in one request; empty if it does not exist."""
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
-            return EMPTY_LISTING
+            return Listing()
         stat = found.modified  # may read the status of the file
 
         def modified(name: str) -> int | None:
@@ -74,6 +72,11 @@ class TableFolder:
             return {name: written for name, written in each if written is not None}
 
         return self.ask(folder, times) or {}
+
+    def heartbeats(self) -> dict[str, int]:
+        """Return the epoch milliseconds of each heartbeat's last tick, by requested time."""
+        ticks = self.times(".hoodie/.heartbeat")
+        return {name: ticked for name, ticked in ticks.items() if name.isdigit()}
 
     def below(self, folder: str) -> list[str]:
         """List all files below a folder, by their paths relative to it."""
@@ -144,9 +147,6 @@ def _is_denied(error: Exception) -> bool:
 class _Request(threading.Thread):
     """One request, in a daemon thread: a stalled storage cannot block the exit."""
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        super().__init__(target=run, daemon=True, name="hudi-storage")
-
 
 def _in_request() -> bool:
     return isinstance(threading.current_thread(), _Request)
@@ -184,20 +184,13 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
 def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
     if _in_request():
         return call()
-    result: list[_T] = []
-    failure: list[BaseException] = []
+    answer: Future[_T] = Future()
 
     def run() -> None:
         try:
-            result.append(call())
+            answer.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
-            failure.append(error)
+            answer.set_exception(error)
 
-    thread = _Request(run)
-    thread.start()
-    thread.join(timeout_s)
-    if failure:
-        raise failure[0]
-    if not result:
-        raise TimeoutError
-    return result[0]
+    _Request(target=run, daemon=True, name="hudi-storage").start()
+    return answer.result(timeout_s)

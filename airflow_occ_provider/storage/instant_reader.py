@@ -17,8 +17,9 @@ from airflow_occ_provider.hudi.format.plans import (
 )
 from airflow_occ_provider.hudi.format.record import Content, is_self_describing
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.storage.archived import ArchivedInstants
+from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.history import History
 
 _T = TypeVar("_T")
 _Plan = Callable[[Content], frozenset[FileGroupId] | None]
@@ -43,7 +44,8 @@ class InstantReader:
     """
 
     def __init__(self, folder: TableFolder, config: TableConfig) -> None:
-        self.archived = ArchivedInstants(folder, config)
+        kind: type[Archive | History] = Archive if config.layout_version == 1 else History
+        self.archived = kind(folder, config.history_folder)
         self._folder = folder
         self._timeline_folder = config.timeline_folder
         self._known: dict[tuple[str, str], Any] = {}

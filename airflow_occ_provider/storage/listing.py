@@ -16,15 +16,15 @@ _MILLISECONDS = "modificationTime"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The listing of a folder.
+    """The listing of a folder; by default of one that does not exist.
 
     :param names: the bare names in it, in any order.
     :param modified: returns the epoch milliseconds of a file's last write; ``None`` if the file is
         gone or its storage does not record the time.
     """
 
-    names: Sequence[str]
-    modified: Callable[[str], int | None]
+    names: Sequence[str] = ()
+    modified: Callable[[str], int | None] = lambda _: None
 
 
 def list_folder(file_system: Any, path: str) -> Listing:

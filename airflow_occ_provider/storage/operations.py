@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
@@ -51,11 +50,6 @@ class Operations:
         new = (one for one in wanted if one not in self._commits)
         self._commits |= map_concurrently(self.snapshot.reader.commit, new)
         return [found for one in wanted if (found := self._commits[one])]
-
-    @cached_property
-    def all_known(self) -> bool:
-        """Whether the active timeline names every file group: nothing was archived."""
-        return not self.snapshot.has_history()
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self._heartbeats.get(instant.time))

@@ -16,7 +16,6 @@ from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.markers import (
     MARKERS_TYPE_FILE,
     Marker,
-    parse_marker_lines,
     parse_markers,
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
@@ -35,8 +34,8 @@ class Snapshot:
     storage cannot be read, or a file cannot be decoded.
 
     :param listing: the listing of its active timeline.
-    :param previous: an earlier snapshot; what has not changed is reused.
     :param reload: makes a new snapshot of the whole table, given the last one.
+    :param previous: an earlier snapshot; what has not changed is reused.
     """
 
     def __init__(
@@ -44,12 +43,10 @@ class Snapshot:
         folder: TableFolder,
         config: TableConfig,
         listing: Listing,
+        reload: Callable[[Snapshot], Snapshot],
         previous: Snapshot | None = None,
-        reload: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        self._reload: Callable[[Snapshot], Snapshot] | None = reload
-        if reload is None and previous:
-            self._reload = previous._reload
+        self._reload = reload
         self.config = config
         read = previous.timeline.refreshed if previous else Timeline.from_file_names
         # One request for all: layout 1 needs the status of each completed file.
@@ -77,13 +74,11 @@ class Snapshot:
 
     def refreshed(self, listing: Listing) -> Snapshot:
         """Return a snapshot from a newer listing of the timeline."""
-        return Snapshot(self._folder, self.config, listing, self)
+        return Snapshot(self._folder, self.config, listing, self._reload, self)
 
     def reload(self) -> Snapshot:
         """Return a new snapshot of the table, also of its ``hoodie.properties``."""
-        if self._reload:
-            return self._reload(self)
-        return self.refreshed(self._folder.listing(self.config.timeline_folder))
+        return self._reload(self)
 
     def markers(self, time: str) -> frozenset[Marker]:
         """Return the current markers of a pending instant, of either kind."""
@@ -93,13 +88,13 @@ class Snapshot:
             return parse_markers(paths)
         files = (p for p in paths if p.startswith("MARKERS") and p != MARKERS_TYPE_FILE)
         contents = ((self._folder.read(f"{folder}/{file}") or b"") for file in files)
-        return frozenset(
-            marker for text in contents for marker in parse_marker_lines(text.decode("utf-8", "replace"))
+        return parse_markers(
+            line for text in contents for line in text.decode(errors="replace").splitlines()
         )
 
     def heartbeats(self) -> Mapping[str, int]:
         """Return the epoch milliseconds of each heartbeat's last tick, by requested time."""
-        return heartbeats(self._folder)
+        return self._folder.heartbeats()
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
         """Yield the active timeline's rollbacks and restores with the instants they name."""
@@ -117,7 +112,8 @@ class Snapshot:
 
     def has_history(self) -> bool:
         """Whether instants were archived."""
-        return self.reader.archived.exist()
+        names = self._folder.listing(self.config.history_folder).names
+        return any(name.endswith(".parquet") or ".archive." in name for name in names)
 
     def history(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first; they are read once.
@@ -139,15 +135,17 @@ class Snapshot:
                 return ConcurrentOperation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.reader.profile(instant), times)
         live = heartbeat is None or heartbeat.live
-        beats = heartbeat is None or heartbeat.liveness is not Liveness.NONE
+        has_heartbeat = heartbeat is None or heartbeat.liveness is not Liveness.NONE
         try:
             planned, profile = self.reader.planned(instant), self.reader.profile(instant)
         except MetadataCorruptError:  # still being written, on a storage that shows parts of files
-            return pending_operation(instant, None, (), times, live=live, beats=beats)
+            return pending_operation(instant, None, (), times, live=live, has_heartbeat=has_heartbeat)
         if planned is not None:
             return planned_operation(instant, planned, times)
         markers = self.markers(instant.time)
-        return pending_operation(instant, profile, markers, times, live=live, beats=beats)
+        return pending_operation(
+            instant, profile, markers, times, live=live, has_heartbeat=has_heartbeat
+        )
 
     def times(self, instant: Instant) -> Times:
         """Return when the files of an instant were written, by the timeline's listing."""
@@ -168,12 +166,3 @@ class Snapshot:
 
         ask = self._folder.ask
         return ask(self.config.timeline_folder, lambda _: {one: last(one) for one in instants}) or {}
-
-
-def heartbeats(folder: TableFolder) -> Mapping[str, int]:
-    """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
-
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
-    ticks = folder.times(".hoodie/.heartbeat")
-    return {name: ticked for name, ticked in ticks.items() if name.isdigit()}

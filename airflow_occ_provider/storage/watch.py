@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
-from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -90,7 +90,10 @@ class WriterWatch:
         before = self._snapshot or self._list()
         only_timeline, unsettled = self._only_timeline_is_due(), self._unsettled
         self._unsettled = True  # also after an observation that fails half-way
-        if not only_timeline or self._has_new_write(self._list(), before):
+        if only_timeline:
+            listed = self._list().timeline.pending_writes()
+            only_timeline = all(before.timeline.find(one.time) for one in listed)
+        if not only_timeline:
             changed = self._read_heartbeats()
             due = unsettled or self._is_due(self._clock_ms())
             if changed or due or self._has_expired(before):
@@ -98,19 +101,14 @@ class WriterWatch:
         # The time of the request: a slow answer must not make a heartbeat look old.
         now_ms = self._heartbeats_ms
         snapshot = self._snapshot or before
-        writes = [
-            one for one in snapshot.timeline.pending_writes() if snapshot.reader.planned(one) is None
-        ]
+        pending_writes = snapshot.timeline.pending_writes()
+        writes = [one for one in pending_writes if snapshot.reader.planned(one) is None]
         # Without a heartbeat and not listed before the heartbeats were read, it has just begun.
         known = [one for one in writes if one.time in self._ticks or before.timeline.find(one.time)]
         pending = {one.time: Writer.pending(one, self._judge(one.time, now_ms)) for one in known}
         dead = any(writer.fate is Fate.DEAD for writer in pending.values())
         self._unsettled = dead or len(known) < len(writes) or self._awaits_request(snapshot, now_ms)
         return Observation(pending, snapshot, self._clock)
-
-    def _has_new_write(self, snapshot: Snapshot, before: Snapshot) -> bool:
-        """Whether a write is pending that was not there before."""
-        return any(before.timeline.find(one.time) is None for one in snapshot.timeline.pending_writes())
 
     def _has_expired(self, snapshot: Snapshot) -> bool:
         """Whether a pending write's heartbeat expired: it may be completed now."""
@@ -137,7 +135,7 @@ class WriterWatch:
     def _read_heartbeats(self) -> bool:
         """Read the heartbeats; return whether the set of writers changed."""
         begun_ms, known = self._clock_ms(), self._ticks
-        ticks = heartbeats(self._table.files)
+        ticks = self._table.files.heartbeats()
         if self._heartbeats_ms:
             self._compare_clocks(ticks, self._heartbeats_ms, self._clock_ms())
         self._ticks, self._heartbeats_ms = ticks, begun_ms

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from airflow_occ_provider.attempts.log.causes import Chain
-from airflow_occ_provider.attempts.log.facts import Fact, fatal_chain, hudi_records, read_fact
+from airflow_occ_provider.attempts.log.facts import Fact, fatal_chain, read_fact
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants, operations_in
 from airflow_occ_provider.attempts.log.signatures import classify, marked_instant, named_instant
 from airflow_occ_provider.attempts.outcome import Outcome, Reading, was_killed
@@ -63,8 +63,8 @@ class DriverLog:
             case "end":
                 self._end = int(fact.get("exit_code", 1))
             case "hudi":
-                for record in hudi_records(fact):
-                    self.instants.feed(record)
+                for line in str(fact.get("message", "")).splitlines():
+                    self.instants.feed(f"INFO {fact.get('logger', '')}: {line}")
 
     @property
     def own_instants(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
@@ -28,12 +28,6 @@ def read_fact(line: str) -> Fact | None:
         return None
     is_whole = not text[end - 1 :].strip()
     return fact if is_whole and isinstance(fact.get("fact"), str) else None
-
-
-def hudi_records(fact: Fact) -> Iterator[str]:
-    """Yield the lines of a message of Hudi in a layout that ``lines`` can read."""
-    for line in str(fact.get("message", "")).splitlines():
-        yield f"INFO {fact.get('logger', '')}: {line}"
 
 
 def fatal_chain(fact: Fact) -> Chain:
