@@ -120,7 +120,7 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
 
 
 def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
-    """Return the completed instants among entries, with the positions of their records.
+    """Return the completed instants among entries, and where their records are.
 
     Entries may repeat: Hudi archives again what it could not remove from the timeline.
 
