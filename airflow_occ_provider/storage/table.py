@@ -20,7 +20,7 @@ from airflow_occ_provider.storage.listing import Listing
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 DEFAULT_TIMEOUT_S = 60.0
-PROPERTIES_AGE_S = DEFAULT_RULE.interval_ms * DEFAULT_RULE.tolerable_misses / 1000
+PROPERTIES_AGE_S = DEFAULT_RULE.tolerance_ms / 1000
 _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2

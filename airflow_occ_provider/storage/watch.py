@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
@@ -50,6 +50,7 @@ class Observation:
         return {instant: writer.fate for instant, writer in self.pending.items()}
 
 
+@dataclass(slots=True)
 class WriterWatch:
     """A watch over the heartbeats of one table, and its timeline if needed.
 
@@ -64,22 +65,15 @@ class WriterWatch:
     :param clock_ms: returns the epoch milliseconds of this host.
     """
 
-    def __init__(
-        self,
-        table: HudiTable,
-        rule: HeartbeatRule = DEFAULT_RULE,
-        clock_ms: Callable[[], int] = _clock_ms,
-    ) -> None:
-        self._table = table
-        self._rule = rule
-        self._tolerance_ms = rule.interval_ms * rule.tolerable_misses
-        self._clock_ms = clock_ms
-        self._ticks: Mapping[str, int] = {}
-        self._heartbeats_ms = 0
-        self._snapshot: Snapshot | None = None
-        self._listed_ms = 0
-        self._unsettled = True
-        self._clock: ClockDifference | None = None
+    table: HudiTable
+    rule: HeartbeatRule = DEFAULT_RULE
+    clock_ms: Callable[[], int] = _clock_ms
+    _ticks: Mapping[str, int] = field(init=False, default_factory=dict)
+    _heartbeats_ms: int = field(init=False, default=0)
+    _snapshot: Snapshot | None = field(init=False, default=None)
+    _listed_ms: int = field(init=False, default=0)
+    _unsettled: bool = field(init=False, default=True)
+    _clock: ClockDifference | None = field(init=False, default=None)
 
     def observe(self) -> Observation:
         """Observe the table once.
@@ -95,7 +89,7 @@ class WriterWatch:
             only_timeline = all(before.timeline.find(one.time) for one in listed)
         if not only_timeline:
             changed = self._read_heartbeats()
-            due = unsettled or self._is_due(self._clock_ms())
+            due = unsettled or self._is_due(self.clock_ms())
             if changed or due or self._has_expired(before):
                 self._list()
         # The time of the request: a slow answer must not make a heartbeat look old.
@@ -118,7 +112,7 @@ class WriterWatch:
         )
 
     def _judge(self, instant: str, now_ms: int) -> Heartbeat:
-        return self._rule.judge(self._ticks.get(instant), now_ms)
+        return self.rule.judge(self._ticks.get(instant), now_ms)
 
     def _awaits_request(self, snapshot: Snapshot, now_ms: int) -> bool:
         """Whether a live heartbeat has no instant in the timeline yet."""
@@ -128,16 +122,16 @@ class WriterWatch:
         )
 
     def _list(self) -> Snapshot:
-        self._listed_ms = self._clock_ms()
-        self._snapshot = self._table.snapshot(self._snapshot, max_age_s=self._tolerance_ms / 1000)
+        self._listed_ms = self.clock_ms()
+        self._snapshot = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
         return self._snapshot
 
     def _read_heartbeats(self) -> bool:
         """Read the heartbeats; return whether the set of writers changed."""
-        begun_ms, known = self._clock_ms(), self._ticks
-        ticks = self._table.files.heartbeats()
+        begun_ms, known = self.clock_ms(), self._ticks
+        ticks = self.table.files.heartbeats()
         if self._heartbeats_ms:
-            self._compare_clocks(ticks, self._heartbeats_ms, self._clock_ms())
+            self._compare_clocks(ticks, self._heartbeats_ms, self.clock_ms())
         self._ticks, self._heartbeats_ms = ticks, begun_ms
         return ticks.keys() != known.keys()
 
@@ -148,11 +142,11 @@ class WriterWatch:
                 self._clock = self._clock.narrowed(measured) if self._clock else measured
 
     def _is_due(self, now_ms: int) -> bool:
-        return now_ms - self._listed_ms >= self._tolerance_ms
+        return now_ms - self._listed_ms >= self.rule.tolerance_ms
 
     def _only_timeline_is_due(self) -> bool:
         """Whether the timeline alone must be listed: no heartbeat can be overdue yet."""
-        now_ms = self._clock_ms()
+        now_ms = self.clock_ms()
         return (
             self._heartbeats_ms > 0
             and not self._unsettled
