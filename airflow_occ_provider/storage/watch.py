@@ -50,7 +50,7 @@ class Observation:
         return {instant: writer.fate for instant, writer in self.pending.items()}
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class WriterWatch:
     """A watch over the heartbeats of one table, and its timeline if needed.
 
