@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,13 +154,16 @@ def _run(airflow: EmbeddedAirflow, table: Path, latch: Path) -> str:
 
 
 def _tries(airflow: EmbeddedAirflow, run_id: str) -> list[Try]:
-    result = []
-    for task in ("create", *WRITERS):
-        path = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}/tries"
-        for one in airflow.call("GET", path)["task_instances"]:
-            lines = airflow.log_lines(DAG_ID, run_id, task, one["try_number"])
-            result.append(_read_try(one, lines))
-    return sorted(result, key=lambda t: (t.task != "create", t.task, t.number))
+    return [
+        _read_try(one, airflow.log_lines(DAG_ID, run_id, task, one["try_number"]))
+        for task in ("create", *WRITERS)
+        for one in sorted(
+            airflow.call("GET", f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}/tries")[
+                "task_instances"
+            ],
+            key=itemgetter("try_number"),
+        )
+    ]
 
 
 def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
@@ -173,17 +176,10 @@ def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
         task=one["task_id"],
         number=one["try_number"],
         state=str(one["state"]),
-        seconds=_seconds(one["start_date"], one["end_date"]),
+        seconds=one["duration"] or 0.0,
         reading=log.read(),
         retry_reason=reason,
     )
-
-
-def _seconds(start: str | None, end: str | None) -> float:
-    if not start or not end:
-        return 0.0
-    moments = [datetime.fromisoformat(text) for text in (start, end)]
-    return (moments[1] - moments[0]).total_seconds()
 
 
 def _show(tries: list[Try]) -> None:

@@ -148,4 +148,4 @@ def run_clean(
         driver = spark.driver(submission)
         driver.run(preparation.signature.identity, [log.feed])
     exit_code = driver.exit_code or 0
-    return exit_code, log.read(exit_code, committed=False)
+    return exit_code, log.read(exit_code)

@@ -95,7 +95,7 @@ class ServiceAttempt:
 
     def settle(self, recorded: AttemptRecorder, exit_code: int, steps: Sequence[str]) -> Settlement:
         """Return the settlement of an ended driver; the table shows what it did."""
-        reading = recorded.log.read(exit_code, committed=False)
+        reading = recorded.log.read(exit_code)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)
         well = Outcome.COMMITTED if ran else Outcome.NOTHING_WRITTEN
         outcome = reading.outcome if exit_code else well

@@ -134,7 +134,7 @@ def settle(
     ghosts = [time for time in log.own_instants if time in pending]
     retired = retire_heartbeats(table, ghosts) if retire else ()
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
-    reading = log.read(exit_code, committed=False)
+    reading = log.read(exit_code)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
     if stop and outcome is Outcome.KILLED:
         outcome, lines = stop.outcome, (stop.line,)
@@ -146,7 +146,7 @@ def settle(
     return Settlement(
         outcome,
         instant=instant,
-        rival=reading.rival or (log.rival_of(instant) if instant else None),
+        rival=reading.rival or (log.instants.rival_of(instant) if instant else None),
         lines=lines,
         commit=commit,
         exit_code=exit_code,
@@ -166,7 +166,7 @@ def _judge(
     unsigned = next((instant for instant in own if instant.completed), None)
     if unsigned:
         return Outcome.UNKNOWN, (f"{unsigned} was completed by this driver but is not signed",)
-    lost = next((line for instant in own if (line := log.conflict_of(instant.time))), None)
+    lost = next((line for instant in own if (line := log.instants.conflict_of(instant.time))), None)
     if lost and not reading.died and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
         return Outcome.COMMIT_CONFLICT, (lost,)
     return _judge_uncommitted(own, reading, exit_code)

@@ -19,10 +19,10 @@ from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import (
+    EARLY_DETECTION,
     RULES,
     Contradiction,
     contradictions,
-    early_detection_given,
 )
 from airflow_occ_provider.in_driver import run_job
 
@@ -101,7 +101,7 @@ def effective_options(
     :param given: the user's own options.
     :raises ConfigurationError: if an option from any source contradicts the protection.
     """
-    if early_detection_given(given):
+    if EARLY_DETECTION in given:
         raise ConfigurationError(
             "hudi_options",
             "early conflict detection has a parameter of its own",

@@ -77,7 +77,6 @@ def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
     """Return the names in an argument, one or many.
 
     :param field: name of the argument.
-    :param given: its value, after rendering.
     :raises ConfigurationError: if there is no name, or one was rendered empty.
     """
     names = (given,) if isinstance(given, str) else tuple(map(str, given))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import (
     Entry,
-    Place,
-    Places,
+    InstantRecords,
+    RecordPosition,
     instants_of,
     is_archive_file,
     read_entries,
@@ -24,17 +24,16 @@ from airflow_occ_provider.storage.history import Contents
 
 _CHUNK_BYTES = 2 << 20
 _T = TypeVar("_T")
-_Key: TypeAlias = tuple[str, str]
-_Index: TypeAlias = dict[_Key, tuple[Instant, Places]]
+_Index: TypeAlias = dict[tuple[str, str], tuple[Instant, InstantRecords]]  # by time and action
 
 
 class Archive:
     """The archived instants of one table of layout 1.
 
     Hudi merges files of the archive and then deletes the merged ones, even while others read them. If
-    a file is gone, the read starts again once.
+    a file is gone, the read starts again once. Each method raises ``TableUnreadableError`` if the
+    storage cannot be read, or the archive is damaged.
 
-    :param folder: the table's files.
     :param name: the archive's folder, relative to the base path.
     """
 
@@ -47,30 +46,24 @@ class Archive:
         """Return the archived instants, oldest first.
 
         :param after_ms: epoch milliseconds; files last written before are not read. Default: all files.
-        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
         """
         # Never narrowed: `contents` still finds instants that were returned before.
         if self._found is None or (self._after_ms or 0) > (after_ms or 0):
             self._found, self._after_ms = None, after_ms
         return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
-    def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
-        """Return the metadata and plans of archived instants; others are left out.
+    def contents(self, instant: Instant) -> Contents:
+        """Return the metadata and the plan of an archived instant.
 
-        :param instants: instants that ``instants`` returned.
-        :raises TableUnreadableError: if the storage cannot be read, or the archive is damaged.
+        :param instant: one that ``instants`` returned.
         """
-        wanted = tuple(instants)
 
-        def read() -> dict[Instant, Contents]:
-            index = self._index()
-            return {one: self._contents(index[_key(one)][1]) for one in wanted if _key(one) in index}
+        def read() -> Contents:
+            _, records = self._index().get(instant[:2], (instant, InstantRecords()))
+            metadata = self._record(records.metadata, COMMIT_FIELDS)
+            return Contents(metadata, self._record(records.plan, PLAN_FIELDS))
 
         return self._again(read)
-
-    def _contents(self, places: Places) -> Contents:
-        metadata, plan = places
-        return Contents(self._record(metadata, COMMIT_FIELDS), self._record(plan, PLAN_FIELDS))
 
     def _again(self, read: Callable[[], _T]) -> _T:
         try:
@@ -90,7 +83,7 @@ class Archive:
             files = sorted(self._files(), key=_number)
             entries = map_concurrently(self._entries, files)
             found = instants_of(one for file in files for one in entries[file])
-            self._found = {_key(instant): (instant, places) for instant, places in found.items()}
+            self._found = {instant[:2]: (instant, positions) for instant, positions in found.items()}
         return self._found
 
     def _files(self) -> list[str]:
@@ -99,22 +92,22 @@ class Archive:
         if not after_ms:
             return files
 
-        def may_hold(file: str) -> bool:
+        def is_recent(file: str) -> bool:
             written_ms = listed.modified(file)
             return written_ms is None or written_ms >= after_ms
 
-        found = self._folder.ask(self._name, lambda _: list(filter(may_hold, files)))
+        found = self._folder.ask(self._name, lambda _: list(filter(is_recent, files)))
         return files if found is None else found
 
     def _entries(self, file: str) -> list[Entry]:
         chunks = _Chunks(self._folder, self._name, file)
         return self._decoded(file, lambda: list(read_entries(file, chunks.read, chunks.size)))
 
-    def _record(self, place: Place | None, fields: frozenset[str]) -> Content | None:
-        if place is None:
+    def _record(self, position: RecordPosition | None, fields: frozenset[str]) -> Content | None:
+        if position is None:
             return None
-        data = _Chunks(self._folder, self._name, place.file).request(place.start, place.stop)
-        return self._decoded(place.file, lambda: read_record(place, data, fields))
+        data = _Chunks(self._folder, self._name, position.file).request(position.start, position.stop)
+        return self._decoded(position.file, lambda: read_record(position, data, fields))
 
     def _decoded(self, file: str, decode: Callable[[], _T]) -> _T:
         try:
@@ -167,10 +160,6 @@ class _Chunks:
         if found is None:
             raise FileNotFoundError(self._file)
         return found
-
-
-def _key(instant: Instant) -> _Key:
-    return instant.time, instant.action
 
 
 def _number(file: str) -> int:

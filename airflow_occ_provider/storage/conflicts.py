@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
@@ -16,12 +15,14 @@ from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
+    Certainty,
     Present,
     Verdict,
     judge_by_any,
     overwrites_meet,
     was_seen,
 )
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -73,8 +74,6 @@ def verdicts(
     The timeline is listed again after the heartbeats: a rival that completed in between has removed
     its heartbeat, and is not dead.
 
-    :param table: the table.
-    :param snapshot: a snapshot of the table.
     :param setup: the known configuration of the writers.
     :param only: requested time of the one pending instant to judge; by default all pending writes.
     :param now_ms: epoch milliseconds of the verdict, by default now.
@@ -135,7 +134,8 @@ def _judge(operations: Operations, instant: Instant, others: list[Instant], setu
     if setup.early is EarlyDetection.OFF:
         return verdict
     early = judge_early(ours, rivals, setup.early, check_commits=setup.check_commits)
-    return verdict.with_early(early)
+    surer = min(verdict.certainty, early.certainty, key=list(Certainty).index)
+    return replace(verdict, certainty=surer, early=early.conflicts)
 
 
 def _candidates(
@@ -157,15 +157,10 @@ def _present(operations: Operations, ours: ConcurrentOperation) -> Present:
     commits = operations.commits(one for one, seen in outlined.items() if seen)
     unsure = operations.read(one for one, seen in outlined.items() if seen is None)
     seen = [one for one in unsure if was_seen(ours, one)]
-    written = _union(
-        [*(one.file_groups | one.replaced for one in commits), *(o.file_groups for o in seen)]
-    )
-    replaced = _union([*(one.replaced for one in commits), *(one.replaced for one in seen)])
-    return Present(written - replaced, complete=operations.all_known)
-
-
-def _union(groups: Iterable[frozenset[FileGroupId]]) -> frozenset[FileGroupId]:
-    return frozenset[FileGroupId]().union(*groups)
+    done_by: list[CommitMetadata | ConcurrentOperation] = [*commits, *seen]
+    replaced = frozenset[FileGroupId]().union(*(one.replaced for one in done_by))
+    written = replaced.union(*(one.file_groups for one in done_by))
+    return Present(written - replaced, complete=not operations.snapshot.has_history())
 
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import (
@@ -25,16 +26,14 @@ _AT_ONCE = 16
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 
-EMPTY_LISTING = Listing((), lambda _: None)
-"""The listing of a folder that does not exist."""
-
 
 class TableFolder:
     """The files below a table's base path, to list, read and remove.
 
+    Each method raises ``TableUnreadableError`` if the storage cannot be read.
+
     :param scheme: the scheme of the path.
     :param path: the canonical base path.
-    :param file_system: an fsspec file system.
     :param timeout_s: seconds that one request may take.
     """
 
@@ -45,21 +44,15 @@ class TableFolder:
         self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content; ``None`` if it does not exist.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return a file's content; ``None`` if it does not exist."""
         content: bytes | None = self.ask(name, self.file_system.cat_file)
         return content
 
     def listing(self, folder: str) -> Listing:
-        """List a folder in one request; empty if it does not exist.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """List a folder in one request; empty if it does not exist."""
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
-            return EMPTY_LISTING
+            return Listing()
         stat = found.modified  # may read the status of the file
 
         def modified(name: str) -> int | None:
@@ -71,8 +64,6 @@ class TableFolder:
         """Return the epoch milliseconds of the last write of each file in a folder.
 
         This takes one listing, and on a local disk also the status of each file.
-
-        :raises TableUnreadableError: if the storage cannot be read.
         """
 
         def times(path: str) -> dict[str, int]:
@@ -82,11 +73,13 @@ class TableFolder:
 
         return self.ask(folder, times) or {}
 
-    def below(self, folder: str) -> list[str]:
-        """List all files below a folder, by their paths relative to it.
+    def heartbeats(self) -> dict[str, int]:
+        """Return the epoch milliseconds of each heartbeat's last tick, by requested time."""
+        ticks = self.times(".hoodie/.heartbeat")
+        return {name: ticked for name, ticked in ticks.items() if name.isdigit()}
 
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+    def below(self, folder: str) -> list[str]:
+        """List all files below a folder, by their paths relative to it."""
 
         def find(path: str) -> list[str]:
             self.file_system.invalidate_cache()  # of the folders below, too
@@ -98,10 +91,7 @@ class TableFolder:
         return [path[start:] for path in found]
 
     def remove(self, name: str) -> bool:
-        """Delete a file; ``False`` if it did not exist.
-
-        :raises TableUnreadableError: if the storage refuses.
-        """
+        """Delete a file; ``False`` if it did not exist."""
 
         def remove(path: str) -> bool:
             if not self.file_system.exists(path):  # object stores also delete missing files
@@ -157,9 +147,6 @@ def _is_denied(error: Exception) -> bool:
 class _Request(threading.Thread):
     """One request, in a daemon thread: a stalled storage cannot block the exit."""
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        super().__init__(target=run, daemon=True, name="hudi-storage")
-
 
 def _in_request() -> bool:
     return isinstance(threading.current_thread(), _Request)
@@ -169,7 +156,6 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
     """Make one request per key in several threads; return the results by key.
 
     :param call: makes the request of one key, which ends within its time-out.
-    :param keys: the keys.
     :raises Exception: the first error; no request starts after it.
     """
     waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()
@@ -198,20 +184,13 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
 def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
     if _in_request():
         return call()
-    result: list[_T] = []
-    failure: list[BaseException] = []
+    answer: Future[_T] = Future()
 
     def run() -> None:
         try:
-            result.append(call())
+            answer.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
-            failure.append(error)
+            answer.set_exception(error)
 
-    thread = _Request(run)
-    thread.start()
-    thread.join(timeout_s)
-    if failure:
-        raise failure[0]
-    if not result:
-        raise TimeoutError
-    return result[0]
+    _Request(target=run, daemon=True, name="hudi-storage").start()
+    return answer.result(timeout_s)

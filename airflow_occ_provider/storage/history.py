@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 from airflow_occ_provider.errors import (
@@ -19,10 +21,11 @@ from airflow_occ_provider.hudi.format.history import (
 )
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.record import Content
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.listing import is_local, list_folder
 
 INSTANT_COLUMNS = ("instantTime", "action", "completionTime")
-CONTENT_COLUMNS = ("instantTime", "metadata", "plan")
+_CONTENTS = ("instantTime", "metadata", "plan")
 
 _T = TypeVar("_T")
 
@@ -34,108 +37,102 @@ class Contents(NamedTuple):
     :param plan: content of its requested file, if that was a plan.
     """
 
-    metadata: Content | None
-    plan: Content | None
+    metadata: Content | None = None
+    plan: Content | None = None
 
 
 class History:
-    """The archived instants of one table of layout 2; each call reads the storage.
+    """The archived instants of one table of layout 2, listed once.
 
     Hudi merges files of the history and later deletes the merged ones, even while others read them. If
-    a file is gone, the read starts again once, from the newest manifest.
+    a file is gone, the read starts again once, from the newest manifest. Each method raises
+    ``HistoryUnreadableError`` without pyarrow, and ``TableUnreadableError`` if the history is damaged,
+    or its files keep disappearing.
 
-    :param file_system: an fsspec file system.
-    :param path: the history's folder on it.
+    :param name: the history's folder, relative to the base path.
     """
 
-    def __init__(self, file_system: Any, path: str) -> None:
-        self._fs = file_system
-        self._path = path
+    def __init__(self, folder: TableFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._fs = folder.file_system
+        self._of_one_file: dict[Instant, Contents] = {}
 
-    def instants(self) -> tuple[Instant, ...]:
+    def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:  # noqa: ARG002
         """Return the archived instants, oldest first, without their contents.
 
-        :raises HistoryUnreadableError: if pyarrow is not installed.
-        :raises TableUnreadableError: if the history is damaged, or its files keep disappearing.
+        :param after_ms: has no effect: the times of all instants are in few, small columns.
         """
+        return self._instants
 
-        def read(files: Sequence[str]) -> tuple[Instant, ...]:
+    def contents(self, instant: Instant) -> Contents:
+        """Return the contents of an archived instant's files.
+
+        The contents of the same history file are read together, and kept until another is read.
+
+        :param instant: one that ``instants`` returned.
+        """
+        if instant not in self._of_one_file:
+            file = instant.file_name
+            wanted = {one.time: one for one in self._instants if one.file_name == file}
+            self._of_one_file = self._read(partial(self._contents, file, wanted)) or {}
+        return self._of_one_file.get(instant, Contents())
+
+    @cached_property
+    def _instants(self) -> tuple[Instant, ...]:
+        def read(path: str) -> tuple[Instant, ...]:
             found: dict[str, Instant] = {}
-            for file in files:
-                found |= archived_instants(file, *self._columns(file, INSTANT_COLUMNS))
+            for file in self._files(path):
+                found |= archived_instants(file, *self._columns(f"{path}/{file}", INSTANT_COLUMNS))
             return tuple(sorted(found.values()))
 
-        return self._read(read)
+        return self._read(read) or ()
 
-    def contents(self, instants: Iterable[Instant]) -> dict[Instant, Contents]:
-        """Return the contents of archived instants' files; others are left out.
+    def _contents(self, file: str, wanted: Mapping[str, Instant], path: str) -> dict[Instant, Contents]:
+        files = self._files(path) if wanted else ()
+        return {
+            wanted[time]: Contents(metadata, plan)
+            for one in ([file] if file in files else files)  # merged since, if it is not there
+            for time, metadata, plan in zip(*self._columns(f"{path}/{one}", _CONTENTS), strict=True)
+            if time in wanted
+        }
 
-        :param instants: instants that ``instants`` returned.
-        :raises HistoryUnreadableError: if pyarrow is not installed.
-        :raises TableUnreadableError: if the history is damaged, or its files keep disappearing.
-        """
-        wanted = {instant.time: instant for instant in instants}
-        files_asked_for = {instant.file_name for instant in wanted.values()}
+    def _read(self, read: Callable[[str], _T]) -> _T | None:
+        return self._folder.ask(self._name, partial(_read_twice, read))
 
-        def read(files: Sequence[str]) -> dict[Instant, Contents]:
-            return {
-                wanted[time]: Contents(metadata, plan)
-                for file in files
-                if file in files_asked_for or not files_asked_for <= set(files)
-                for time, metadata, plan in zip(*self._columns(file, CONTENT_COLUMNS), strict=True)
-                if time in wanted
-            }
+    def _files(self, path: str) -> tuple[str, ...]:
+        version = None
+        with suppress(FileNotFoundError):
+            version = parse_version(self._fs.cat_file(f"{path}/{VERSION_FILE}"))
+        with suppress(FileNotFoundError):
+            if version is None:
+                version = newest_version(list_folder(self._fs, path).names)
+        return () if version is None else parse_manifest(self._fs.cat_file(f"{path}/manifest_{version}"))
 
-        return self._read(read)
-
-    def _read(self, read: Callable[[Sequence[str]], _T]) -> _T:
-        try:
-            return read(self._files())
-        except (FileNotFoundError, ValueError):
-            pass
-        try:
-            return read(self._files())
-        except FileNotFoundError as error:
-            raise TableUnreadableError(
-                f"{self._path}: a file of the history disappeared twice while it was read: {error}",
-                remedy="read again; if the error stays, the newest manifest names a lost file",
-            ) from error
-        except ValueError as error:  # also pyarrow's ArrowInvalid
-            raise MetadataCorruptError(
-                f"{self._path}: the history cannot be decoded: {error}",
-                remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
-            ) from error
-
-    def _files(self) -> tuple[str, ...]:
-        version = parse_version(self._content(VERSION_FILE))
-        if version is None:
-            version = newest_version(self._names())
-        if version is None:
-            return ()
-        return parse_manifest(self._fs.cat_file(f"{self._path}/manifest_{version}"))
-
-    def _names(self) -> Sequence[str]:
-        try:
-            return list_folder(self._fs, self._path).names
-        except FileNotFoundError:
-            return ()
-
-    def _content(self, name: str) -> bytes:
-        try:
-            content: bytes = self._fs.cat_file(f"{self._path}/{name}")
-        except FileNotFoundError:
-            return b""
-        return content
-
-    def _columns(self, file: str, names: Sequence[str]) -> list[list[Any]]:
+    def _columns(self, path: str, names: Sequence[str]) -> list[list[Any]]:
         parquet = _parquet()
-        path = f"{self._path}/{file}"
         if is_local(self._fs):
             table = parquet.ParquetFile(path).read(names, use_threads=False)
         else:
             with self._fs.open(path, "rb") as opened:
                 table = parquet.ParquetFile(opened, pre_buffer=True).read(names, use_threads=False)
         return [table.column(name).to_pylist() for name in names]
+
+
+def _read_twice(read: Callable[[str], _T], path: str) -> _T:
+    with suppress(FileNotFoundError, ValueError):
+        return read(path)
+    try:
+        return read(path)
+    except FileNotFoundError as error:
+        raise TableUnreadableError(
+            f"{path}: a file of the history disappeared twice while it was read: {error}",
+            remedy="read again; if the error stays, the newest manifest names a lost file",
+        ) from error
+    except ValueError as error:  # also pyarrow's ArrowInvalid
+        raise MetadataCorruptError(
+            f"{path}: the history cannot be decoded: {error}",
+            remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
+        ) from error
 
 
 def _parquet() -> Any:

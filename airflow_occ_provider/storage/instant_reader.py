@@ -17,8 +17,9 @@ from airflow_occ_provider.hudi.format.plans import (
 )
 from airflow_occ_provider.hudi.format.record import Content, is_self_describing
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.storage.archived import ArchivedInstants
+from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.history import History
 
 _T = TypeVar("_T")
 _Plan = Callable[[Content], frozenset[FileGroupId] | None]
@@ -39,12 +40,12 @@ _ARCHIVED_PLANS: dict[str, _Plan] = {
 class InstantReader:
     """A reader of the files of a table's instants.
 
-    :param folder: the table's files.
-    :param config: its ``hoodie.properties``.
+    Each method raises ``TableUnreadableError`` if a file cannot be read or decoded.
     """
 
     def __init__(self, folder: TableFolder, config: TableConfig) -> None:
-        self.archived = ArchivedInstants(folder, config)
+        kind: type[Archive | History] = Archive if config.layout_version == 1 else History
+        self.archived = kind(folder, config.history_folder)
         self._folder = folder
         self._timeline_folder = config.timeline_folder
         self._known: dict[tuple[str, str], Any] = {}
@@ -64,7 +65,6 @@ class InstantReader:
         has none if the upgrade by Hudi 1.0.2 left content that cannot be decoded.
 
         :raises MetadataCorruptError: if the file is empty or cannot be decoded.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         if instant.archived:
             content = self.archived.contents(instant).metadata or b""
@@ -77,17 +77,11 @@ class InstantReader:
         return found
 
     def profile(self, instant: Instant) -> CommitMetadata | None:
-        """Return the workload profile of a write; ``None`` if it is missing or empty.
-
-        :raises TableUnreadableError: if the file cannot be read or decoded.
-        """
+        """Return the workload profile of a write; ``None`` if it is missing or empty."""
         return self._decode(instant.inflight_file, read_commit)
 
     def planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
-        """Return the file groups of a compaction's or clustering's plan; else ``None``.
-
-        :raises TableUnreadableError: if the file cannot be read or decoded.
-        """
+        """Return the file groups of a compaction's or clustering's plan; else ``None``."""
         if instant.archived:
             plan, reader = self.archived.contents(instant).plan, _ARCHIVED_PLANS.get(instant.action)
             return self._decoded(instant.file_name, plan, reader) if plan and reader else None
@@ -95,18 +89,12 @@ class InstantReader:
         return self._decode(instant.requested_file, reader) if reader else None
 
     def rolled_back_times(self, rollback: Instant) -> frozenset[str]:
-        """Return the requested times of the instants that a rollback or restore names.
-
-        :raises TableUnreadableError: if the file cannot be read or decoded.
-        """
+        """Return the requested times of the instants that a rollback or restore names."""
         name = rollback.file_name if rollback.completed else rollback.requested_file
         return self._decode(name, read_rolled_back_times) or frozenset()
 
     def deleted_names(self, instant: Instant) -> frozenset[str]:
-        """Return the names of the data files that a clean, rollback or restore deletes.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Return the names of the data files that a clean, rollback or restore deletes."""
         name = instant.file_name if instant.completed else instant.requested_file
         return self._decode(name, read_deleted_names) or frozenset()
 

@@ -16,15 +16,15 @@ _MILLISECONDS = "modificationTime"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The listing of a folder.
+    """The listing of a folder; by default of one that does not exist.
 
     :param names: the bare names in it, in any order.
     :param modified: returns the epoch milliseconds of a file's last write; ``None`` if the file is
         gone or its storage does not record the time.
     """
 
-    names: Sequence[str]
-    modified: Callable[[str], int | None]
+    names: Sequence[str] = ()
+    modified: Callable[[str], int | None] = lambda _: None
 
 
 def list_folder(file_system: Any, path: str) -> Listing:
@@ -33,8 +33,6 @@ def list_folder(file_system: Any, path: str) -> Listing:
     fsspec's listing of a local folder reads the status of each file, which takes most of the time.
     Here only the status of files is read whose time is needed.
 
-    :param file_system: an fsspec file system.
-    :param path: the folder's path on it.
     :raises FileNotFoundError: if there is no such folder.
     """
     if is_local(file_system):
@@ -50,10 +48,7 @@ def list_folder(file_system: Any, path: str) -> Listing:
 
 
 def is_local(file_system: Any) -> bool:
-    """Whether an fsspec file system is local to this machine.
-
-    :param file_system: an fsspec file system.
-    """
+    """Whether an fsspec file system is local to this machine."""
     protocol = file_system.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 

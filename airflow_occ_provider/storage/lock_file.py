@@ -43,7 +43,6 @@ class LockFile:
 def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
     """Return a table's lock file; ``None`` if the lock provider does not use one.
 
-    :param table: the table.
     :param options: Hudi's options of the lock provider.
     :raises TableUnreadableError: if the storage cannot be read.
     :raises ConfigurationError: if no file system is installed for it.

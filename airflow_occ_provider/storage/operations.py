@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
@@ -16,7 +15,8 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 class Operations:
     """The operations of one snapshot, each read on demand.
 
-    :param snapshot: a snapshot of the table.
+    Each method raises ``TableUnreadableError`` if a file cannot be read or decoded.
+
     :param heartbeats: the judged heartbeats of pending writers, by requested time; a writer that is
         missing here began later and counts as alive.
     """
@@ -29,10 +29,7 @@ class Operations:
         self._commits: dict[Instant, CommitMetadata | None] = {}
 
     def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
-        """Return operations with only the times that the timeline's listing shows.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return operations with only the times that the timeline's listing shows."""
         wanted = tuple(instants)
         new = [one for one in wanted if one not in self._outlines]
         times = self.snapshot.last_times(new) if new else {}
@@ -42,31 +39,17 @@ class Operations:
         return {one: self._outlines[one] for one in wanted}
 
     def read(self, instants: Iterable[Instant]) -> list[ConcurrentOperation]:
-        """Return the complete operations of instants, in the same order.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Return the complete operations of instants, in the same order."""
         wanted = tuple(instants)
         self._read |= map_concurrently(self._operation, (one for one in wanted if one not in self._read))
         return [self._read[one] for one in wanted]
 
     def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
-        """Return the commit metadata of completed writes, without those archived since.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Return the commit metadata of completed writes, without those archived since."""
         wanted = tuple(instants)
         new = (one for one in wanted if one not in self._commits)
         self._commits |= map_concurrently(self.snapshot.reader.commit, new)
         return [found for one in wanted if (found := self._commits[one])]
-
-    @cached_property
-    def all_known(self) -> bool:
-        """Whether the active timeline names every file group: nothing was archived.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
-        return not self.snapshot.has_history()
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self._heartbeats.get(instant.time))

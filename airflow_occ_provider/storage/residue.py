@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.hudi.writer.procedure import procedure_call
-from airflow_occ_provider.hudi.writer.residue import Kind, Residue, Traces
-from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
+from airflow_occ_provider.hudi.writer.residue import Kind, Residue, Traces, procedure_call
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -24,8 +24,6 @@ def residues(
     mistaken for a dead one. An instant that ended less than a tolerance ago is skipped: Hudi removes
     markers and heartbeat after the commit or rollback, and may still do so.
 
-    :param table: the table.
-    :param rule: the rule for heartbeats.
     :param given_up: requested times of ended instants for which Hudi will do so no more.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -33,14 +31,17 @@ def residues(
         f"{table.path}/{METADATA_TABLE}", table.files.file_system, timeout_s=table.files.timeout_s
     )
     own, inner_own = _found(table, rule, given_up), _found(inner, rule, given_up)
-    inside = (_in_metadata_table(one) for one in inner_own if one.kind is not Kind.DATA_FILES)
+    inside = (
+        replace(one, path=f"{METADATA_TABLE}/{one.path}", proof=f"metadata table: {one.proof}")
+        for one in inner_own
+        if one.kind is not Kind.DATA_FILES
+    )
     return tuple(sorted([*own, *inside], key=lambda one: (one.instant, one.path)))
 
 
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
     """Return the existing data files that the markers of an instant name, sorted.
 
-    :param snapshot: a snapshot of the table.
     :param time: requested time of an instant that is not in the active timeline.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -65,14 +66,14 @@ def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> 
             yield _data_files(snapshot, traces, instant, files)
         path = f"{_FOLDERS[kind]}/{instant}"
         remedy = _remedy(snapshot, kind, instant, path, first_files=bool(files))
-        if traces.beats(instant):
+        if traces.is_alive(instant):
             remedy = f"end its driver first: it is alive and can no longer commit; then: {remedy}"
         yield Residue(kind, instant, path, traces.proof(instant), remedy)
 
 
 def _traces(table: HudiTable, rule: HeartbeatRule) -> tuple[Traces, Snapshot]:
     folders = table.files.listing(_FOLDERS[Kind.MARKERS]).names
-    ticks = heartbeats(table.files)
+    ticks = table.files.heartbeats()
     now_ms = round(time.time() * 1000)
     snapshot = table.snapshot(missing_ok=True)
     rollbacks = {time: rollback for rollback, times in snapshot.rollbacks() for time in times}
@@ -123,8 +124,3 @@ def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_fi
     if snapshot.timeline.find(instant):
         return f"Hudi's archival removes it together with its instant; to remove it now: {call}"
     return call
-
-
-def _in_metadata_table(one: Residue) -> Residue:
-    path = f"{METADATA_TABLE}/{one.path}"
-    return Residue(one.kind, one.instant, path, f"metadata table: {one.proof}", one.remedy)

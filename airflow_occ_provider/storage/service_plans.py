@@ -21,9 +21,6 @@ def pending_plans(
 ) -> tuple[Plan, ...]:
     """Return the pending plans of a service, oldest first.
 
-    :param snapshot: a snapshot of the table.
-    :param service: the table service.
-    :param rule: the rule for heartbeats.
     :param own: requested times of the plans that this task run made.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -38,8 +35,6 @@ def pending_plans(
 def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
     """Yield the table services, pending or not, whose plan a task run signed.
 
-    :param table: the table.
-    :param snapshot: a snapshot of the table.
     :param identity: the identity in the signature.
     :param since: requested time; only later plans are read.
     :raises TableUnreadableError: if the storage cannot be read.

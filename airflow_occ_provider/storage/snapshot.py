@@ -16,7 +16,6 @@ from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.markers import (
     MARKERS_TYPE_FILE,
     Marker,
-    parse_marker_lines,
     parse_markers,
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
@@ -31,13 +30,12 @@ class Snapshot:
     """The metadata of one table at one moment.
 
     ``reader`` reads the files of instants and keeps what it has read for later snapshots. Markers and
-    heartbeats are read at each call.
+    heartbeats are read at each call. Each method that reads raises ``TableUnreadableError`` if the
+    storage cannot be read, or a file cannot be decoded.
 
-    :param folder: the table's files.
-    :param config: its ``hoodie.properties``.
     :param listing: the listing of its active timeline.
-    :param previous: an earlier snapshot; what has not changed is reused.
     :param reload: makes a new snapshot of the whole table, given the last one.
+    :param previous: an earlier snapshot; what has not changed is reused.
     """
 
     def __init__(
@@ -45,12 +43,10 @@ class Snapshot:
         folder: TableFolder,
         config: TableConfig,
         listing: Listing,
+        reload: Callable[[Snapshot], Snapshot],
         previous: Snapshot | None = None,
-        reload: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        self._reload: Callable[[Snapshot], Snapshot] | None = reload
-        if reload is None and previous:
-            self._reload = previous._reload
+        self._reload = reload
         self.config = config
         read = previous.timeline.refreshed if previous else Timeline.from_file_names
         # One request for all: layout 1 needs the status of each completed file.
@@ -73,81 +69,57 @@ class Snapshot:
         """Return the epoch milliseconds at which a file of the timeline was last written.
 
         :param file_name: its name in the timeline's listing.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return self._modified(file_name)
 
     def refreshed(self, listing: Listing) -> Snapshot:
         """Return a snapshot from a newer listing of the timeline."""
-        return Snapshot(self._folder, self.config, listing, self)
+        return Snapshot(self._folder, self.config, listing, self._reload, self)
 
     def reload(self) -> Snapshot:
-        """Return a new snapshot of the table, also of its ``hoodie.properties``.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
-        if self._reload:
-            return self._reload(self)
-        return self.refreshed(self._folder.listing(self.config.timeline_folder))
+        """Return a new snapshot of the table, also of its ``hoodie.properties``."""
+        return self._reload(self)
 
     def markers(self, time: str) -> frozenset[Marker]:
-        """Return the current markers of a pending instant, of either kind.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the current markers of a pending instant, of either kind."""
         folder = f".hoodie/.temp/{time}"
         paths = self._folder.below(folder)
         if MARKERS_TYPE_FILE not in paths:
             return parse_markers(paths)
         files = (p for p in paths if p.startswith("MARKERS") and p != MARKERS_TYPE_FILE)
         contents = ((self._folder.read(f"{folder}/{file}") or b"") for file in files)
-        return frozenset(
-            marker for text in contents for marker in parse_marker_lines(text.decode("utf-8", "replace"))
+        return parse_markers(
+            line for text in contents for line in text.decode(errors="replace").splitlines()
         )
 
     def heartbeats(self) -> Mapping[str, int]:
-        """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
-        return heartbeats(self._folder)
+        """Return the epoch milliseconds of each heartbeat's last tick, by requested time."""
+        return self._folder.heartbeats()
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
-        """Yield the active timeline's rollbacks and restores with the instants they name.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Yield the active timeline's rollbacks and restores with the instants they name."""
         for instant in self.timeline:
             if instant.action in ("rollback", "restore"):
                 yield instant, self.reader.rolled_back_times(instant)
 
     def rollback_of(self, time: str) -> Instant | None:
-        """Return the rollback or restore, pending or done, that names an instant.
-
-        :raises TableUnreadableError: if a file cannot be read or decoded.
-        """
+        """Return the rollback or restore, pending or done, that names an instant."""
         return next((rollback for rollback, times in self.rollbacks() if time in times), None)
 
     def data_files(self, partition: str) -> frozenset[str]:
-        """List the names of the files in one partition.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """List the names of the files in one partition."""
         return frozenset(self._folder.listing(partition).names)
 
     def has_history(self) -> bool:
-        """Whether instants were archived.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
-        return self.reader.archived.exist()
+        """Whether instants were archived."""
+        names = self._folder.listing(self.config.history_folder).names
+        return any(name.endswith(".parquet") or ".archive." in name for name in names)
 
     def history(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first; they are read once.
 
         :param after_ms: epoch milliseconds; instants archived before may be left out. Default: all.
         :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return self.reader.archived.instants(after_ms)
 
@@ -155,7 +127,6 @@ class Snapshot:
         """Return what an instant touches, by its metadata, plan, or profile and markers.
 
         :param heartbeat: the heartbeat of a pending write; without it, the write counts as alive.
-        :raises TableUnreadableError: if a file cannot be read or decoded.
         """
         times = self.times(instant)
         if instant.completed:
@@ -164,21 +135,20 @@ class Snapshot:
                 return ConcurrentOperation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.reader.profile(instant), times)
         live = heartbeat is None or heartbeat.live
-        beats = heartbeat is None or heartbeat.liveness is not Liveness.NONE
+        has_heartbeat = heartbeat is None or heartbeat.liveness is not Liveness.NONE
         try:
             planned, profile = self.reader.planned(instant), self.reader.profile(instant)
         except MetadataCorruptError:  # still being written, on a storage that shows parts of files
-            return pending_operation(instant, None, (), times, live=live, beats=beats)
+            return pending_operation(instant, None, (), times, live=live, has_heartbeat=has_heartbeat)
         if planned is not None:
             return planned_operation(instant, planned, times)
         markers = self.markers(instant.time)
-        return pending_operation(instant, profile, markers, times, live=live, beats=beats)
+        return pending_operation(
+            instant, profile, markers, times, live=live, has_heartbeat=has_heartbeat
+        )
 
     def times(self, instant: Instant) -> Times:
-        """Return when the files of an instant were written, by the timeline's listing.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return when the files of an instant were written, by the timeline's listing."""
         requested, inflight = instant.requested_file, instant.inflight_file
         return Times(
             self._modified(requested) if requested else None,
@@ -187,10 +157,7 @@ class Snapshot:
         )
 
     def last_times(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
-        """Return the times of instants in one request; if completed, only that time.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the times of instants in one request; if completed, only that time."""
 
         def last(instant: Instant) -> Times:
             if not instant.completed:
@@ -199,13 +166,3 @@ class Snapshot:
 
         ask = self._folder.ask
         return ask(self.config.timeline_folder, lambda _: {one: last(one) for one in instants}) or {}
-
-
-def heartbeats(folder: TableFolder) -> Mapping[str, int]:
-    """Return the epoch milliseconds of each heartbeat's last tick, by requested time.
-
-    :param folder: the table's files.
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
-    ticks = folder.times(".hoodie/.heartbeat")
-    return {name: ticked for name, ticked in ticks.items() if name.isdigit()}

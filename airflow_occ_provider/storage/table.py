@@ -15,12 +15,12 @@ from airflow_occ_provider.hudi.format.table_config import TABLE_VERSIONS, TableC
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
-from airflow_occ_provider.storage.folder import EMPTY_LISTING, TableFolder
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.listing import Listing
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 DEFAULT_TIMEOUT_S = 60.0
-PROPERTIES_AGE_S = DEFAULT_RULE.interval_ms * DEFAULT_RULE.tolerable_misses / 1000
+PROPERTIES_AGE_S = DEFAULT_RULE.tolerance_ms / 1000
 _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
@@ -52,13 +52,8 @@ class HudiTable:
     ) -> None:
         self.scheme, self.path = parse_table_path(path)
         served = file_system or open_file_system(self.scheme, self.path)
-        self._folder = TableFolder(self.scheme, self.path, served, timeout_s)
+        self.files = TableFolder(self.scheme, self.path, served, timeout_s)
         self._last_read: _Read | None = None
-
-    @property
-    def files(self) -> TableFolder:
-        """The files below the base path."""
-        return self._folder
 
     def config(self) -> TableConfig:
         """Read ``hoodie.properties``; empty if there is no table yet.
@@ -69,11 +64,11 @@ class HudiTable:
         """
         for _ in range(_WHOLE_TRIES):
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
-                content = self._folder.read(f".hoodie/{name}") or b""
+                content = self.files.read(f".hoodie/{name}") or b""
                 found = complete_table_properties(content)
                 if found is not None:
                     return self._of_known_version(found)
-            if not self._folder.listing(".hoodie").names:
+            if not self.files.listing(".hoodie").names:
                 return TableConfig()
             time.sleep(_WHOLE_PAUSE_S)
         raise TableUnreadableError(
@@ -100,33 +95,34 @@ class HudiTable:
         """
         if previous is None or not previous.config.exists:
             return self._opened(missing_ok=missing_ok)
-        begun_s, listing = time.monotonic(), self._folder.listing(previous.config.timeline_folder)
+        begun_s, listing = time.monotonic(), self.files.listing(previous.config.timeline_folder)
         is_listed = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if is_listed else None
         found = previous.refreshed(listing)
         emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
         moved_to = self._moved_to(found, listing, force=bool(emptied))
-        unchanged = self._has_read(previous.config, written_ms, begun_s - max_age_s)
+        config, last = previous.config, self._last_read
+        unchanged = last and last[:2] == (config, written_ms) and last.at_s >= begun_s - max_age_s
         if unchanged and not (emptied or moved_to):
             return found
-        if self.config() != previous.config:
+        if self.config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
-        self._last_read = _Read(previous.config, written_ms, begun_s)
+        self._last_read = _Read(config, written_ms, begun_s)
         return found
 
     def _opened(self, *, missing_ok: bool) -> Snapshot:
         begun_s, config = time.monotonic(), self.config()
         if not config.exists and missing_ok:
-            return Snapshot(self._folder, config, EMPTY_LISTING, reload=self._reload)
+            return Snapshot(self.files, config, Listing(), self._reload)
         if not config.exists:
             raise NotHudiTableError(
                 f"{self.path} is not a Hudi table: it has no .hoodie/hoodie.properties",
                 remedy="give the table's base path, the folder that contains .hoodie",
             )
         self._last_read = _Read(config, None, begun_s)
-        listing = self._folder.listing(config.timeline_folder)
-        found = Snapshot(self._folder, config, listing, reload=self._reload)
+        listing = self.files.listing(config.timeline_folder)
+        found = Snapshot(self.files, config, listing, self._reload)
         moved_to = self._moved_to(found, listing)
         if (moved_to or not found.timeline.instants) and self.config() != config:
             return self._opened(missing_ok=missing_ok)
@@ -135,15 +131,6 @@ class HudiTable:
 
     def _reload(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)
-
-    def _has_read(self, config: TableConfig, written_ms: int | None, since_s: float) -> bool:
-        last = self._last_read
-        return (
-            last is not None
-            and last.config == config
-            and last.written_ms == written_ms
-            and last.at_s >= since_s
-        )
 
     def _moved_to(self, found: Snapshot, listing: Listing, *, force: bool = False) -> str | None:
         """Return the folder of the other layout, if it contains instants.
@@ -161,7 +148,7 @@ class HudiTable:
         if not (sign or force):
             return None
         other = _LAYOUT_2 if in_layout_1 else _LAYOUT_1
-        names = self._folder.listing(other).names
+        names = self.files.listing(other).names
         return other if Timeline.from_file_names(names).instants else None
 
     def _refuse_half_moved(self, moved_to: str | None) -> None:
@@ -177,12 +164,10 @@ class HudiTable:
 
         A missing heartbeat counts as expired at once (Hudi 1.2.0, ``HeartbeatUtils``): no process
         waits for the dead writer, and the next lazy clean rolls its instant back.
-
-        :param instant_time: requested time of the instant.
         """
-        existed = self._folder.remove(f".hoodie/.heartbeat/{instant_time}")
+        existed = self.files.remove(f".hoodie/.heartbeat/{instant_time}")
         if self.scheme == "file":
-            self._folder.remove(f".hoodie/.heartbeat/.{instant_time}.crc")
+            self.files.remove(f".hoodie/.heartbeat/.{instant_time}.crc")
         return existed
 
     def _of_known_version(self, properties: dict[str, str]) -> TableConfig:

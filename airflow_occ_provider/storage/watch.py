@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
-from airflow_occ_provider.storage.snapshot import Snapshot, heartbeats
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -33,7 +33,6 @@ class Observation:
     def writer(self, instant: str) -> Writer:
         """Return one write with its fate.
 
-        :param instant: its requested time.
         :raises TableUnreadableError: if the storage cannot be read.
         """
         found = self.pending.get(instant)
@@ -51,6 +50,7 @@ class Observation:
         return {instant: writer.fate for instant, writer in self.pending.items()}
 
 
+@dataclass(eq=False, slots=True)
 class WriterWatch:
     """A watch over the heartbeats of one table, and its timeline if needed.
 
@@ -62,27 +62,18 @@ class WriterWatch:
     As in Hudi's lazy clean, a writer counts as dead only if the timeline, listed after the heartbeats,
     still has its instant pending.
 
-    :param table: the table.
-    :param rule: the rule for heartbeats.
     :param clock_ms: returns the epoch milliseconds of this host.
     """
 
-    def __init__(
-        self,
-        table: HudiTable,
-        rule: HeartbeatRule = DEFAULT_RULE,
-        clock_ms: Callable[[], int] = _clock_ms,
-    ) -> None:
-        self._table = table
-        self._rule = rule
-        self._tolerance_ms = rule.interval_ms * rule.tolerable_misses
-        self._clock_ms = clock_ms
-        self._ticks: Mapping[str, int] = {}
-        self._heartbeats_ms = 0
-        self._snapshot: Snapshot | None = None
-        self._listed_ms = 0
-        self._unsettled = True
-        self._clock: ClockDifference | None = None
+    table: HudiTable
+    rule: HeartbeatRule = DEFAULT_RULE
+    clock_ms: Callable[[], int] = _clock_ms
+    _ticks: Mapping[str, int] = field(init=False, default_factory=dict)
+    _heartbeats_ms: int = field(init=False, default=0)
+    _snapshot: Snapshot | None = field(init=False, default=None)
+    _listed_ms: int = field(init=False, default=0)
+    _unsettled: bool = field(init=False, default=True)
+    _clock: ClockDifference | None = field(init=False, default=None)
 
     def observe(self) -> Observation:
         """Observe the table once.
@@ -93,27 +84,25 @@ class WriterWatch:
         before = self._snapshot or self._list()
         only_timeline, unsettled = self._only_timeline_is_due(), self._unsettled
         self._unsettled = True  # also after an observation that fails half-way
-        if not only_timeline or self._has_new_write(self._list(), before):
+        if only_timeline:
+            listed = self._list().timeline.pending_writes()
+            only_timeline = all(before.timeline.find(one.time) for one in listed)
+        if not only_timeline:
             changed = self._read_heartbeats()
-            due = unsettled or self._is_due(self._clock_ms())
+            due = unsettled or self._is_due(self.clock_ms())
             if changed or due or self._has_expired(before):
                 self._list()
         # The time of the request: a slow answer must not make a heartbeat look old.
         now_ms = self._heartbeats_ms
         snapshot = self._snapshot or before
-        writes = [
-            one for one in snapshot.timeline.pending_writes() if snapshot.reader.planned(one) is None
-        ]
+        pending_writes = snapshot.timeline.pending_writes()
+        writes = [one for one in pending_writes if snapshot.reader.planned(one) is None]
         # Without a heartbeat and not listed before the heartbeats were read, it has just begun.
         known = [one for one in writes if one.time in self._ticks or before.timeline.find(one.time)]
         pending = {one.time: Writer.pending(one, self._judge(one.time, now_ms)) for one in known}
         dead = any(writer.fate is Fate.DEAD for writer in pending.values())
         self._unsettled = dead or len(known) < len(writes) or self._awaits_request(snapshot, now_ms)
         return Observation(pending, snapshot, self._clock)
-
-    def _has_new_write(self, snapshot: Snapshot, before: Snapshot) -> bool:
-        """Whether a write is pending that was not there before."""
-        return any(before.timeline.find(one.time) is None for one in snapshot.timeline.pending_writes())
 
     def _has_expired(self, snapshot: Snapshot) -> bool:
         """Whether a pending write's heartbeat expired: it may be completed now."""
@@ -123,7 +112,7 @@ class WriterWatch:
         )
 
     def _judge(self, instant: str, now_ms: int) -> Heartbeat:
-        return self._rule.judge(self._ticks.get(instant), now_ms)
+        return self.rule.judge(self._ticks.get(instant), now_ms)
 
     def _awaits_request(self, snapshot: Snapshot, now_ms: int) -> bool:
         """Whether a live heartbeat has no instant in the timeline yet."""
@@ -133,16 +122,16 @@ class WriterWatch:
         )
 
     def _list(self) -> Snapshot:
-        self._listed_ms = self._clock_ms()
-        self._snapshot = self._table.snapshot(self._snapshot, max_age_s=self._tolerance_ms / 1000)
+        self._listed_ms = self.clock_ms()
+        self._snapshot = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
         return self._snapshot
 
     def _read_heartbeats(self) -> bool:
         """Read the heartbeats; return whether the set of writers changed."""
-        begun_ms, known = self._clock_ms(), self._ticks
-        ticks = heartbeats(self._table.files)
+        begun_ms, known = self.clock_ms(), self._ticks
+        ticks = self.table.files.heartbeats()
         if self._heartbeats_ms:
-            self._compare_clocks(ticks, self._heartbeats_ms, self._clock_ms())
+            self._compare_clocks(ticks, self._heartbeats_ms, self.clock_ms())
         self._ticks, self._heartbeats_ms = ticks, begun_ms
         return ticks.keys() != known.keys()
 
@@ -153,11 +142,11 @@ class WriterWatch:
                 self._clock = self._clock.narrowed(measured) if self._clock else measured
 
     def _is_due(self, now_ms: int) -> bool:
-        return now_ms - self._listed_ms >= self._tolerance_ms
+        return now_ms - self._listed_ms >= self.rule.tolerance_ms
 
     def _only_timeline_is_due(self) -> bool:
         """Whether the timeline alone must be listed: no heartbeat can be overdue yet."""
-        now_ms = self._clock_ms()
+        now_ms = self.clock_ms()
         return (
             self._heartbeats_ms > 0
             and not self._unsettled

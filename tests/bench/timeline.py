@@ -66,7 +66,7 @@ def read_with_times(folder: Path) -> list[tuple[tuple[str | None, ...], int]]:
 
 
 def read_snapshot(folder: TableFolder, config: TableConfig) -> None:
-    touch(Snapshot(folder, config, folder.listing(".hoodie")).timeline)
+    touch(Snapshot(folder, config, folder.listing(".hoodie"), lambda last: last).timeline)
 
 
 def read_ours(folder: Path) -> None:
@@ -192,12 +192,13 @@ def bench_refresh(root: Path, folder: Path, size: int, rounds: int) -> list[Goal
 
 def bench_history(folder: Path, rounds: int) -> list[Goal]:
     files = make_history(folder)
+    files_below = TableFolder("file", str(folder.parent), _LOCAL, 60)
     times = race(
         [
             # One Python object an entry, as ours; the columns alone are shown beside it.
             Competitor("pyarrow: the same columns, to_pylist", partial(read_rows, files)),
             Competitor("pyarrow: the same columns, to_pydict", partial(read_columns, files)),
-            Competitor("ours: History.instants", History(_LOCAL, str(folder)).instants),
+            Competitor("ours: History.instants", lambda: History(files_below, folder.name).instants()),
         ],
         rounds,
     )

@@ -88,13 +88,13 @@ def test_a_rival_that_commits_during_the_look_has_won(storage, folder):
     table = storage.open("race")
     before = table.snapshot()
     (conflict,) = verdicts(table, before)[T1].conflicts
-    assert (conflict.certainty, conflict.decided) == (Certainty.POSSIBLE, False)
+    assert (conflict.certainty, conflict.rival.instant.completed) == (Certainty.POSSIBLE, False)
     assert "no heartbeat" in conflict.reason
     root = table.files._root
     storage.file_system.pipe_file(f"{root}/.hoodie/timeline/{completed.name}", profile)
     found = verdicts(table, before)
     (conflict,) = found[T1].conflicts
-    assert conflict.decided
+    assert conflict.rival.instant.completed
     assert "heartbeat" not in conflict.reason
     assert T2 not in found
 
@@ -184,7 +184,7 @@ def test_ten_writers_are_judged_with_one_request_for_each_file_that_matters(s3, 
     table = s3.open("ten")
     found = verdicts(table, table.snapshot())
     assert sorted(found) == writers
-    assert all(any(rival.decided for rival in one.conflicts) for one in found.values())
+    assert all(any(c.rival.instant.completed for c in one.conflicts) for one in found.values())
     requests = s3.counted()
     read = [one for one in requests if one.startswith("GET") and "list-type" not in one]
     profiles = {f"{time}.inflight" for time in (*writers, T2)}

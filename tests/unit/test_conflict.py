@@ -143,7 +143,9 @@ def test_simple_strategy(name):
 
 def test_the_evidence_names_the_rival_and_what_both_touch():
     verdict = judge(ours(), [completed(AFTER, 300, F, G), pending(BEFORE, F)], rules())
-    assert [(c.rival.instant.time, c.file_groups, c.decided) for c in verdict.conflicts] == [
+    assert [
+        (c.rival.instant.time, c.file_groups, c.rival.instant.completed) for c in verdict.conflicts
+    ] == [
         (AFTER, {F}, True),
         (BEFORE, {F}, False),
     ]
@@ -363,7 +365,7 @@ def test_a_verdict_that_depends_on_an_unknown_release_is_possible():
 
 def test_a_rival_without_a_heartbeat_is_not_reported_as_expired():
     (expired,) = judge(ours(), [pending(BEFORE, F, live=False)], rules()).conflicts
-    (silent,) = judge(ours(), [pending(BEFORE, F, live=False, beats=False)], rules()).conflicts
+    (silent,) = judge(ours(), [pending(BEFORE, F, live=False, has_heartbeat=False)], rules()).conflicts
     assert "expired" in expired.reason
     assert "no heartbeat" in silent.reason
     assert silent.certainty is POSSIBLE

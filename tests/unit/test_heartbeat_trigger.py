@@ -44,7 +44,7 @@ def looks(monkeypatch):
     seen, look = [], WriterWatch.observe
 
     def counted(self):
-        seen.append((self._table.path, threading.current_thread().name))
+        seen.append((self.table.path, threading.current_thread().name))
         return look(self)
 
     monkeypatch.setattr(WriterWatch, "observe", counted)

@@ -20,8 +20,6 @@ from airflow_occ_provider.hudi.format.history import (
     parse_version,
 )
 from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.storage.archived import ArchivedInstants
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import Contents, History
 from airflow_occ_provider.storage.listing import list_folder
@@ -76,16 +74,21 @@ def folder(tmp_path):
     return tmp_path
 
 
+def history_in(folder, file_system=None):
+    files = TableFolder("file", str(folder.parent), file_system or fsspec.filesystem("file"), 60)
+    return History(files, folder.name)
+
+
 @pytest.fixture(params=["local", "memory"])
 def history(request, folder):
     if request.param == "local":
-        return History(fsspec.filesystem("file"), str(folder))
+        return history_in(folder)
     memory = MemoryFileSystem()
     memory.store.clear()
     memory.pseudo_dirs[:] = [""]
     for path in folder.iterdir():
-        memory.pipe(f"/lake/{path.name}", path.read_bytes())
-    return History(memory, "/lake")
+        memory.pipe(f"/lake/history/{path.name}", path.read_bytes())
+    return History(TableFolder("memory", "memory:///lake", memory, 60), "history")
 
 
 def test_archived_instants_have_the_values_of_active_ones(history):
@@ -105,11 +108,12 @@ def test_archived_instants_have_the_values_of_active_ones(history):
 def test_contents_are_read_of_those_asked_for(history):
     *_, cleaned, replaced = history.instants()
     stranger = Instant("20200101000000000", "commit", State.COMPLETED, "x.parquet")
-    assert history.contents([replaced, cleaned, stranger]) == {
-        cleaned: Contents(b"metadata 15", None),
-        replaced: Contents(b"metadata 16", b"plan 16"),
-    }
-    assert history.contents([]) == {}
+    assert [history.contents(one) for one in (replaced, cleaned, stranger, replaced)] == [
+        Contents(b"metadata 16", b"plan 16"),
+        Contents(b"metadata 15", None),
+        Contents(None, None),
+        Contents(b"metadata 16", b"plan 16"),
+    ]
 
 
 def test_times_are_read_without_their_metadata(folder, monkeypatch):
@@ -121,7 +125,7 @@ def test_times_are_read_without_their_metadata(folder, monkeypatch):
         return original(self, columns, **how)
 
     monkeypatch.setattr(parquet.ParquetFile, "read", reading)
-    History(fsspec.filesystem("file"), str(folder)).instants()
+    history_in(folder).instants()
     assert set(read) == {"instantTime", "action", "completionTime"}
 
 
@@ -131,13 +135,13 @@ def test_without_a_readable_version_the_largest_manifest_counts(folder, version)
     (folder / "manifest_13.tmp").write_text("{")
     if version is None:
         (folder / "_version_").unlink()
-    found = History(fsspec.filesystem("file"), str(folder)).instants()
+    found = history_in(folder).instants()
     assert [instant.time for instant in found] == [time_of(20)]
 
 
 def test_no_history_yet_is_an_empty_one(tmp_path):
-    assert History(fsspec.filesystem("file"), str(tmp_path)).instants() == ()
-    assert History(fsspec.filesystem("file"), str(tmp_path / "none")).instants() == ()
+    assert history_in(tmp_path).instants() == ()
+    assert history_in(tmp_path / "none").instants() == ()
 
 
 class Merging(LocalFileSystem):
@@ -168,29 +172,24 @@ def merge(folder):
 
 
 def test_a_merge_while_it_is_read_is_read_again(folder):
-    found = History(Merging(), str(folder)).instants()
+    found = history_in(folder, Merging()).instants()
     assert [instant.time for instant in found] == [time_of(n) for n in (*OLD, *NEW)]
 
 
 def test_contents_are_found_where_a_merge_has_put_them(folder):
-    before = History(fsspec.filesystem("file"), str(folder)).instants()
+    archived = history_in(folder)
+    before = archived.instants()
     merge(folder)
-    found = History(fsspec.filesystem("file"), str(folder)).contents(before)
-    assert next(content.metadata for content in found.values()) == b"metadata 10"
-    assert found.keys() == set(before)
+    found = [archived.contents(one).metadata for one in before]
+    assert found == [f"metadata {number}".encode() for number in (*OLD, *NEW)]
 
 
-def test_each_file_is_opened_only_twice_to_read_it_all(folder, tmp_path, monkeypatch):
+def test_each_file_is_opened_only_twice_to_read_it_all(folder, monkeypatch):
     opened, original = [], parquet.ParquetFile
     monkeypatch.setattr(parquet, "ParquetFile", lambda path: opened.append(path) or original(path))
     names = [write(folder, [row(number)]) for number in range(10, 30)]
     point(folder, 9, names)
-    history = tmp_path / "t" / ".hoodie" / "timeline" / "history"
-    history.parent.mkdir(parents=True)
-    history.symlink_to(folder)
-    files = TableFolder("file", str(tmp_path / "t"), fsspec.filesystem("file"), 60)
-    layout_2 = TableConfig({"hoodie.timeline.layout.version": "2"})
-    archived = ArchivedInstants(files, layout_2)
+    archived = history_in(folder)
     told = [archived.contents(instant).metadata for instant in archived.instants()]
     assert told == [f"metadata {number}".encode() for number in range(10, 30)]
     assert len(opened) == 2 * len(names)
@@ -200,7 +199,7 @@ def test_what_stays_lost_is_an_error(folder):
     for path in folder.glob("*.parquet"):
         path.unlink()
     with pytest.raises(TableUnreadableError, match=r"disappeared twice.*Remedy: read again"):
-        History(fsspec.filesystem("file"), str(folder)).instants()
+        history_in(folder).instants()
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "manifest_7"])
@@ -208,7 +207,7 @@ def test_what_is_cut_off_is_an_error(folder, pattern):
     for path in folder.glob(pattern):
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(MetadataCorruptError, match="cannot be decoded"):
-        History(fsspec.filesystem("file"), str(folder)).instants()
+        history_in(folder).instants()
 
 
 @pytest.mark.parametrize(
@@ -232,7 +231,7 @@ def test_the_parts_of_a_history():
 def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(HistoryUnreadableError, match=r"pip install 'airflow-occ-provider\[history\]'"):
-        History(fsspec.filesystem("file"), str(folder)).instants()
+        history_in(folder).instants()
 
 
 def test_a_listing_has_names_and_times(tmp_path):

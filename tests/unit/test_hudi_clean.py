@@ -33,6 +33,7 @@ from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.task_run import open_journal
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
+from tests.unit.reports import reported
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import mark
 from tests.unit.test_record import Store, Task
@@ -46,12 +47,14 @@ TRACEBACK = (
     '  File "clean_job.py", line 20, in <module>',
     "py4j.protocol.Py4JJavaError: An error occurred while calling o1.clean.",
 )
-FAILED = (*TRACEBACK, ": java.lang.IllegalStateException: it broke")
-COLLIDED = (
-    *TRACEBACK,
-    f": org.apache.hudi.exception.HoodieIOException: Failed to create file /t/{T2}.clean.inflight",
+FAILED = reported([*TRACEBACK, ": java.lang.IllegalStateException: it broke"])
+COLLIDED = reported(
+    [
+        *TRACEBACK,
+        f": org.apache.hudi.exception.HoodieIOException: Failed to create file /t/{T2}.clean.inflight",
+    ]
 )
-LOCKED = (LOGS / "lock_timeout.exit1.log").read_text().splitlines()
+LOCKED = reported((LOGS / "lock_timeout.exit1.log").read_text().splitlines())
 LOCK = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1"}
 
 

@@ -86,7 +86,7 @@ def test_a_later_look_reads_only_what_is_new(hook, monkeypatch):
     for instant in snapshot.timeline.completed_writes():
         snapshot.reader.commit(instant)
     read = []
-    folder = found.get_conn()._folder
+    folder = found.get_conn().files
     original = folder.read
     monkeypatch.setattr(folder, "read", lambda name: read.append(name) or original(name))
     later = found.snapshot()
@@ -104,7 +104,7 @@ def test_the_verdicts_read_no_file_twice_and_none_of_writes_that_were_seen(
     found = HudiTableHook(str(unpack(TABLES.parent / release / "live_server.zip", tmp_path)))
     pending = found.timeline().pending_writes()
     read = []
-    folder = found.get_conn()._folder
+    folder = found.get_conn().files
     original = folder.read
     monkeypatch.setattr(folder, "read", lambda name: read.append(name) or original(name))
     judged = found.verdicts(strategy)

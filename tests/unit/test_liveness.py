@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from airflow_occ_provider.hudi.format.markers import (
     Marker,
     parse_marker,
-    parse_marker_lines,
     parse_markers,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule, Liveness
@@ -65,5 +64,5 @@ LINES = [f"{name}.marker.CREATE" for name in FILES]
 @given(st.integers(0, len("\n".join(LINES))))
 def test_a_truncated_file_of_the_timeline_server_gives_a_part_and_nothing_false(length):
     whole = parse_markers(LINES)
-    assert parse_marker_lines("\n".join(LINES)[:length]) <= whole
+    assert parse_markers("\n".join(LINES)[:length].splitlines()) <= whole
     assert Marker("p=1", "f-0_0_1.parquet", "CREATE") in whole

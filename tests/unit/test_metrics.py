@@ -23,7 +23,6 @@ from airflow_occ_provider.attempts import journal, try_lease
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.log.lines import unwrap
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
 from airflow_occ_provider.attempts.service_limits import ServiceLimits
@@ -44,6 +43,7 @@ from airflow_occ_provider.operators.service_run import plans_of
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
+from tests.unit.reports import reported
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 WORK = Work("d", "group.t", "s3a://lake/trips/")
@@ -354,8 +354,8 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     attempt = writer._write_attempt(run).attempt(
         Driver(SparkSubmit()), Signature("i", "d", "r", "t"), {}
     )
-    for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-        attempt.recorder.log.feed(unwrap(text) or "")
+    for line in reported((LOGS / "early_conflict.exit1.log").read_text().splitlines()):
+        attempt.recorder.log.feed(line)
     attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
     later(90)
     assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
@@ -373,7 +373,7 @@ def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
         limits = ServiceLimits(run.claim.service, None, logging.getLogger("test"))
         attempt = ServiceAttempt(plans, limits, run.spark, run.measured)
         recorder = AttemptRecorder(run.journal, table.path, logging.getLogger("test"))
-        for text in (LOGS / "early_conflict.exit1.log").read_text().splitlines():
-            recorder.log.feed(unwrap(text) or "")
+        for line in reported((LOGS / "early_conflict.exit1.log").read_text().splitlines()):
+            recorder.log.feed(line)
         assert attempt.settle(recorder, exit_code, ("schedule",)).outcome == outcome
         assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

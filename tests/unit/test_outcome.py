@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
+from tests.unit.reports import cause, fact
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 CONFLICT = "org.apache.hudi.exception.HoodieWriteConflictException"
@@ -132,16 +133,17 @@ def test_without_hudis_conflict_check_the_log_says_so():
     assert read(next(LOGS.glob("committed_warn*")).read_text().splitlines(), 0).conflict_checked is True
 
 
-def instants_of(path, told):
+def driver_log(lines):
     log = DriverLog()
-    for line in path.read_text().splitlines():
+    for line in lines:
         log.feed(line)
-    return [instant for instant in log.own_instants if told(log, instant)]
+    return log
 
 
 @each_recorded_log
 def test_whether_hudis_heartbeat_timer_died(path):
-    died = instants_of(path, DriverLog.heartbeat_died)
+    log = driver_log(path.read_text().splitlines())
+    died = log.instants.dead_timers & {*log.own_instants}
     assert len(died) == (recorded(path)[0] == "heartbeat_expired")
 
 
@@ -153,7 +155,8 @@ def test_whether_a_write_came_to_its_commit(path):
         "rolled_back_inflight",
         "rolled_back_and_in_conflict",
     )
-    assert len(instants_of(path, DriverLog.is_committing)) == came
+    log = driver_log(path.read_text().splitlines())
+    assert len(log.instants.committing & {*log.own_instants}) == came
 
 
 PRINTED = (
@@ -167,11 +170,9 @@ PRINTED = (
 def test_what_a_job_prints_does_not_end_its_drivers_log(printed):
     lines = (LOGS / "committed_info.exit0.log").read_text().splitlines()
     lines.insert(next(n for n, line in enumerate(lines) if "protected: " in line) + 1, printed)
-    log = DriverLog()
-    for line in lines:
-        log.feed(line)
-    assert log.read(0).outcome is Outcome.COMMITTED
-    assert log.read(0, committed=False).conflict_checked is True
+    log = driver_log(lines)
+    assert re.search(rf"Created new file .*/{log.own_instants[-1]}_\d+\.commit$", log.instants.completed)
+    assert log.read(0).conflict_checked is True
     after = ["Outcome: committed (instant -, exit code 0).", "Task failed with exception"]
     assert read([*lines, *after]).outcome is Outcome.COMMITTED
     loggers = [airflow_json(line) for line in lines]
@@ -201,9 +202,9 @@ def test_a_line_about_a_dead_heartbeat_is_no_dead_timer(before):
         f'{before}Exception in thread "Timer-0" org.apache.hudi.exception.HoodieHeartbeatException: '
         f"Unable to generate heartbeat for instant {T}"
     )
-    assert not log.heartbeat_died(T)
+    assert T not in log.instants.dead_timers
     log.feed("\tat org.apache.hudi.client.heartbeat.HoodieHeartbeatClient.updateHeartbeat(H.java:220)")
-    assert log.heartbeat_died(T) == (not before)
+    assert (T in log.instants.dead_timers) == (not before)
 
 
 @pytest.mark.parametrize(
@@ -443,16 +444,8 @@ def test_in_a_driver_of_ours_only_what_leaves_our_runner_is_a_death():
     assert read([protected, *uncaught, "an atexit handler speaks"], 1).outcome is Outcome.COMMIT_CONFLICT
 
 
-def fact(name, **details):
-    return f"airflow_occ_provider: {json.dumps({'fact': name, **details})}"
-
-
 def hudi(message, logger="ActiveTimelineV2"):
     return fact("hudi", logger=logger, message=message)
-
-
-def cause(kind, message, *, jvm=True, frames=()):
-    return {"type": kind, "message": message, "jvm": jvm, "frames": list(frames)}
 
 
 PROTECTED = fact("protected", options=20, followed=True)
@@ -467,10 +460,11 @@ def test_an_attempt_of_ours_is_followed_by_what_hudi_reports_not_by_what_is_prin
     for line in (PROTECTED, printed, f"and without a line's end {hudi('Loaded')}"):
         log.feed(line)
     assert log.own_instants == ()
-    for line in (hudi(REQUESTED), printed, CHECKED, hudi(COMPLETED), printed.replace(T, T[::-1])):
+    followed = [hudi(REQUESTED), printed, CHECKED, hudi(COMPLETED), printed.replace(T, T[::-1])]
+    for line in followed:
         log.feed(line)
     assert log.own_instants == (T,)
-    reading = log.read(0)
+    reading = read([PROTECTED, *followed], 0)
     assert (reading.outcome, reading.instant, reading.conflict_checked) == (Outcome.COMMITTED, T, True)
     assert reading.lines == (f"INFO ActiveTimelineV2: {COMPLETED}",)
 
@@ -495,8 +489,8 @@ def test_a_heartbeat_that_dies_and_a_rollback_are_read_as_they_are_printed():
         "x Requesting Rollback with instant time [==>20261121092507999__rollback__REQUESTED]",
     ):
         log.feed(line)
-    assert log.heartbeat_died(T)
-    assert log.has_requested("20261121092507999")
+    assert T in log.instants.dead_timers
+    assert "20261121092507999" in log.instants.requested
 
 
 def test_an_attempt_of_ours_died_of_what_the_runner_reports():
@@ -510,6 +504,7 @@ def test_an_attempt_of_ours_died_of_what_the_runner_reports():
     died = [PROTECTED, *caught, fact("fatal", causes=chain), fact("end", exit_code=1)]
     reading = read([*died, "Traceback (most recent call last):", "ValueError: not this"])
     assert (reading.outcome, reading.died) == (Outcome.COMMIT_CONFLICT, True)
+    assert driver_log(died).read() == reading
     assert reading.lines[1:3] == (
         f"{CONFLICT}: x",
         "java.util.ConcurrentModificationException: Cannot resolve conflicts",
@@ -578,7 +573,7 @@ def test_memory_does_not_grow_with_the_log():
     for number in range(20_000):
         log.feed(f"26/11/21 10:00:17 INFO X: line {number}")
         log.feed(f"plain output {number} [x]")
-    assert len(log._instants._actions) == 0
+    assert len(log.instants._actions) == 0
     assert log.own_instants == ()
 
 
@@ -608,7 +603,4 @@ def test_a_record_that_the_programs_traceback_cuts_in_two_does_not_hide_it(cut):
     lines = path.read_text().splitlines()
     begin = max(n for n, line in enumerate(lines) if line.startswith("Traceback"))
     lines[begin] = cut + lines[begin]
-    log = DriverLog()
-    for line in lines:
-        log.feed(line)
-    assert log.read(1, committed=False).outcome is Outcome.EARLY_CONFLICT
+    assert read(lines, 1).outcome is Outcome.EARLY_CONFLICT

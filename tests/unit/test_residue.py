@@ -15,7 +15,7 @@ from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, Tab
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.procedure import procedure_call
+from airflow_occ_provider.hudi.writer.residue import procedure_call
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot

@@ -21,6 +21,7 @@ from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.unit.reports import reported
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_metrics import Store, context
 
@@ -91,7 +92,7 @@ def lose(folder, table, caplog, queue):
         write_attempt = replace(task._write_attempt(protected), log=logging.getLogger("test"))
         signature = Signature("me", "d", "r", "t")
         attempt = write_attempt.attempt(Driver(SparkSubmit()), signature, {})
-        for line in LOG.read_text().splitlines():
+        for line in reported(LOG.read_text().splitlines()):
             attempt.recorder.log.feed(line)
         attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
         with caplog.at_level(logging.INFO, "test"):

@@ -32,6 +32,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
+from tests.unit.reports import cause, fact
 from tests.unit.test_metadata import RECORD, avro
 
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
@@ -544,10 +545,5 @@ def test_a_job_that_failed_otherwise_did_not_fail_because_of_its_conflict(folder
     begin(folder, T1)
     log = log_of(T1)
     log.feed(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
-    for line in (
-        "Traceback (most recent call last):",
-        '  File "j.py", line 1, in <module>',
-        "KeyError: 1",
-    ):
-        log.feed(line)
+    log.feed(fact("fatal", causes=[cause("KeyError", "1", jvm=False)]))
     assert settle(table, SIGNATURE, log, 1).outcome is Outcome.JOB_ERROR

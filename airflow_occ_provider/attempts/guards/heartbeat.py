@@ -112,23 +112,23 @@ class HeartbeatAlarm:
             found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
             if found or rollback:  # else the write is in another table of the job
                 is_over = found and (found.completed or not found.is_write)
-                if is_over or self.log.conflict_of(instant):
+                if is_over or self.log.instants.conflict_of(instant):
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
                 return WriteState(
                     instant,
                     ticks.get(instant),
                     rollback.time if rollback and foreign else None,
-                    self.log.heartbeat_died(instant),
-                    self.log.is_committing(instant),
+                    instant in self.log.instants.dead_timers,
+                    instant in self.log.instants.committing,
                 )
         return None
 
     def _has_requested(self, rollback: str) -> bool:
         """Whether the driver requested a rollback; its log shows that later than the table."""
-        if not self.log.has_requested(rollback):
+        if rollback not in self.log.instants.requested:
             self._ended.wait(_LOG_LAG_S)
-        return self.log.has_requested(rollback)
+        return rollback in self.log.instants.requested
 
     def _log_unanswered(self, reason: str) -> None:
         if not self._unanswered:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from airflow_occ_provider.attempts.log.traces import FRAME_CALL, JVM_CAUSE, Cause, Trace
+from airflow_occ_provider.attempts.log.causes import Cause, Chain
 
 _PREFIX = "airflow_occ_provider: "
 _DECODER = json.JSONDecoder()
@@ -30,32 +30,18 @@ def read_fact(line: str) -> Fact | None:
     return fact if is_whole and isinstance(fact.get("fact"), str) else None
 
 
-def hudi_records(fact: Fact) -> Iterator[str]:
-    """Yield the lines of a message of Hudi in a layout that ``lines`` can read."""
-    for line in str(fact.get("message", "")).splitlines():
-        yield f"INFO {fact.get('logger', '')}: {line}"
-
-
-def fatal_trace(fact: Fact) -> Trace:
+def fatal_chain(fact: Fact) -> Chain:
     """Return the exceptions that ended a job.
 
     Spark puts the stack trace of an executor into a message: its causes are read from there.
     """
-    trace = Trace(at_top_level=True, from_runner=True)
+    chain = Chain()
     for one in fact.get("causes", ()):
         first, *rest = str(one["message"]).splitlines() or [""]
         name, frames = str(one["type"]), list(map(str, one["frames"]))
-        trace.add(Cause(name, first, bool(one["jvm"]), frames), f"{name}: {first}")
+        chain.add(Cause(name, first, bool(one["jvm"]), frames), f"{name}: {first}")
         if one["jvm"]:
-            _add_message(trace, first, rest)
-    return trace
-
-
-def _add_message(trace: Trace, first: str, rest: list[str]) -> None:
-    trace.add_lost_task(first, first)
-    for line in map(str.strip, rest):
-        cause = JVM_CAUSE.match(line)
-        if cause:
-            trace.add_jvm(cause["type"], cause["message"] or "", line)
-        elif FRAME_CALL.match(line):
-            trace.add_frame(line)
+            chain.add_lost_task(first, first)
+            for line in rest:
+                chain.add_line(line.strip())
+    return chain

@@ -1,10 +1,8 @@
-"""Pure: the lines of a Spark driver's log, without the format that saved them."""
+"""Pure: which lines of a Spark driver's log its loggers wrote."""
 
 from __future__ import annotations
 
-import json
 import re
-from typing import NamedTuple
 
 # 26/11/21 09:25:42 INFO X: ..., 2026-11-21 09:25:42,123 [main] INFO ..., 09:25:42.123 INFO ...
 _LOG4J = re.compile(
@@ -19,64 +17,6 @@ _OTHER_RECORD = re.compile(
 _HUDI_LOGGER = re.compile(r"\b[\w.]*(?:Timeline\w*|Transaction\w+)\]?\s*[:-]\s*$")
 _MESSAGE = re.compile(r": | - \w+: ")
 _JSON_RECORD = re.compile(r'\{.*"(?:logger|logger_name|level)":')
-_DRIVER_LOGGER = "SparkSubmit"
-_TASK_FAILED = "Task failed with exception"
-# Airflow's own prefix, as its UI and its files show a line of the driver.
-_AIRFLOW_TEXT = re.compile(
-    r"\[\d{4}-\d\d-\d\d[T ][^\]]+\]\s+(?:\{[^}]*\}\s+)?(?:INFO|WARNING|ERROR)\s+-\s?(?P<line>.*)"
-)
-
-
-class Queue(NamedTuple):
-    """A line of a saved log, without the format that saved it.
-
-    :param text: the line as it was written.
-    :param of_driver: whether the driver wrote it; ``None`` if the log does not record that.
-    """
-
-    text: str
-    of_driver: bool | None = None
-
-
-def attributed(raw: str) -> Queue:
-    """Return a line of a saved log, and whether the driver wrote it.
-
-    Airflow saves task logs as JSON objects with the line under ``event`` and its logger, and shows
-    them with a prefix of time and level; other lines are returned unchanged.
-
-    :param raw: one line of a saved log.
-    """
-    line = raw.rstrip("\r\n")
-    if line.startswith("{") and '"event"' in line:
-        try:
-            return _from_json(json.loads(line), line)
-        except (ValueError, RecursionError):
-            return Queue(line)
-    match = _AIRFLOW_TEXT.fullmatch(line)
-    return Queue(match["line"] if match else line)
-
-
-def unwrap(raw: str) -> str | None:
-    """Return a driver's line as the driver wrote it; ``None`` for any other logger.
-
-    :param raw: one line of a saved log.
-    """
-    line = attributed(raw)
-    return None if line.of_driver is False else line.text
-
-
-def _from_json(record: dict[str, object], line: str) -> Queue:
-    event = record.get("event")
-    if not isinstance(event, str):
-        return Queue(line)
-    if "logger" not in record:
-        return Queue(event)
-    if _DRIVER_LOGGER in str(record["logger"]):
-        return Queue(event, of_driver=True)
-    if event.startswith(_TASK_FAILED):
-        code = re.search(r"Error code is: -?\d+", json.dumps(record.get("error_detail", "")))
-        event = f"{event}: {code[0]}" if code else event
-    return Queue(event, of_driver=False)
 
 
 def is_jvm_record(line: str) -> bool:

@@ -1,8 +1,9 @@
-"""Pure: the instants that a driver requested, from its log."""
+"""Pure: what Hudi's records say of a driver's own writes."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from airflow_occ_provider.attempts.log.lines import follows_record_start
 
@@ -26,31 +27,56 @@ _HEARTBEAT_DIED = re.compile(
     rf"Unable to generate heartbeat for instant ({_TIME})"
 )
 _HEARTBEAT_FRAME = re.compile(r"\s*at org\.apache\.hudi\.client\.heartbeat\.HoodieHeartbeatClient\W")
+_CONFLICT = re.compile(
+    r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
+)
+_CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
 
 
-class OwnInstants:
-    """Collects the instants of a driver, line by line.
+def operations_in(line: str) -> tuple[str, str] | tuple[None, None]:
+    """Return the loser and the winner of a conflict that a line of Hudi names."""
+    match = _CONFLICT.search(line)
+    return (match[1], match[2]) if match else (None, None)
 
-    Decisions to end a driver, or to change an instant, use ``times`` and ``heartbeat_died``: lines of
+
+@dataclass(slots=True)
+class OwnInstants:
+    """Collects the instants of a driver and their conflicts, line by line.
+
+    Decisions to end a driver, or to change an instant, use ``times`` and ``dead_timers``: lines of
     loggers and of the JVM, never a line that a job has printed.
+
+    :param conflict: the last line in which Hudi named two operations in conflict.
+    :param checked: whether a check for conflicts of Hudi passed.
+    :param requested: requested times of the instants, of any action, that the driver requested.
+    :param committing: the writes that have made all markers and reached their commit. Hudi checks
+        their heartbeats just before, and not again (Hudi 0.15.0 to 1.2.0,
+        ``BaseHoodieWriteClient.commitStats``).
+    :param dead_timers: the writes whose heartbeat timers died; Hudi never restarts one. A storage error
+        causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
     """
 
-    def __init__(self) -> None:
-        self._actions: dict[str, str] = {}
-        self._requested: list[str] = []
-        self._mentioned_requests: set[str] = set()
-        self._completed: dict[str, str] = {}
-        self._inflight: set[str] = set()
-        self._committing: set[str] = set()
-        self._unbeaten: set[str] = set()
-        self._dying = ""
+    conflict: str | None = None
+    checked: bool = False
+    requested: set[str] = field(default_factory=set)
+    committing: set[str] = field(default_factory=set)
+    dead_timers: set[str] = field(default_factory=set)
+    _actions: dict[str, str] = field(default_factory=dict)
+    _logged: list[str] = field(default_factory=list)
+    _completed: dict[str, str] = field(default_factory=dict)
+    _inflight: set[str] = field(default_factory=set)
+    _dying: str = ""
 
     def feed(self, line: str) -> None:
         """Take the next line of the log."""
         if "instant" in line.lower() or "]" in line:
             self._note_request(line)
             self._note_file(line)
+        if "operation = " in line and "instantTime=" in line:
+            self.conflict = line.strip()
+        elif _CHECKED in line:
+            self.checked = self.checked or follows_record_start(line, line.index(_CHECKED))
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
@@ -58,14 +84,14 @@ class OwnInstants:
         """Take the next printed line of a log whose Hudi records the runner reports."""
         requested = _REQUESTED.search(line) if "REQUESTED" in line else None
         if requested:
-            self._mentioned_requests.add(requested[1])
+            self.requested.add(requested[1])
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
     @property
     def times(self) -> tuple[str, ...]:
         """Requested times of the writes that the driver has requested, oldest first."""
-        return tuple(time for time in self._requested if self._actions.get(time) in _WRITES)
+        return tuple(time for time in self._logged if self._actions.get(time) in _WRITES)
 
     @property
     def completed(self) -> str | None:
@@ -73,36 +99,21 @@ class OwnInstants:
         own = self.times
         return self._completed.get(own[-1]) if own else None
 
-    @property
-    def unbeaten(self) -> str | None:
-        """The instant whose heartbeat timer died, if one did."""
-        return max(self._unbeaten, default=None)
+    def rival_of(self, instant: str) -> str | None:
+        """Return the instant that Hudi named as the winner over ``instant``, if any."""
+        loser, winner = operations_in(self.conflict or "")
+        return winner if loser == instant else None
 
-    def has_requested(self, time: str) -> bool:
-        """Whether the driver itself requested an instant, of any action."""
-        return time in self._mentioned_requests
-
-    def is_committing(self, instant: str) -> bool:
-        """Whether a write has reached its commit.
-
-        Hudi checks its heartbeat just before the commit, and not again (Hudi 0.15.0 to 1.2.0,
-        ``BaseHoodieWriteClient.commitStats``).
-        """
-        return instant in self._committing
-
-    def heartbeat_died(self, instant: str) -> bool:
-        """Whether the timer of a write's heartbeat died; Hudi never restarts it.
-
-        A storage error causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
-        """
-        return instant in self._unbeaten
+    def conflict_of(self, instant: str) -> str | None:
+        """Return the line in which Hudi named ``instant`` as a conflict's loser."""
+        return self.conflict if self.rival_of(instant) else None
 
     def _note_request(self, line: str) -> None:
         requested = _REQUESTED.search(line)
         if requested and not requested[1].startswith("0000"):
-            self._mentioned_requests.add(requested[1])
-            if requested[1] not in self._requested and follows_record_start(line, requested.start()):
-                self._requested.append(requested[1])
+            self.requested.add(requested[1])
+            if requested[1] not in self._logged and follows_record_start(line, requested.start()):
+                self._logged.append(requested[1])
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
 
@@ -116,12 +127,12 @@ class OwnInstants:
         opened = _TRANSACTION.search(line)
         # Hudi also opens one before the write.
         if opened and opened[1] in self._inflight and self._actions.get(opened[1]) == opened[2]:
-            self._committing.add(opened[1])
+            self.committing.add(opened[1])
 
     def _note_heartbeat(self, line: str) -> None:
         died = _HEARTBEAT_DIED.match(line)
         if died:
             self._dying = died[1]
         elif self._dying and _HEARTBEAT_FRAME.match(line):
-            self._unbeaten.add(self._dying)
+            self.dead_timers.add(self._dying)
             self._dying = ""

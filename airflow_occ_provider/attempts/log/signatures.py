@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from airflow_occ_provider.attempts.log.traces import Cause
+from airflow_occ_provider.attempts.log.causes import Cause
 from airflow_occ_provider.attempts.outcome import Outcome
 
 _TIME = r"\d{14,20}"

@@ -1,10 +1,11 @@
-"""Pure: the exceptions in a driver's log, with their whole cause chains."""
+"""Pure: the exceptions that a saved log prints, with their whole cause chains."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from airflow_occ_provider.attempts.log.causes import JVM_CAUSE, Cause, Chain
 from airflow_occ_provider.attempts.log.lines import is_log_record
 
 # The program's first line may split a long record of the JVM; in a message it follows ": ".
@@ -16,13 +17,10 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
 )
 _JVM_MAIN = re.compile(r'Exception in thread "main" (?P<type>[\w.$]+)(?:: (?P<message>.*))?')
-JVM_CAUSE = re.compile(r"(?:: |Caused by: )(?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?")
-_LOST_TASK = re.compile(r"executor [^)]*\): (?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?$")
 _PYTHON_ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?")
 _PYTHON_ERROR_NAME = re.compile(r"(?:Error|Exception|Interrupt|Exit|Warning)$")
 _ERROR_LINE = re.compile(r"[\w.$]+(?:Exception|Error)(?::|$)")
 _FRAME = re.compile(r'File ".*", line \d+, in (?P<function>.+)')
-FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
 _JVM_FRAME = re.compile(r"at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common)")
 _CONTINUES = re.compile(
     r'at |File "|Caused by: |Suppressed: |Driver stacktrace:|JVM stacktrace:|: |[\^~)]+$'
@@ -31,64 +29,28 @@ _CONTINUES = re.compile(
 _SQL_FAILED = re.compile(r"\bSparkSQLDriver\b.{0,20}Failed in \[")
 _SQL_WENT_ON = re.compile(r"Time taken: [\d.]+ seconds")
 _JVM_ERROR = re.compile(r"(?P<type>[\w$]+(?:\.[\w$]+)+(?:Exception|Error))(?:: (?P<message>.*))?")
-_MAX_LINES = 40
-_MAX_FRAMES = 12
 
 
 @dataclass(slots=True)
-class Cause:
-    """One exception of a chain.
+class Trace(Chain):
+    """One printed exception with its causes.
 
-    :param type: class name, fully qualified if the log has it so.
-    :param message: first line of its message.
-    :param jvm: whether the JVM threw it, not the Python program.
-    :param frames: its first stack frames.
-    """
-
-    type: str
-    message: str
-    jvm: bool
-    frames: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Trace:
-    """One printed exception with its causes, outermost first.
-
-    :param causes: the chain.
     :param at_top_level: whether it left the program's top level, as an uncaught one does.
     :param from_runner: whether it left our own runner, which only an uncaught one does.
     :param output_follows: whether the program wrote something after it, so it went on.
-    :param lines: the lines that name the causes, as they were printed.
     """
 
-    causes: list[Cause] = field(default_factory=list)
     at_top_level: bool = False
     from_runner: bool = False
     output_follows: bool = False
-    lines: list[str] = field(default_factory=list)
 
-    def add(self, cause: Cause, line: str) -> None:
-        """Append a cause and the line that names it."""
-        self.causes.append(cause)
-        if len(self.lines) < _MAX_LINES:
-            self.lines.append(line.strip())
+    def ended_program(self, *, protected: bool) -> bool:
+        """Whether it ended the program.
 
-    def add_jvm(self, name: str, message: str, line: str) -> None:
-        """Append a cause of the JVM, and the executor's cause that its message names."""
-        self.add(Cause(name, message, jvm=True), line)
-        self.add_lost_task(message, line)
-
-    def add_lost_task(self, message: str, line: str) -> None:
-        """Append the cause of an executor's task that a message names, if it does."""
-        lost = _LOST_TASK.search(message)
-        if lost:
-            self.add(Cause(lost["type"], lost["message"] or "", jvm=True), line)
-
-    def add_frame(self, text: str) -> None:
-        """Append a stack frame of the last cause."""
-        if FRAME_CALL.match(text) and len(self.causes[-1].frames) < _MAX_FRAMES:
-            self.causes[-1].frames.append(text)
+        :param protected: whether our runner ran the job, which then caught every other exception.
+        """
+        uncaught = self.from_runner if protected else self.at_top_level and not self.output_follows
+        return uncaught and bool(self.causes)
 
 
 class TraceReader:
@@ -136,13 +98,10 @@ class TraceReader:
         if _SQL_WENT_ON.match(text):
             trace.output_follows = True
         elif not trace.causes and error:  # the lines before it are the statement
-            self._add_jvm(trace, error, text)
+            trace.add_jvm(error, text)
+            self._message_open = True
         elif trace.causes:
-            cause = JVM_CAUSE.match(text)
-            if cause:
-                self._add_jvm(trace, cause, text)
-            else:
-                trace.add_frame(text)
+            self._message_open |= trace.add_line(text)
         return True
 
     def _begin(self) -> None:
@@ -186,20 +145,14 @@ class TraceReader:
         if text in _LINKS:
             self._linked = True
             return
-        suppressed = line != text and line.startswith(("\t", " ")) and text.startswith("Caused by")
-        cause = JVM_CAUSE.match(text) if self._from_jvm(trace) and not suppressed else None
+        of_jvm = trace.causes[-1].jvm or trace.causes[-1].type.endswith("Py4JJavaError")
+        suppressed = line.startswith(("\t", " ")) and text.startswith("Caused by")
+        cause = JVM_CAUSE.match(text) if of_jvm and not suppressed else None
         if cause:
-            self._add_jvm(trace, cause, text)
+            trace.add_jvm(cause, text)
+            self._message_open = True
         elif _JVM_FRAME.match(text):
             self._message_open = False
             trace.add_frame(text)
         elif not (self._message_open or _CONTINUES.match(text)):
             trace.output_follows = True
-
-    def _add_jvm(self, trace: Trace, match: re.Match[str], text: str) -> None:
-        trace.add_jvm(match["type"], match["message"] or "", text)
-        self._message_open = True
-
-    @staticmethod
-    def _from_jvm(trace: Trace) -> bool:
-        return trace.causes[-1].jvm or trace.causes[-1].type.endswith("Py4JJavaError")

@@ -48,7 +48,11 @@ def _conflict(
     older = rival.instant.time < ours.instant.time
     if not older or not rival.live or rival.instant.action not in _STOPPABLE:
         return None
-    return _by_server(ours, rival) if by_server else _directly(ours, rival)
+    if by_server:
+        return _by_server(ours, rival)
+    shared = _unmarked(ours) & rival.marked
+    reason = "an older writer has markers of file groups that we have not begun yet"
+    return Conflict(rival, Certainty.CERTAIN, shared, reason) if shared else None
 
 
 def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
@@ -60,12 +64,6 @@ def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Confl
         return None
     certainty = Certainty.POSSIBLE if seen is None else Certainty.CERTAIN
     return Conflict(rival, certainty, shared, "it committed file groups that we have not begun yet")
-
-
-def _directly(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
-    shared = _unmarked(ours) & rival.marked
-    reason = "an older writer has markers of file groups that we have not begun yet"
-    return Conflict(rival, Certainty.CERTAIN, shared, reason) if shared else None
 
 
 def _by_server(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:

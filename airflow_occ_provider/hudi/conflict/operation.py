@@ -35,7 +35,7 @@ class ConcurrentOperation:
     :param adds_to: the partitions that get new records, in new file groups or in small existing ones.
     :param marked: the file groups that it has begun to write, by its markers.
     :param live: whether its writer is alive, or the instant is completed.
-    :param beats: whether its writer has a heartbeat, expired or not, or the instant is completed.
+    :param has_heartbeat: whether its writer has a heartbeat, maybe expired, or the instant is completed.
     :param stat_fields: field names of its write statistics, which show a pending write's release;
         ``None`` without any.
     :param requested_ms: epoch milliseconds at which its requested file was written.
@@ -56,7 +56,7 @@ class ConcurrentOperation:
     adds_to: frozenset[str] = frozenset()
     marked: frozenset[FileGroupId] = frozenset()
     live: bool = True
-    beats: bool = True
+    has_heartbeat: bool = True
     stat_fields: frozenset[str] | None = None
     requested_ms: int | None = None
     inflight_ms: int | None = None
@@ -107,17 +107,14 @@ def completed_operation(
     :param profile: content of its inflight file, if that still exists and is not empty.
     """
     named = profile.file_groups if profile else frozenset()
-    existing = named | metadata.replaced | metadata.bases.keys()
     return ConcurrentOperation(
         instant,
         operation_type=metadata.operation_type,
         file_groups=metadata.file_groups | metadata.replaced,
-        existing=existing,
+        existing=named | metadata.replaced | metadata.bases.keys(),
         based=frozenset(filter(None, map(_based, metadata.paths))),
         replaced=metadata.replaced,
-        requested_ms=times.requested_ms,
-        inflight_ms=times.inflight_ms,
-        completed_ms=times.completed_ms,
+        **times._asdict(),
     )
 
 
@@ -132,8 +129,7 @@ def planned_operation(
         file_groups=planned,
         existing=planned,
         replaced=planned if operation_type == "CLUSTER" else frozenset(),
-        requested_ms=times.requested_ms,
-        inflight_ms=times.inflight_ms,
+        **times._asdict(),
     )
 
 
@@ -144,7 +140,7 @@ def pending_operation(
     times: Times,
     *,
     live: bool = True,
-    beats: bool = True,
+    has_heartbeat: bool = True,
 ) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
@@ -156,49 +152,39 @@ def pending_operation(
     :param profile: content of its inflight file; ``None`` if that is empty or missing.
     :param markers: the markers that it has made so far.
     :param live: whether Hudi still counts its writer as alive.
-    :param beats: whether its writer has a heartbeat, expired or not.
+    :param has_heartbeat: whether its writer has a heartbeat, expired or not.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
-    without_profile = "BULK_INSERT" if _adds_only(instant, made) else "UNKNOWN"
-    operation_type = profile.operation_type if profile else without_profile
-    existing = profile.file_groups if profile else frozenset()
-    existing |= {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
+    plan = profile or CommitMetadata("BULK_INSERT" if _adds_only(instant, made) else "UNKNOWN")
+    operation_type = plan.operation_type
+    existing = plan.file_groups | {one.file_group for one in made if one.kind in _ON_EXISTING}
     return ConcurrentOperation(
         instant,
         operation_type=operation_type,
         file_groups=existing | marked,
         existing=existing,
-        bases=profile.bases if profile else {},
-        overwrites=profile.written_partitions
-        if profile and operation_type in OVERWRITES
-        else frozenset(),
+        bases=plan.bases,
+        overwrites=plan.written_partitions if operation_type in OVERWRITES else frozenset(),
         overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
         may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},
         marked=marked,
         live=live,
-        beats=beats,
-        stat_fields=profile.stat_fields if profile else None,
-        adds_to=profile.insert_partitions if profile else frozenset(),
-        requested_ms=times.requested_ms,
-        inflight_ms=times.inflight_ms,
+        has_heartbeat=has_heartbeat,
+        stat_fields=plan.stat_fields,
+        adds_to=plan.insert_partitions,
+        **times._asdict(),
     )
 
 
 def _adds_only(instant: Instant, markers: tuple[Marker, ...]) -> bool:
     if instant.state is not State.INFLIGHT or instant.action == "replacecommit":
         return False  # a profile of a requested instant may be younger than the listing
-    return bool(markers) and all(map(_creates_base_file, markers))
-
-
-def _creates_base_file(marker: Marker) -> bool:
-    return marker.kind == "CREATE" and not _is_log(marker.data_file)
+    creates = (one.kind == "CREATE" and not one.data_file.startswith(".") for one in markers)
+    return bool(markers) and all(creates)
 
 
 def _based(path: str) -> FileGroupId | None:
     partition, _, name = path.rpartition("/")
-    return None if _is_log(name) else (partition, name.partition("_")[0])
-
-
-def _is_log(name: str) -> bool:
-    return name.startswith(".")
+    is_log = name.startswith(".")
+    return None if is_log else (partition, name.partition("_")[0])

@@ -60,11 +60,6 @@ class Conflict:
     file_groups: frozenset[FileGroupId]
     reason: str
 
-    @property
-    def decided(self) -> bool:
-        """Whether the rival has already won; if not, the one that commits second loses."""
-        return self.rival.instant.completed
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -86,11 +81,6 @@ class Verdict:
         """Return the verdict that follows from conflicts; ``None`` entries are ignored."""
         found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
-
-    def with_early(self, early: Verdict) -> Verdict:
-        """Return it with early detection's verdict and the higher certainty."""
-        surer = min(self.certainty, early.certainty, key=list(Certainty).index)
-        return Verdict(surer, self.conflicts, early.conflicts, self.rolled_back_by)
 
 
 class Present(NamedTuple):
@@ -183,12 +173,13 @@ def _conflict(
         present = Present(present.file_groups | rival.file_groups - rival.replaced, present.complete)
     shared = _shared(ours, rival, rules.strategy, present.file_groups)
     if not rival.live:
-        dead = _EXPIRED if rival.beats else _NO_HEARTBEAT
+        dead = _EXPIRED if rival.has_heartbeat else _NO_HEARTBEAT
         return Conflict(rival, Certainty.POSSIBLE, shared, dead) if shared else None
     if shared and counts:
         return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
     doubt = _doubt(ours, rival, rules, present)
-    if shared or (counts and seen is None and _adds_to_overwritten(ours, rival)):
+    overwritten = any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
+    if shared or (counts and seen is None and overwritten):
         doubt = _LOG_COMPACTION if rival.operation_type == "LOG_COMPACT" else _BETWEEN
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
@@ -283,10 +274,6 @@ def overwrites_meet(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bo
         one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
         for one, other in ((ours, rival), (rival, ours))
     )
-
-
-def _adds_to_overwritten(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
-    return any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
 
 
 def _reason(rival: ConcurrentOperation) -> str:

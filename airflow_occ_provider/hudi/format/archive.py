@@ -42,8 +42,8 @@ _PLAN = {
 }
 
 
-class Place(NamedTuple):
-    """The place of a record in the archive.
+class RecordPosition(NamedTuple):
+    """The position of a record in the archive.
 
     :param file: bare name of the file.
     :param start: offset of the record's first byte.
@@ -64,21 +64,21 @@ class Entry(NamedTuple):
     :param action: Hudi's action: a compaction completes as a ``commit``.
     :param state: the state; entries without one (all before Hudi 0.5.1) are completed.
     :param changed: when it reached that state, in the table's zone; not recorded before Hudi 0.14.
-    :param place: the place of its record.
+    :param position: the position of its record.
     """
 
     time: str
     action: str
     state: State
     changed: str | None
-    place: Place
+    position: RecordPosition
 
 
-class Places(NamedTuple):
-    """The places of the records of an archived instant, if it has them."""
+class InstantRecords(NamedTuple):
+    """The positions of the records of an archived instant, if it has them."""
 
-    metadata: Place | None
-    plan: Place | None
+    metadata: RecordPosition | None = None
+    plan: RecordPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,6 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
     An unfinished block is ignored, as Hudi does: Hudi removes instants from the active timeline only
     after it has archived them. An entry without a time or an action is ignored.
 
-    :param file: the file's bare name.
-    :param read: returns bytes of the file.
-    :param size: the file's length.
     :raises TooLargeError: if a record or its schema is larger than any that Hudi writes.
     :raises KeyError: if the schema has no field for the time or the action.
     :raises ValueError: if the file is not an archive, or is damaged.
@@ -116,44 +113,45 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
     for block in _blocks(read, size):
         if block.kind == _AVRO_DATA:
             for start, stop in _records(read, block):
-                place = Place(file, start, stop, block.schema)
+                position = RecordPosition(file, start, stop, block.schema)
                 record = decode_value(block.schema, read(start, stop), fields=_INDEX)
                 if record["commitTime"] is not None and record["actionType"] is not None:
-                    yield _entry(place, record)
+                    yield _entry(position, record)
 
 
-def instants_of(entries: Iterable[Entry]) -> dict[Instant, Places]:
-    """Return the completed instants among entries, with the places of their records.
+def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
+    """Return the completed instants among entries, and where their records are.
 
     Entries may repeat: Hudi archives again what it could not remove from the timeline.
 
     :param entries: the entries of all files of the archive.
     """
     completed: dict[tuple[str, str], Entry] = {}
-    plans: dict[str, Place] = {}
+    plans: dict[str, RecordPosition] = {}
     for entry in entries:
         if entry.state is State.COMPLETED:
             completed[entry.time, entry.action] = entry
         elif entry.state is State.REQUESTED and entry.action in _PLAN:
-            plans[entry.time] = entry.place
+            plans[entry.time] = entry.position
     return {
-        Instant(one.time, one.action, one.state, one.place.file, one.changed): Places(
-            one.place if one.action in _METADATA else None, plans.get(one.time)
+        Instant(one.time, one.action, one.state, one.position.file, one.changed): InstantRecords(
+            one.position if one.action in _METADATA else None, plans.get(one.time)
         )
         for one in completed.values()
     }
 
 
-def read_record(place: Place, data: bytes, fields: frozenset[str]) -> Mapping[str, Any] | None:
+def read_record(
+    position: RecordPosition, data: bytes, fields: frozenset[str]
+) -> Mapping[str, Any] | None:
     """Decode an instant's metadata or plan; ``None`` if the record holds neither.
 
-    :param place: the place of the record.
-    :param data: the record's bytes.
+    :param position: the position of the record.
     :param fields: names of the fields to decode.
     :raises ValueError: if the record cannot be decoded.
     """
     keys = frozenset((*_METADATA.values(), *_PLAN.values()))
-    record = decode_value(place.schema, data, fields=fields | keys)
+    record = decode_value(position.schema, data, fields=fields | keys)
     return next((record[key] for key in keys if record.get(key)), None)
 
 
@@ -217,12 +215,12 @@ def _records(read: Reader, block: _Block) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _entry(place: Place, record: Mapping[str, Any]) -> Entry:
+def _entry(position: RecordPosition, record: Mapping[str, Any]) -> Entry:
     time, action = str(record["commitTime"]), str(record["actionType"])
     if not time.isdecimal() or not action.isalpha():
         raise ValueError(f"{action!r} at {time!r} is not an instant")
     state = State(record.get("actionState") or State.COMPLETED)
-    return Entry(time, action, state, record.get("stateTransitionTime"), place)
+    return Entry(time, action, state, record.get("stateTransitionTime"), position)
 
 
 def _next_magic(read: Reader, start: int, size: int) -> int:

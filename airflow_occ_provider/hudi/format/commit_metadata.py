@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
 
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.record import Content, read_record
@@ -17,7 +16,7 @@ COMMIT_FIELDS = frozenset(
 )
 """The fields that ``read_commit`` uses: each of 100,000 file groups may have 30 fields."""
 
-TABLE_SERVICE_OPERATIONS = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
+_CHANGES = ("numInserts", "numUpdateWrites", "numDeletes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,10 @@ class CommitMetadata:
     """
 
     operation_type: str
-    file_groups: frozenset[FileGroupId]
-    replaced: frozenset[FileGroupId]
-    records: int
-    extra: Mapping[str, str]
+    file_groups: frozenset[FileGroupId] = frozenset()
+    replaced: frozenset[FileGroupId] = frozenset()
+    records: int = 0
+    extra: Mapping[str, str] = field(default_factory=dict)
     written_partitions: frozenset[str] = frozenset()
     insert_partitions: frozenset[str] = frozenset()
     bases: Mapping[FileGroupId, str] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class CommitMetadata:
     @property
     def is_table_service(self) -> bool:
         """Whether it was committed by a table service, not by a writer."""
-        return self.operation_type in TABLE_SERVICE_OPERATIONS
+        return self.operation_type in {"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"}
 
 
 def read_commit(content: Content) -> CommitMetadata:
@@ -67,7 +66,6 @@ def read_commit(content: Content) -> CommitMetadata:
     The file is an Avro container since table version 8, and JSON before (Hudi 1.2.0,
     ``CommitMetadataSerDeV2`` and ``V1``).
 
-    :param content: the whole file.
     :raises ValueError: for content that is neither, or is cut off.
     """
     record = read_record(content, COMMIT_FIELDS)
@@ -77,30 +75,20 @@ def read_commit(content: Content) -> CommitMetadata:
         for stat in written or ()
     ]
     shared: dict[str, str] = {}  # the same few instants, 100,000 times
-    bases = ((g, stat.get("prevCommit")) for g, stat in stats if g[1])
+    bases = ((g, str(stat.get("prevCommit"))) for g, stat in stats if g[1])
     return CommitMetadata(
         operation_type=record.get("operationType") or "UNKNOWN",
         file_groups=frozenset(group for group, _ in stats if group[1]),
-        replaced=frozenset(_replaced(record)),
-        records=sum(_changed_records(stat) for _, stat in stats),
+        replaced=frozenset(
+            (partition, file_id)
+            for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items()
+            for file_id in file_ids or ()
+        ),
+        records=sum(int(stat.get(key) or 0) for _, stat in stats for key in _CHANGES),
         extra=dict(record.get("extraMetadata") or {}),
         written_partitions=frozenset(record.get("partitionToWriteStats") or {}),
         insert_partitions=frozenset(g[0] for g, stat in stats if not g[1] and stat.get("numInserts")),
-        bases={group: shared.setdefault(base, base) for group, base in bases if _is_time(base)},
+        bases={group: shared.setdefault(base, base) for group, base in bases if base.isdigit()},
         paths=tuple(sorted(stat["path"] for _, stat in stats if stat.get("path"))),
         stat_fields=frozenset(stats[0][1]) if stats else None,
     )
-
-
-def _replaced(record: Mapping[str, Any]) -> Iterator[FileGroupId]:
-    for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items():
-        for file_id in file_ids or ():
-            yield partition, file_id
-
-
-def _is_time(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value.isdigit()
-
-
-def _changed_records(stat: Mapping[str, Any]) -> int:
-    return sum(int(stat.get(key) or 0) for key in ("numInserts", "numUpdateWrites", "numDeletes"))

@@ -44,17 +44,10 @@ def parse_marker(path: str) -> Marker | None:
     return Marker(partition, name, kind)
 
 
-def parse_marker_lines(text: str) -> frozenset[Marker]:
-    """Parse one ``MARKERS<n>`` file of the timeline server.
-
-    The server rewrites the whole file, so a reader may find it empty or cut off. A marker stays until
-    its instant ends: the union of several reads is safe.
-
-    :param text: the file's content.
-    """
-    return parse_markers(text.splitlines())
-
-
 def parse_markers(paths: Iterable[str]) -> frozenset[Marker]:
-    """Parse the markers among the paths of an instant's marker folder."""
+    """Parse the markers among paths of an instant's marker folder.
+
+    The timeline server rewrites the whole file of its markers, so a reader may find it empty or cut
+    off. A marker stays until its instant ends: the union of several reads is safe.
+    """
     return frozenset(filter(None, map(parse_marker, paths)))

@@ -23,7 +23,6 @@ def rejection_reason(path: str, table: TableConfig) -> str | None:
     and without hive style any text may be a value.
 
     :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
-    :param table: the table's configuration.
     :returns: ``None`` if the path is possible.
     """
     if not is_below(path):

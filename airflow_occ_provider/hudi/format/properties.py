@@ -28,8 +28,6 @@ def complete_table_properties(content: bytes) -> dict[str, str] | None:
 
     Hudi's checksum covers only the names of database and table (0.15.0 to 1.2.0,
     ``HoodieTableConfig.generateChecksum``), so required keys and the last line break are checked too.
-
-    :param content: the file's content.
     """
     found = parse_table_properties(content.decode("utf-8", errors="replace"))
     if not content.endswith(b"\n") or not found.keys() >= _ALWAYS_WRITTEN:
@@ -44,10 +42,7 @@ def table_checksum(properties: Mapping[str, str]) -> str:
 
 
 def parse_table_properties(text: str) -> dict[str, str]:
-    """Parse ``hoodie.properties``, a Java properties file.
-
-    :param text: the whole file.
-    """
+    """Parse ``hoodie.properties``, a Java properties file."""
     result: dict[str, str] = {}
     for line in _logical_lines(text):
         key = _KEY.match(line)
@@ -85,8 +80,6 @@ def parse_defaults(text: str) -> list[tuple[str, str]]:
     White space is folded. A line is split at its first ``=``, or at its first blank if it has none
     (Hudi 1.2.0, ``DFSPropertiesConfiguration``). An ``include`` line is returned with the key
     ``include``.
-
-    :param text: the whole file.
     """
     result = []
     for raw in text.splitlines():

@@ -29,7 +29,6 @@ def is_self_describing(content: Content) -> bool:
 def read_record(content: Content, fields: Fields = None) -> Mapping[str, Any]:
     """Decode a metadata file.
 
-    :param content: the whole file.
     :param fields: the names of the fields to keep; ``None`` for all.
     :raises ValueError: if the content is not a record, or is cut off.
     """

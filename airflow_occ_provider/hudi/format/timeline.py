@@ -86,8 +86,6 @@ class Timeline:
         """Return the instant with a requested time, if the active timeline holds it.
 
         A commit and its savepoint have the same time: then it is the commit.
-
-        :param time: requested time of the instant.
         """
         place = bisect_left(self.instants, time, key=attrgetter("time"))
         found = self.instants[place : place + 1]

@@ -52,7 +52,6 @@ _OF_LIVENESS = {
 class Writer(NamedTuple):
     """One write at one moment.
 
-    :param instant: its requested time.
     :param action: Hudi's action; empty if the instant is not in the active timeline.
     :param fate: its fate.
     :param last_ms: epoch milliseconds of its heartbeat's last tick, by the storage's clock.

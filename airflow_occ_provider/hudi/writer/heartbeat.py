@@ -67,6 +67,11 @@ class HeartbeatRule:
             int(options.get(TOLERABLE_MISSES_OPTION, DEFAULT_TOLERABLE_MISSES)),
         )
 
+    @property
+    def tolerance_ms(self) -> int:
+        """Milliseconds without a tick after which a heartbeat is expired."""
+        return self.interval_ms * self.tolerable_misses
+
     def judge(self, last_ms: int | None, now_ms: int) -> Heartbeat:
         """Judge one heartbeat.
 
@@ -75,7 +80,7 @@ class HeartbeatRule:
         """
         if last_ms is None:
             return Heartbeat(Liveness.NONE)
-        margin = last_ms + self.interval_ms * self.tolerable_misses - now_ms
+        margin = last_ms + self.tolerance_ms - now_ms
         if margin < 0:
             liveness = Liveness.DEAD
         else:

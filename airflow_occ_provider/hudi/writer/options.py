@@ -187,23 +187,9 @@ def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterat
     for key, given in options:
         name = str(key).strip().removeprefix("spark.")
         value = fold(str(given))
-        remedy = _remedy(name, value)
-        if remedy:
-            yield Contradiction(source, str(key), value, remedy)
-
-
-def early_detection_given(options: Mapping[str, object]) -> bool:
-    """Whether the options set early conflict detection, which has its own parameter."""
-    return EARLY_DETECTION in options
-
-
-def _remedy(name: str, value: str) -> str | None:
-    broken = (
-        rule.remedy
-        for rule in RULES
-        if re.fullmatch(rule.keys, name) and not re.fullmatch(rule.allowed, value)
-    )
-    return next(broken, None)
+        for rule in RULES:
+            if re.fullmatch(rule.keys, name) and not re.fullmatch(rule.allowed, value):
+                yield Contradiction(source, str(key), value, rule.remedy)
 
 
 def is_process_local(lock_provider: str) -> bool:

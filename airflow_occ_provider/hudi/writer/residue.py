@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_occ_provider.hudi.format.instant import Instant
+    from airflow_occ_provider.hudi.format.table_config import TableConfig
     from airflow_occ_provider.hudi.format.timeline import Timeline
     from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -45,13 +46,7 @@ class Residue:
 
     def to_json(self) -> dict[str, str]:
         """Return it as JSON values."""
-        return {
-            "kind": self.kind.value,
-            "instant": self.instant,
-            "path": self.path,
-            "proof": self.proof,
-            "remedy": self.remedy,
-        }
+        return {**asdict(self), "kind": self.kind.value}
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.instant} ({self.path}): {self.proof}. Remedy: {self.remedy}"
@@ -66,7 +61,6 @@ class Traces:
     :param marker_folders: names of the marker folders.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
     :param now_ms: epoch milliseconds at which the traces were read.
-    :param rule: the rule for heartbeats.
     """
 
     timeline: Timeline
@@ -88,14 +82,14 @@ class Traces:
             instant = self.timeline.find(time)
             if instant and not instant.completed:
                 continue
-            if self.beats(time) and (instant or time not in self.rollbacks):
+            if self.is_alive(time) and (instant or time not in self.rollbacks):
                 continue
             if time in self.marker_folders:
                 yield Kind.MARKERS, time
             if time in self.ticks:
                 yield Kind.HEARTBEAT, time
 
-    def beats(self, time: str) -> bool:
+    def is_alive(self, time: str) -> bool:
         """Whether an instant has a heartbeat that has not expired."""
         return self.rule.judge(self.ticks.get(time), self.now_ms).live
 
@@ -113,9 +107,24 @@ class Traces:
             fate = f"{by} names instant {time}, which is not pending"
         else:
             fate = f"instant {time} is not in the active timeline, and no rollback there names it"
-        ticked = self.ticks.get(time)
-        beat = "it has no heartbeat" if ticked is None else f"its last tick was {self._age(ticked)} ago"
-        return f"{fate}; {beat}"
+        if time not in self.ticks:
+            return f"{fate}; it has no heartbeat"
+        return f"{fate}; its last tick was {(self.now_ms - self.ticks[time]) / 1000:.0f} s ago"
 
-    def _age(self, ticked_ms: int) -> str:
-        return f"{(self.now_ms - ticked_ms) / 1000:.0f} s"
+
+def procedure_call(procedure: str, table: TableConfig, instant: str) -> str:
+    """Return the statement that calls a procedure on a table and one of its instants.
+
+    :param procedure: name of the procedure.
+    :param table: the table's configuration, with its name in the catalog.
+    :param instant: requested time of the instant.
+    """
+    quoted = "".join(map(_quoted, table.full_name))
+    return f"CALL {procedure}(table => '{quoted}', instant_time => '{instant}')"
+
+
+def _quoted(character: str) -> str:
+    """Return a character escaped for a one-line string literal of Spark SQL."""
+    if character in "\\'":
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -38,10 +38,7 @@ def secrets_in(key: str, value: str) -> tuple[str, ...]:
 
 
 def redact(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options with their secrets replaced by ``***``.
-
-    :param options: keys and values.
-    """
+    """Return options with their secrets replaced by ``***``."""
     result = {}
     for key, value in options.items():
         for secret in sorted(secrets_in(key, value), key=len, reverse=True):

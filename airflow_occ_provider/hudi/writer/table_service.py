@@ -157,7 +157,6 @@ def choose(
     """Decide the treatment of every pending plan.
 
     :param plans: the pending plans of the service, oldest first.
-    :param rule: the rule of the task.
     :param scheduled: whether a plan of this task run is already completed.
     :param outside: the plans that touch more than the task's scope.
     """
