@@ -6,6 +6,7 @@ import pytest
 
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.errors import MisconfigurationError
+from tests.unit.reports import fact
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BEGUN = "26/11/21 10:18:15 INFO ActiveTimelineV2: Create new file for toInstant ?{}/.hoodie/{}.inflight"
@@ -25,6 +26,13 @@ def test_a_recorded_writer_of_another_table_is_detected(release):
     one = OneTable("/lake/another/t")
     (log,) = (LOGS / release).glob("committed_warn.exit0.log")
     assert any(map(one.on_line, log.read_text().splitlines()))
+
+
+def test_another_table_is_detected_if_only_the_runner_reports_it():
+    reported = fact("hudi", logger="ActiveTimelineV2", message=SENTENCE.format("/lake/b", "2026"))
+    assert OneTable("/lake/a").on_line(reported)
+    assert not OneTable("/lake/b").on_line(reported)
+    assert not OneTable("/lake/a").on_line(reported.replace("ActiveTimelineV2", "MyJob"))
 
 
 @pytest.mark.parametrize(

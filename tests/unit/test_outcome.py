@@ -604,3 +604,25 @@ def test_a_record_that_the_programs_traceback_cuts_in_two_does_not_hide_it(cut):
     begin = max(n for n, line in enumerate(lines) if line.startswith("Traceback"))
     lines[begin] = cut + lines[begin]
     assert read(lines, 1).outcome is Outcome.EARLY_CONFLICT
+
+
+def test_what_fails_before_the_runner_starts_is_named():
+    log = DriverLog()
+    for line in (
+        "26/11/22 10:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library",
+        'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: org.apache#x]',
+        "\tat org.apache.spark.deploy.SparkSubmitUtils$.resolveMavenCoordinates(SparkSubmit.scala:1608)",
+    ):
+        log.feed(line)
+    reading = log.read(1)
+    assert reading.outcome is Outcome.JOB_ERROR
+    assert reading.lines == (
+        'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: org.apache#x]',
+    )
+
+
+def test_a_jobs_own_output_is_not_taken_for_a_failure_before_the_runner():
+    log = DriverLog()
+    log.feed(fact("protected", options=20, followed=True))
+    log.feed("ValueError: caught, and the job goes on")
+    assert log.read(3).lines == ("exit code 3",)

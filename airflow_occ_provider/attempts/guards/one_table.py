@@ -6,6 +6,7 @@ import os
 import re
 from urllib.parse import urlsplit
 
+from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.log.lines import is_logged_by
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
@@ -40,9 +41,15 @@ class OneTable:
     def on_line(self, line: str) -> Stop | None:
         """Take the next line of the log; return the reason to stop, if any."""
         begun = None if self._other else _BEGUN.search(line)
-        if begun and is_logged_by(_LOGGER, line) and self._is_other(begun["table"]):
+        if begun and self._is_of_timeline(line) and self._is_other(begun["table"]):
             self._other = begun["table"]
         return self.stop
+
+    def _is_of_timeline(self, line: str) -> bool:
+        fact = read_fact(line)
+        if fact:
+            return fact["fact"] == "hudi" and bool(_LOGGER.search(str(fact.get("logger"))))
+        return is_logged_by(_LOGGER, line)
 
     def refuse(self, *, committed: bool | None) -> None:
         """Raise if the driver wrote to a second table.

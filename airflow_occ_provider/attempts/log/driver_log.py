@@ -19,6 +19,8 @@ from airflow_occ_provider.attempts.outcome import Outcome, Reading, was_killed
 _APPLICATION = re.compile(
     r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
 )
+# What spark-submit prints if it fails before the runner starts.
+_FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Error)\b')
 
 
 class DriverLog:
@@ -38,6 +40,7 @@ class DriverLog:
         self.reports = False
         self._followed = False
         self._end: int | None = None
+        self._failure = ""
 
     def feed(self, raw: str) -> None:
         """Take the next line of the log; a saved log is for ``SavedLog`` to read."""
@@ -46,6 +49,8 @@ class DriverLog:
         if fact:
             self._take(fact)
             return
+        if not (self.reports or self._failure) and _FAILURE.match(line):
+            self._failure = line
         (self.instants.feed_printed if self._followed else self.instants.feed)(line)
         if "appl" in line or "app ID" in line:
             named = _APPLICATION.search(line)
@@ -115,7 +120,7 @@ class DriverLog:
             lines = (*death.lines, conflict) if is_new else tuple(death.lines)
             return classify(death.causes, self.own_instants), lines
         if exit_code:
-            return Outcome.JOB_ERROR, (f"exit code {exit_code}",)
+            return Outcome.JOB_ERROR, (self._failure or f"exit code {exit_code}",)
         return Outcome.UNKNOWN, ()
 
     def _named_instant(self, last: Chain | None, marked: str | None) -> str | None:
