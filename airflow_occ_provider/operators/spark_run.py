@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -56,7 +57,13 @@ class SparkRun:
             command = hook._build_spark_submit_command(submission.application)
             variables = {**os.environ, **environment(self.task)}
         submitter = SparkSubmit(command, variables, self.killed)
-        self._driver = Driver(submitter, lambda line: hook.log.info(line.strip()))
+        shown = cache(partial(show_fields, self.task))
+
+        def echo(line: str) -> None:
+            shown()  # with the first line: no driver waits for the UI
+            hook.log.info(line.strip())
+
+        self._driver = Driver(submitter, echo)
         return self._driver
 
     def _add_lineage(self) -> None:
@@ -78,7 +85,6 @@ class SparkRun:
             "application_args": list(submission.arguments),
             "env_vars": {**environment(task), **submission.environment},
         }
-        show_fields(task)
         given = {name: getattr(task, name) for name in (*task.submission, "conf")}
         vars(task).update(task.submission)
         try:

@@ -11,7 +11,6 @@ import ctypes
 import os
 import signal
 import sys
-from typing import NoReturn
 
 EXIT_SHUT = 75  # EX_TEMPFAIL
 _PR_SET_PDEATHSIG = 1
@@ -30,8 +29,8 @@ def main(parent: str, *command: str) -> int:
     return become(command)
 
 
-def become(command: tuple[str, ...]) -> NoReturn:
-    """Replace this process by the command, with an empty standard input."""
+def become(command: tuple[str, ...]) -> int:
+    """Replace this process by the command, with an empty standard input; never return."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     os.execvp(command[0], command)  # noqa: S606 - the command is what we are for
 

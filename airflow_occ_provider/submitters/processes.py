@@ -17,7 +17,7 @@ from airflow_occ_provider.submitters.driver_process import DriverProcess
 _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0
 LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
-_POLL_S = 0.05
+_POLL_S = 0.02
 _LOOKS = 3
 
 

@@ -72,7 +72,7 @@ class SparkSubmit:
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver at a gate, record it, and open the gate."""
         process: Any = subprocess.Popen(
-            [sys.executable, "-I", gate.__file__, str(os.getpid()), *self.command],
+            [sys.executable, "-I", "-S", gate.__file__, str(os.getpid()), *self.command],
             env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

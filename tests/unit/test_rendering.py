@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, BaseHook, BaseOperator, Connection
 from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import SetRenderedFields
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
@@ -233,7 +234,7 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
     assert redact("instant 20261122.4001, secret-of-the-site") == "instant 20261122.4001, ***"
 
 
-def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
+def test_a_driver_that_starts_is_shown_with_all_its_options(dag, asked, monkeypatch):
     own = {"driver_class_path": "/mine", "env_vars": {"HUDI_CONF_DIR": "/site"}}
     task, sent = HudiWriteOperator(**WRITE, **own, application_args=["mine"]), []
     monkeypatch.setattr(
@@ -241,12 +242,17 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, monkeypatch):
     )
     task.hudi_defaults = {"a": "b"}
     submission = Submission("run.py", ("payload.json",), {"AIRFLOW_OCC_IDENTITY": "one"})
-    with SparkRun(task, context_of(task), Flag()).substituted(submission):
+    run = SparkRun(task, context_of(task), Flag())
+    with run.substituted(submission):
         assert (task.application, task.application_args) == ("run.py", ["payload.json"])
         assert task.driver_class_path == "/mine"
         assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
     assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])
-    (shown,) = sent
+    driver = run.driver(submission)
+    assert not any(isinstance(one, SetRenderedFields) for one in sent)
+    driver.echo("the first line")
+    driver.echo("the second line")
+    (shown,) = (one for one in sent if isinstance(one, SetRenderedFields))
     assert shown.rendered_fields["hudi_defaults"] == {"a": "b"}
     assert shown.rendered_fields["submission"]["application"] == "run.py"
     assert shown.rendered_fields["application"] == "a.py"
