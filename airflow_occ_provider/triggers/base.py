@@ -46,9 +46,11 @@ def earliest_s() -> float:
     return conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0) + _NOTICE_S
 
 
-async def until_earliest(begun_s: float) -> None:
-    """Wait until a trigger may fire.
+async def until_earliest(begun_s: float) -> bool:
+    """Wait until a trigger may fire; return whether that took any time.
 
     :param begun_s: ``time.monotonic()`` at its start.
     """
-    await asyncio.sleep(begun_s + earliest_s() - time.monotonic())
+    left_s = begun_s + earliest_s() - time.monotonic()
+    await asyncio.sleep(left_s)
+    return left_s > 0

@@ -49,6 +49,7 @@ class LeaseTrigger(BaseTrigger):
     ttl_ms: int
     claim_ttl_ms: int
     deadline_ms: int = 0
+    _begun_s: float = field(init=False, default=float("-inf"))
     _renewed_s: float = field(init=False, default=float("-inf"))
     _has_fired: bool = field(init=False, default=False)
 
@@ -61,7 +62,7 @@ class LeaseTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Renew until there is an event; retry while the lock service is unavailable."""
-        begun_s = self._renewed_s = time.monotonic()
+        self._begun_s = self._renewed_s = time.monotonic()
         while True:
             try:
                 async with shared_queue(self.lock_conn_id) as queue:
@@ -75,7 +76,7 @@ class LeaseTrigger(BaseTrigger):
             except OccError as error:
                 event = {"status": "error", "message": str(error)}
             if event:
-                await until_earliest(begun_s)
+                await until_earliest(self._begun_s)
                 self._has_fired = True
                 yield TriggerEvent(event)
                 return
@@ -128,8 +129,8 @@ class HudiAdmissionTrigger(LeaseTrigger):
         """Wait, unless the waiters in this triggerer use all slots for waiters."""
         if len(_waiting) >= _WAITER_SHARE * conf.getint("triggerer", "capacity", fallback=1000):
             begun_s = time.monotonic()
-            await self._hand_over(release=False)
             await until_earliest(begun_s)
+            await self._hand_over(release=False)
             self._has_fired = True
             again_s = min(_FULL_S, self.claim_ttl_ms / 4000)
             yield TriggerEvent({"status": "full", "again_s": again_s})
@@ -157,6 +158,8 @@ class HudiAdmissionTrigger(LeaseTrigger):
             status = await in_thread(self.lock_conn_id, queue.status, ticket, wake)
             if status.held:
                 await self._renew(queue, ticket, self.claim_ttl_ms)
+                if await until_earliest(self._begun_s):  # the claim begins as the trigger fires
+                    await self._renew(queue, ticket, self.claim_ttl_ms)
                 return {"status": "granted"}
             if str(status) != logged:
                 logged = str(status)

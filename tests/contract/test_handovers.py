@@ -25,6 +25,11 @@ def test_nothing_breaks_in_memory():
     assert first_broken(Queue, range(5 * CASES), 7) is None
 
 
+def test_a_claim_begins_as_the_trigger_fires():
+    """The trigger waits before it fires; that time is not taken from the next process."""
+    assert first_broken(Queue, (138, 264, 464, 500, 600, 661), 2211) is None
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_line_that_is_wrong_in_one_thing_breaks_a_case(mutant: type[Queue], monkeypatch):
     monkeypatch.setattr(case, "WAKE_S", 5)
