@@ -10,11 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.lock_connection import Terms
 from airflow_occ_provider.attempts.record import QueueEntry
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
-from airflow_occ_provider.leases.lease import LeaseService, Status, Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
 _EARLIER_KEPT = 8

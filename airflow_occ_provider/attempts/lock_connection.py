@@ -5,19 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from airflow_occ_provider.leases.commit_lock import CommitLock
-from airflow_occ_provider.leases.lease import LeaseService
-
-
-class Terms(Protocol):
-    """The TTLs of a lease, in milliseconds."""
-
-    @property
-    def ttl_ms(self) -> int:
-        """While a process renews the lease."""
-
-    @property
-    def claim_ttl_ms(self) -> int:
-        """While the lease passes from one process to the next."""
+from airflow_occ_provider.leases.lease import LeaseService, Terms
 
 
 class LockConnection(Protocol):

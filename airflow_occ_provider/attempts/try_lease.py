@@ -14,12 +14,12 @@ from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.lock_connection import LockConnection, Terms
+from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Terms, Ticket
 from airflow_occ_provider.leases.rules import Owner, Scope
 
 _PAUSE_S = 1.0

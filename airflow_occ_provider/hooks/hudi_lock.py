@@ -18,22 +18,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_occ_provider.leases.commit_lock import CommitLock
-    from airflow_occ_provider.leases.lease import LeaseService
+    from airflow_occ_provider.leases.lease import LeaseService, Terms
 
 ANSWER_TIMEOUT_MS = 15_000
 LONGEST_ANSWER_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The TTLs of a lease.
-
-    :param ttl_ms: milliseconds, while a process renews the lease.
-    :param claim_ttl_ms: milliseconds, while the lease passes from one process to the next.
-    """
-
-    ttl_ms: int
-    claim_ttl_ms: int
 
 
 class HudiLock(Protocol):

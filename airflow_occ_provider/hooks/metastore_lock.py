@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, Terms, answer_timeout_s
+from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s
 from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, metastore_lock_options
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.storage.address import canonical_table
 
 if TYPE_CHECKING:
@@ -86,23 +87,12 @@ class Metastore:
     @property
     def access(self) -> Access:
         """How a client reaches it."""
-        self.refuse_without_client()
+        self._refuse_without_client()
         from airflow_occ_provider.leases.metastore.client import Access, Kerberos
 
         service = self.fields.text("kerberos_service", "hive")
         kerberos = Kerberos(service) if self.fields.flag("kerberos") else None
         return Access(self.uris, answer_timeout_s(self.fields), kerberos)
-
-    def locks(self, database: str) -> MetastoreLocks:
-        """Open its locks; the caller closes them.
-
-        :param database: the name under which they are taken.
-        """
-        access = self.access
-        from airflow_occ_provider.leases.metastore.client import MetastoreClient
-        from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
-
-        return MetastoreLocks(MetastoreClient(access), database)
 
     def name(self, field: str, default: str) -> str:
         """Return a field as a name in Hive.
@@ -118,11 +108,7 @@ class Metastore:
             )
         return name
 
-    def refuse_without_client(self) -> None:
-        """Refuse a worker without the metastore's client.
-
-        :raises ConfigurationError: then.
-        """
+    def _refuse_without_client(self) -> None:
         try:
             import_module("airflow_occ_provider.leases.metastore.locks")
         except ImportError as error:
@@ -245,8 +231,11 @@ class MetastoreBackend:
         return f"Hive metastore at {self.service.uris}: lock {lock_id} was {granted}. {ending}"
 
     def _locks(self) -> MetastoreLocks:
-        self.service.refuse_without_client()
-        return self.service.locks(self.database)
+        access, database = self.service.access, self.database
+        from airflow_occ_provider.leases.metastore.client import MetastoreClient
+        from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+
+        return MetastoreLocks(MetastoreClient(access), database)
 
     def _timeout_ms(self, locks: MetastoreLocks) -> int:
         match = re.fullmatch(r"(\d+)(\w*)", locks.setting(_TIMEOUT))

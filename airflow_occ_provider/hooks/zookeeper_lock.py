@@ -11,10 +11,10 @@ from airflow_occ_provider.hooks.hudi_lock import (
     ANSWER_TIMEOUT_MS,
     HudiLock,
     HudiLockHook,
-    Terms,
     answer_timeout_s,
 )
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
+from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

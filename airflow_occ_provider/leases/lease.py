@@ -15,6 +15,18 @@ _MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """The TTLs of a lease.
+
+    :param ttl_ms: milliseconds, while a process renews the lease.
+    :param claim_ttl_ms: milliseconds, while the lease passes from one process to the next.
+    """
+
+    ttl_ms: int
+    claim_ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ticket:
     """A reference to a request, passed from process to process. It holds no secret.
 

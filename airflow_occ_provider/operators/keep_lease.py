@@ -11,8 +11,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.operators.release_lease import (
     RETRIES,
     RETRY_DELAY,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, Terms
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from tests.contract.toy_store import Bucket, ToyStore
 

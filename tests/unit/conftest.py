@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.hooks.hudi_lock import Terms
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.storage.table import HudiTable

@@ -21,9 +21,9 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope

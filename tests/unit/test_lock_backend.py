@@ -9,8 +9,8 @@ import pytest
 
 from airflow_occ_provider import connection_form, provider_info
 from airflow_occ_provider.hooks import lock
-from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from tests.unit.bucket_lock import PROVIDER, bucket_lock
 

@@ -28,11 +28,11 @@ from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
 from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import lease, protected_run, release_lease

@@ -17,11 +17,11 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.errors import ConfigurationError, JobError, LockUnreachableError
-from airflow_occ_provider.hooks.hudi_lock import Terms
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.zookeeper.client import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy

@@ -26,7 +26,7 @@ PUBLIC = {
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
     "hooks.hudi_lock": {
-        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "Terms", "answer_timeout_s"),
+        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s"),
     },
     "hooks.metastore_lock": {
         *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),
@@ -36,7 +36,7 @@ PUBLIC = {
     },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "LossAction", "least_ttl_s"},
-    "leases.lease": {"LeaseService", "Status", "Ticket"},
+    "leases.lease": {"LeaseService", "Status", "Terms", "Ticket"},
     "leases.queue": {"Queue"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
