@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
 
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
+from tests.model.world import Claim, World
 
 STEPS_TO_FIND_A_MUTANT = 100_000
 
@@ -43,3 +46,22 @@ def test_a_line_that_is_wrong_in_one_thing_is_found(mutant: type[Queue]):
 def test_the_same_seed_gives_the_same_run():
     assert run(600, 3) == run(600, 3)
     assert run(600, 3)["trace"] != run(600, 4)["trace"]
+
+
+def test_an_owner_relies_on_its_own_term_however_often_others_take_over():
+    world = World(Counter())
+    first, second, third, _ = world.clients
+    asked = Request("q1", Owner(("dag", "run", "task")), (Scope("/t"),), 3000)
+    world.claims.append(claim := Claim(asked, first))
+    world.request(claim)
+    world.renew(claim, 3)
+    ticket = claim.ticket
+    assert ticket
+    world.adopt(claim, second)
+    world.adopt(claim, third)  # a term of 3 s, while the first owner's 9 s run
+    world.now = 8.0
+    assert first.queue.status(ticket).held
+    world.checker.on_held(first.wire.client, ticket)
+    world.now = 9.5
+    with pytest.raises(ViolationError, match="a whole term after it was taken over"):
+        world.checker.on_held(first.wire.client, ticket)

@@ -39,11 +39,10 @@ class Entry:
     term_s: float
     writer: object
     written_s: float
-    raised_s: float
     ttl_s: float
-    trusted_s: float  # the term that the previous owner may still rely on
     id: str
     incarnation: int  # of the latest try that requested it
+    trusted_until_s: dict[int, float] = field(default_factory=dict)  # by an epoch's owner, once it ended
 
 
 @dataclass
@@ -102,9 +101,7 @@ class Checker:
             content["term_ms"] / 1000,
             client,
             self.now(),
-            self.now(),
             content["ttl_ms"] / 1000,
-            0.0,
             content["id"],
             action[1].incarnation if isinstance(action[1], Request) else 0,
         )
@@ -121,7 +118,7 @@ class Checker:
             raise ViolationError(f"two processes write {name} in epoch {entry.epoch}")
         if content["epoch"] > entry.epoch:
             self.counts["adoptions"] += 1
-            entry.raised_s, entry.trusted_s = self.now(), entry.term_s
+            entry.trusted_until_s[entry.epoch] = self.now() + entry.term_s
         entry.epoch, entry.term_s, entry.writer = content["epoch"], content["term_ms"] / 1000, client
         entry.written_s = self.now()
 
@@ -238,8 +235,8 @@ class Checker:
             raise ViolationError(f"{asked} changed {entry} of a later try")
 
     def _is_not_of_old(self, ticket: Ticket, mine: Entry) -> None:
-        if ticket.epoch < mine.epoch and self.now() - mine.raised_s > mine.trusted_s:
-            raise ViolationError(f"{ticket} is held a whole term after it was taken over")
+        if self.now() > mine.trusted_until_s.get(ticket.epoch, self.now()):
+            raise ViolationError(f"{ticket} is held a whole term after it was taken over: {mine}")
 
     def _is_in_order(self, mine: Entry) -> None:
         if mine.name in self.granted:
