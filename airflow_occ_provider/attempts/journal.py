@@ -61,13 +61,13 @@ class Journal:
         self.record = self._read()
 
     def begin(self, digest: str, since: str) -> None:
-        """Record the work that the identity stands for, before the first attempt.
+        """Record the work that the identity stands for, with the first attempt.
 
         :param digest: of the rendered work.
         :param since: the table's youngest completed write, or empty.
         """
         if self.record.since is None:
-            self._save(replace(self.record, digest=digest, since=since))
+            self._change(replace(self.record, digest=digest, since=since))
 
     def abandon(self, digest: str) -> None:
         """Take a fresh identity for other arguments.
@@ -96,6 +96,10 @@ class Journal:
         """Record the run's request in the queue."""
         if entry != self.record.queue_entry:
             self._save(replace(self.record, queue_entry=entry))
+
+    def drop_request(self) -> None:
+        """Record with the next change that the request ended; a stale entry does no harm."""
+        self._change(replace(self.record, queue_entry=None))
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
         """Record what the next attempt has to write alone, and what it waits for.
@@ -134,9 +138,13 @@ class Journal:
             ) from error
         return self._save(record.again() if record.wants_again(self.now) else record)
 
-    def _save(self, record: TaskRecord) -> TaskRecord:
+    def _change(self, record: TaskRecord) -> TaskRecord:
+        """Change the record without storing it: the next stored change contains this one."""
         self.record = replace(record, last_try=self.now)
-        self.store.set(self.record.to_json())
+        return self.record
+
+    def _save(self, record: TaskRecord) -> TaskRecord:
+        self.store.set(self._change(record).to_json())
         return self.record
 
 

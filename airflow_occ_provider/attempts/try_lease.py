@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
+from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Terms, Ticket
@@ -166,8 +166,7 @@ class TryLease:
         try:
             if service.release(ticket):
                 self.on_released(time.monotonic() - held_s)
-                with suppress(StateStoreError):  # a stale entry does no harm
-                    self.run.set_request(None)
+                self.run.drop_request()
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
 

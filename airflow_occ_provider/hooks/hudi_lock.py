@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow.sdk import BaseHook
@@ -101,6 +104,8 @@ class HudiLockHook(BaseHook):
     hook_name: ClassVar[str]
     limits: ClassVar[str] = ""
     """What *Test* cannot check, as text."""
+    client_module: ClassVar[str] = ""
+    """The module that imports the client of the lock service, if there is one."""
 
     def __init__(
         self, lock_conn_id: str = default_conn_name, connection: Connection | None = None
@@ -139,6 +144,11 @@ class HudiLockHook(BaseHook):
         """Return the TTLs of the leases; see ``LeaseBackend.terms``."""
         return self.lease_backend.terms()
 
+    def load_client(self) -> None:
+        """Import the lock service's client in a thread, while Airflow answers others."""
+        if self.client_module:
+            Thread(target=_load, args=(self.client_module,), daemon=True, name="load-client").start()
+
     def leases(self) -> LeaseService:
         """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
         return self.lease_backend.open()
@@ -170,6 +180,11 @@ class HudiLockHook(BaseHook):
     @cached_property
     def _fields(self) -> Fields:
         return Fields(self._connection)
+
+
+def _load(module: str) -> None:
+    with suppress(ImportError):  # the connection's first use explains it
+        import_module(module)
 
 
 def answer_timeout_s(fields: Fields) -> float:

@@ -14,7 +14,7 @@ from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 
 
 def lock_hook(lock_conn_id: str) -> HudiLockHook:
-    """Return the hook of a lock connection.
+    """Return the hook of a lock connection, while a thread imports its client.
 
     :param lock_conn_id: id of the connection.
     :raises ConfigurationError: if the connection does not exist, or is not a lock connection.
@@ -36,5 +36,6 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
             remedy=f"use a connection of the type {' or '.join(map(repr, forms))}",
         )
     module, _, name = forms[connection.conn_type]["hook-class-name"].rpartition(".")
-    hook = cast("type[HudiLockHook]", getattr(import_module(module), name))
-    return hook(lock_conn_id, connection)
+    hook = cast("type[HudiLockHook]", getattr(import_module(module), name))(lock_conn_id, connection)
+    hook.load_client()
+    return hook

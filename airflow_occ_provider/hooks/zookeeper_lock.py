@@ -34,6 +34,7 @@ class HudiZookeeperLockHook(HudiLockHook):
 
     conn_type = "hudi_zookeeper_lock"
     hook_name = "Hudi lock (ZooKeeper)"
+    client_module = "airflow_occ_provider.leases.zookeeper.store"
     limits = (
         "Not checked: how many connections ZooKeeper accepts from one address (maxClientCnxns, default "
         "60). Each running writer needs up to two."

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.attempts.admitted import Admitted
@@ -24,7 +22,6 @@ from airflow_occ_provider.attempts.site import Site, read_site
 from airflow_occ_provider.attempts.submission import SparkJob, refuse_unproven
 from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import InstantsWait, wait_for_instants
-from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.hudi_table import open_table
@@ -41,7 +38,6 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
@@ -87,28 +83,14 @@ class ProtectedRun:
             application=task.application,
             arguments=tuple(task.application_args or ()),
             conf=task.conf or {},
-            deploy_mode=self._hook._connection["deploy_mode"],
+            deploy_mode=self.spark.hook._connection["deploy_mode"],
         )
-
-    @cached_property
-    def _hook(self) -> SparkSubmitHook:
-        """The hook with the user's arguments, to read the connection's settings."""
-        conn_id = self._task._conn_id
-        try:
-            BaseHook.get_connection(conn_id)
-        except AirflowNotFoundException as error:
-            raise ConfigurationError(
-                "conn_id",
-                f"there is no Spark connection {conn_id!r}",
-                remedy="create it in Airflow, or name another",
-            ) from error
-        return self._task._get_hook()
 
     @cached_property
     def _site(self) -> Site:
         task = self._task
         return read_site(
-            self._hook.spark_binary or "spark-submit",
+            self.spark.hook.spark_binary or "spark-submit",
             {**os.environ, **environment(task)},
             properties_file=task.properties_file,
             class_path=(task.driver_class_path or "").split(os.pathsep),

@@ -5,29 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
     inject_parent_job_information_into_spark_properties,
     inject_transport_information_into_spark_properties,
 )
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.submission import Submission
-from airflow_occ_provider.errors import DriverKilledError
+from airflow_occ_provider.errors import ConfigurationError, DriverKilledError
 from airflow_occ_provider.operators.task_run import show_fields
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 
 if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk import Context
 
     from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
 _NAME_OPTION = "spark.app.name"
+_MASTER_WITHOUT_CONNECTION = "yarn"
 
 
 @dataclass
@@ -42,6 +47,24 @@ class SparkRun:
     killed: Flag
     _driver: Driver | None = field(default=None, init=False)
 
+    @cached_property
+    def hook(self) -> SparkSubmitHook:
+        """The hook with the user's arguments; it looks up the connection once.
+
+        :raises ConfigurationError: if the Spark connection is missing.
+        """
+        hook, conn_id = self.task._get_hook(), self.task._conn_id
+        if hook._connection["master"] == _MASTER_WITHOUT_CONNECTION:
+            try:
+                BaseHook.get_connection(conn_id)
+            except AirflowNotFoundException as error:
+                raise ConfigurationError(
+                    "conn_id",
+                    f"there is no Spark connection {conn_id!r}",
+                    remedy="create it in Airflow, or name another",
+                ) from error
+        return hook
+
     def driver(self, submission: Submission) -> Driver:
         """Return the driver that runs a submission on this host; it ends with the task.
 
@@ -53,7 +76,7 @@ class SparkRun:
             )
         with self.substituted(submission):
             self._add_lineage()
-            hook = self.task._get_hook()
+            hook = self._attempt_hook()
             command = hook._build_spark_submit_command(submission.application)
             variables = {**os.environ, **environment(self.task)}
         submitter = SparkSubmit(command, variables, self.killed)
@@ -65,6 +88,17 @@ class SparkRun:
 
         self._driver = Driver(submitter, echo)
         return self._driver
+
+    def _attempt_hook(self) -> SparkSubmitHook:
+        """Return the hook with the attempt's values, without another look-up of the connection."""
+        hook, task = copy(self.hook), self.task
+        hook._name = task.name or ""
+        hook._application_args, hook._env_vars, hook._conf = (
+            task.application_args,
+            task.env_vars,
+            task.conf or {},
+        )
+        return hook
 
     def _add_lineage(self) -> None:
         """Add OpenLineage's properties, as ``SparkSubmitOperator.execute`` does."""

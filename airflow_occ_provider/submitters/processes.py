@@ -18,6 +18,7 @@ _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0
 LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
 _POLL_S = 0.02
+_EXEC_S = 0.01
 _LOOKS = 3
 
 
@@ -68,11 +69,13 @@ def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] 
     while time.monotonic() < started + _TERM_GRACE_S and (not reaped() or living()):
         time.sleep(_POLL_S)
     quiet = 0  # a process shows no environment during its exec
-    while time.monotonic() < started + LONGEST_END_S and quiet < _LOOKS:
+    while time.monotonic() < started + LONGEST_END_S:
         left = living()
         send(left, signal.SIGKILL)
         quiet = 0 if left or not reaped() else quiet + 1
-        time.sleep(_POLL_S)
+        if quiet == _LOOKS:
+            return
+        time.sleep(_EXEC_S if quiet else _POLL_S)
 
 
 def session_of(leader: int) -> list[psutil.Process]:

@@ -11,6 +11,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     AttemptRecord,
+    QueueEntry,
     TaskRecord,
     TryKey,
     Waiting,
@@ -93,10 +94,25 @@ def test_an_attempt_is_replaced_by_its_later_state():
     assert record.unsettled == ()
 
 
-def test_a_retry_keeps_the_identity(start):
+def test_a_retry_keeps_the_identity_of_an_attempt(start):
+    first = start(1)
+    first.begin("d", "s")
+    first.keep(ATTEMPT)
+    kept = start(2).record
+    assert kept.identity == first.record.identity
+    assert (kept.digest, kept.since) == ("d", "s")
+
+
+def test_a_change_that_can_wait_is_stored_with_the_next_one(start, store):
     first = start(1)
     first.begin("d", "")
-    assert start(2).record.identity == first.record.identity
+    assert not store[RECORD_KEY]["digest"]
+    first.set_request(QueueEntry("q", "asked", 7, 1))
+    assert store[RECORD_KEY]["digest"] == "d"
+    first.drop_request()
+    assert store[RECORD_KEY]["place"]
+    first.succeed()
+    assert not store[RECORD_KEY].get("place")
 
 
 def test_a_task_cleared_after_success_is_other_work(start):
@@ -115,6 +131,7 @@ def test_a_retry_of_a_try_that_was_killed_after_its_last_record_is_the_same_work
 def test_a_task_cleared_after_failure_is_the_same_work(start):
     first = start(1)
     first.begin("d", "")
+    first.keep(ATTEMPT)
     assert start(2, max_tries=15).record.identity == first.record.identity
 
 

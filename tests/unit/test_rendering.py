@@ -266,8 +266,8 @@ def test_one_try_asks_for_each_connection_a_few_times(dag, asked, site, folder):
     for _ in range(3):
         run.prepare()
     assert run.lock.terms()
-    task._get_hook()
-    assert asked == {"lock": 1, "spark_default": 3}
+    assert run.job.deploy_mode is None
+    assert asked == {"lock": 1, "spark_default": 1}
 
 
 def test_a_table_that_airflow_has_no_asset_for_does_not_fail_a_committed_task(dag):

@@ -6,8 +6,9 @@ import posixpath
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -185,21 +186,21 @@ def check_lock_service(access: Access, base_path: str | None, lease_root: str) -
     :raises ConfigurationError: if it denies access.
     """
     as_hudi = replace(access, login="", password="")
-    found = [_probe(as_hudi, base_path, "Hudi's locks")] if base_path else []
-    found.append(_probe(access, lease_root, "leases"))
+    probes = [(as_hudi, base_path, "Hudi's locks")] if base_path else []
+    probes.append((access, lease_root, "leases"))
+    with ExitStack() as stack:
+        session = cache(lambda client: stack.enter_context(closing(Session(client))))
+        found = [_probe(session(client), path, what) for client, path, what in probes]
     return f"ZooKeeper answers; {', and '.join(found)}."
 
 
-def _probe(access: Access, path: str, what: str) -> str:
-    probe, session = posixpath.join(path, "airflow_occ_provider-check-"), Session(access)
-    client = session.client
+def _probe(session: Session, path: str, what: str) -> str:
+    probe, client = posixpath.join(path, "airflow_occ_provider-check-"), session.client
     try:
         created = session.call(lambda: client.create_async(probe, ephemeral=True, sequence=True), path)
         session.call(lambda: client.delete_async(created), path)
     except NoNodeError:
         return f"{path} will be created with the first of {what}"
-    finally:
-        session.close()
     return f"{what} can be created under {path}"
 
 
