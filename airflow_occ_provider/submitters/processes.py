@@ -18,7 +18,6 @@ _TERM_GRACE_S = 1.5
 _KILL_GRACE_S = 2.0
 LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
 _POLL_S = 0.02
-_EXEC_S = 0.01
 _LOOKS = 3
 
 
@@ -35,7 +34,7 @@ def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
     was_running = driver.poll() is None
 
     def living() -> list[psutil.Process]:
-        return [*{*session_of(driver.pid), *(marked(identity) if identity else [])}]
+        return _living(lambda one: _in_session(one, driver.pid) or _is_marked(one, identity))
 
     _end(living, lambda: driver.poll() is not None)
     return was_running
@@ -52,8 +51,8 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
     """
 
     def living() -> list[psutil.Process]:
-        session = session_of(driver.pid) if driver and driver.has_its_id() else []
-        return [*{*marked(identity), *session}]
+        leader = driver.pid if driver and driver.has_its_id() else None
+        return _living(lambda one: _in_session(one, leader) or _is_marked(one, identity))
 
     found: set[int] = set()
     for _ in range(_LOOKS):
@@ -64,18 +63,19 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
 
 
 def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] = lambda: True) -> None:
-    started = time.monotonic()
-    send(living(), signal.SIGTERM)
-    while time.monotonic() < started + _TERM_GRACE_S and (not reaped() or living()):
+    started, left = time.monotonic(), living()
+    send(left, signal.SIGTERM)
+    while (left or not reaped()) and time.monotonic() < started + _TERM_GRACE_S:
         time.sleep(_POLL_S)
+        left = living()
     quiet = 0  # a process shows no environment during its exec
     while time.monotonic() < started + LONGEST_END_S:
-        left = living()
         send(left, signal.SIGKILL)
         quiet = 0 if left or not reaped() else quiet + 1
         if quiet == _LOOKS:
             return
-        time.sleep(_EXEC_S if quiet else _POLL_S)
+        time.sleep(_POLL_S / 2)
+        left = living()
 
 
 def session_of(leader: int) -> list[psutil.Process]:
@@ -83,12 +83,20 @@ def session_of(leader: int) -> list[psutil.Process]:
 
     The session is used since PySpark's workers leave the driver's process group.
     """
-    return _living(lambda process: os.getsid(process.pid) == leader)
+    return _living(lambda process: _in_session(process, leader))
 
 
 def marked(identity: str) -> list[psutil.Process]:
     """Return the living processes with a task run's identity in their environment."""
-    return _living(lambda process: process.environ().get(IDENTITY_VARIABLE) == identity)
+    return _living(lambda process: _is_marked(process, identity))
+
+
+def _in_session(process: psutil.Process, leader: int | None) -> bool:
+    return os.getsid(process.pid) == leader
+
+
+def _is_marked(process: psutil.Process, identity: str) -> bool:
+    return bool(identity) and process.environ().get(IDENTITY_VARIABLE) == identity
 
 
 def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:

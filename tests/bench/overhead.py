@@ -1,23 +1,28 @@
 """What ``HudiWriteOperator`` adds to a bare ``spark-submit``: ``python -m tests.bench.overhead``.
 
-Both run the same write in one real Airflow, one after the other in each round, each on its own table.
-The job of the bare one receives the options of optimistic concurrency control by hand. ``CHECK=1``
-makes it a test.
+Both run the same write, one after the other in each round, each on its own table. The job of the bare
+one receives the options of optimistic concurrency control by hand. Before and behind the driver, both
+are tasks of one real Airflow; inside it, the drivers run alone, since a driver beside an Airflow varies
+by more than what is measured. ``CHECK=1`` makes it a test.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
@@ -54,8 +59,12 @@ def hand_written_options(environment: Mapping[str, str]) -> dict[str, str]:
     return dict(writer_options(lock, {}))
 
 
-def timed_submit(folder: Path, real: str) -> Path:
+def timed_submit(folder: Path, stack: EmbeddedStack) -> Path:
     """Write a ``spark-submit`` that records when the real one starts and ends."""
+    folder.mkdir()
+    real = shutil.which(
+        "spark-submit", path=f"{Path(sys.executable).parent}:{stack.environment['PATH']}"
+    )
     path = folder / "spark-submit"
     path.write_text(
         "#!/bin/bash\n"
@@ -69,16 +78,11 @@ def timed_submit(folder: Path, real: str) -> Path:
 
 
 @contextmanager
-def airflow(folder: Path, stack: EmbeddedStack) -> Iterator[EmbeddedAirflow]:
+def airflow(folder: Path, stack: EmbeddedStack, submit: Path) -> Iterator[EmbeddedAirflow]:
     """Start an Airflow whose tasks find the timed ``spark-submit`` first."""
-    environment = dict(stack.environment)
-    real = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}:{environment['PATH']}")
-    binaries = folder / "bin"
-    binaries.mkdir()
-    timed_submit(binaries, str(real))
-    environment[HOSTS_VARIABLE] = stack.zookeeper.hosts
+    environment = {**stack.environment, HOSTS_VARIABLE: stack.zookeeper.hosts}
     own = str(Path(sys.executable).parent)
-    path = {"PATH": os.pathsep.join([str(binaries), own, environment["PATH"]])}
+    path = {"PATH": os.pathsep.join([str(submit.parent), own, environment["PATH"]])}
     with EmbeddedAirflow(folder / "airflow", DAGS, environment, path) as running:
         running.add_connection("spark_default", conn_type="spark", host="local[2]")
         running.add_connection(
@@ -109,10 +113,49 @@ def write(running: EmbeddedAirflow, folder: Path, name: str, number: int) -> dic
     state = running.call("GET", path)["state"]
     if state != "success":
         raise RuntimeError("\n".join(running.log_lines(name, run_id, "write", 1)))
+    return recorded(times)
+
+
+def recorded(times: Path) -> dict[str, float]:
+    """Return the recorded time of each step, in seconds since the epoch."""
     steps = [line.split() for line in times.read_text().splitlines()]
     if len(steps) != len(dict(steps)):
-        raise RuntimeError(f"{name} started more than one driver: {steps}")
+        raise RuntimeError(f"more than one driver was started: {steps}")
     return {step: float(at) for step, at in steps}
+
+
+def drive(folder: Path, stack: EmbeddedStack, submit: Path, name: str, number: int) -> dict[str, float]:
+    """Run one driver without Airflow; return the time of each step."""
+    times, table = folder / f"{name}-driver-{number}.times", str(folder / f"{name}_alone")
+    protection = hand_written_options({HOSTS_VARIABLE: stack.zookeeper.hosts})
+    by_hand = {} if name == "ours" else protection
+    job = SparkJob(str(JOB), [table, json.dumps({**TABLE_OPTIONS, **by_hand})])
+    with prepared(job, protection) as submission:
+        run = (submission.application, *submission.arguments)
+        if name != "ours":
+            run = (job.application, *job.arguments)
+        subprocess.run(
+            [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run],
+            env={**os.environ, **stack.environment, "BENCH_TIMES": str(times)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+    return recorded(times)
+
+
+def by_turns(
+    rounds: int, run: Callable[[str, int], dict[str, float]]
+) -> dict[str, list[dict[str, float]]]:
+    """Run both writes in each round, the order changing; the first round creates the tables."""
+    runs: dict[str, list[dict[str, float]]] = {"bare": [], "ours": []}
+    for number in range(-1, rounds):
+        for name in sorted(runs, reverse=bool(number % 2)):
+            at = run(name, number)
+            if number >= 0:
+                runs[name].append(at)
+    return runs
 
 
 def outside(at: Mapping[str, float]) -> float:
@@ -125,9 +168,14 @@ def inside(at: Mapping[str, float]) -> float:
     return at["session_ready"] - at["driver"] + at["ended"] - at["written"]
 
 
-def during(at: Mapping[str, float]) -> float:
-    """Return the seconds of the write itself."""
-    return at["written"] - at["session_ready"]
+def added(
+    part: Callable[[Mapping[str, float]], float], runs: Mapping[str, list[dict[str, float]]]
+) -> Goal:
+    """Print the times of a part, and compare the medians."""
+    times = {name: [part(at) for at in of] for name, of in runs.items()}
+    show(str(part.__doc__).removeprefix("Return the ").rstrip("."), times)
+    more_s = statistics.median(times["ours"]) - statistics.median(times["bare"])
+    return Goal(f"{part.__name__}: added by ours, p50", more_s, at_most=MOST_S, unit="s")
 
 
 def main() -> None:
@@ -135,22 +183,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
     rounds = parser.parse_args().rounds
-    runs: dict[str, list[dict[str, float]]] = {"bare": [], "ours": []}
     with tempfile.TemporaryDirectory(prefix="airflow_occ_overhead_") as scratch:
         folder = Path(scratch)
-        with EmbeddedStack(folder / "stack") as stack, airflow(folder, stack) as running:
-            for number in range(-1, rounds):
-                for name in sorted(runs, reverse=bool(number % 2)):
-                    at = write(running, folder, name, number)
-                    if number >= 0:  # the first creates the table
-                        runs[name].append(at)
-    goals = []
-    for part, most_s in ((outside, MOST_S), (inside, MOST_S), (during, None)):
-        times = {name: [part(at) for at in of] for name, of in runs.items()}
-        show(str(part.__doc__).removeprefix("Return the ").rstrip("."), times)
-        added = statistics.median(times["ours"]) - statistics.median(times["bare"])
-        goals.append(Goal(f"{part.__name__}: added by ours, p50", added, at_most=most_s, unit="s"))
-    sys.exit(conclude(goals))
+        with EmbeddedStack(folder / "stack") as stack:
+            submit = timed_submit(folder / "bin", stack)
+            alone = by_turns(rounds, partial(drive, folder, stack, submit))
+            with airflow(folder, stack, submit) as running:
+                tasks = by_turns(rounds, partial(write, running, folder))
+    sys.exit(conclude([added(outside, tasks), added(inside, alone)]))
 
 
 if __name__ == "__main__":

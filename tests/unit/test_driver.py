@@ -40,8 +40,7 @@ def ended(clock, monkeypatch):
             clock.sleep(look_s)
             return [one for one in processes if one.alive]
 
-        monkeypatch.setattr(module, "session_of", lambda _: looked([session]))
-        monkeypatch.setattr(module, "marked", lambda _: looked([marked]))
+        monkeypatch.setattr(module, "_living", lambda _: looked([session, marked]))
         process = SimpleNamespace(pid=1, poll=lambda: None if session.alive else 0)
         return end_session(process, "identity")
 
