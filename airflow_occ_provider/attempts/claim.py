@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -151,33 +151,25 @@ def prefers_writers(options: Mapping[str, str]) -> bool:
     return options.get(STRATEGY_OPTION) == Strategy.PREFER_WRITER.class_name
 
 
-def inherited(
-    scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[QueuedRequest]
-) -> Scope:
+def inherited(scope: Scope, declared: Scope | None, leases: Sequence[QueuedRequest]) -> Scope:
     """Return the scope that a writer requests under its run's own lease, if any.
 
     :param scope: what it would request without that lease.
     :param declared: what it declared that it writes; without a declaration it takes the lease's scope.
-    :param owner: the writer.
-    :param line: the requests of the writer's run for the table.
+    :param leases: see ``leases_above``.
     """
-    for one in line:
-        if not _is_above(one, owner):
-            continue
-        held = [own for own in one.request.scopes if own.table == scope.table]
-        if declared is None:
-            return held[0] if held else scope
-        return scope if any(own.covers(scope) for own in held) else declared
-    return scope
+    if not leases:
+        return scope
+    held = [own for own in leases[0].request.scopes if own.table == scope.table]
+    if declared is None:
+        return held[0] if held else scope
+    return scope if any(own.covers(scope) for own in held) else declared
 
 
-def is_under_lease(owner: Owner, line: Sequence[QueuedRequest]) -> bool:
-    """Whether a task's run has a lease of its own, which admits the task."""
-    return any(_is_above(one, owner) for one in line)
-
-
-def _is_above(one: QueuedRequest, owner: Owner) -> bool:
-    return owner.is_within(one.request.owner) and owner.path != one.request.owner.path
+def leases_above(owner: Owner, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
+    """Return the requests of a task's run that admit the task: not its own."""
+    owners = ((one, one.request.owner) for one in of_run)
+    return [one for one, above in owners if owner.is_within(above) and owner.path != above.path]
 
 
 def known_options(

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
+from airflow_occ_provider.attempts.claim import Claim, inherited, leases_above
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
@@ -131,10 +131,11 @@ class TryLease:
         """Request the lease; return its scope and ticket once it is held."""
         owner = self.owner()
         asked = claim.scope(options, self.run.record.escalation)
-        of_run = [one for one in service.requests_of_run(owner) if asked.table in one.request.tables]
+        of_run = (one for one in service.requests_of_run(owner) if asked.table in one.request.tables)
+        leases = leases_above(owner, of_run)
         if claim.is_fenced(options):
-            asked = inherited(asked, claim.declared(options), owner, of_run)
-        beside = () if is_under_lease(owner, of_run) else claim.beside(asked)
+            asked = inherited(asked, claim.declared(options), leases)
+        beside = () if leases else claim.beside(asked)
         ticket, status = request.ask([asked, *beside])
         if not status.held:
             raise WaitNeeded(request.keep(ticket, status))
