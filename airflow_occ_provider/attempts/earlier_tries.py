@@ -35,7 +35,6 @@ class EarlierTries:
 
     :param open_table: opens a table by its base path.
     :param clean: has Hudi roll back the failed writes of a table.
-    :param submitter: ends the drivers of earlier tries, as far as it can see them.
     """
 
     run: Journal
@@ -44,30 +43,6 @@ class EarlierTries:
     _: KW_ONLY
     clean: Callable[[str], None]
     log: Any
-    submitter: Submitter
-
-    def end_drivers(self) -> None:
-        """End the drivers of earlier tries on this host, and record their end.
-
-        :raises FenceError: if a process does not end.
-        """
-        for attempt in self.run.record.unsettled:
-            handle = attempt.driver
-            is_seen = handle is not None and not isinstance(self.submitter.poll(handle), Unseen)
-            find, what = partial(self._living, attempt), f"try {attempt.try_number}"
-            was_running = end_earlier(self.submitter, find, what)
-            remove_leftovers(attempt.identity)
-            if is_seen and self.submitter.traits.end_is_final and not attempt.end:
-                end = f"ended by try {self.run.now.number}" if was_running else "found ended"
-                self.log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
-                self.run.keep(replace(attempt, end=end, ended_ms=now_ms()))
-
-    def _living(self, attempt: AttemptRecord) -> Handle | None:
-        handle = self.submitter.find(attempt.identity)
-        if handle is None and attempt.driver:
-            is_running = isinstance(self.submitter.poll(attempt.driver), Running)
-            handle = attempt.driver if is_running else None
-        return handle
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, after a check of its data.
@@ -82,7 +57,13 @@ class EarlierTries:
         if record.since is None:
             return None
         try:
-            commit = self._find(table)
+            commit = earlier_commit(
+                self.open_table(table),
+                record.identities,
+                record.since,
+                record.instants_in(table),
+                must_exist=record.has_seen(table),
+            )
         except DataLossError as loss:
             if not any(loss.instant in one.instants and not one.end for one in record.attempts):
                 raise
@@ -107,16 +88,6 @@ class EarlierTries:
             )
         self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
         return commit
-
-    def _find(self, table: str) -> Commit | None:
-        record = self.run.record
-        return earlier_commit(
-            self.open_table(table),
-            record.identities,
-            record.since or "",
-            record.instants_in(table),
-            must_exist=record.has_seen(table),
-        )
 
     def close(self) -> None:
         """Settle them all: the task run's commit is in the table."""
@@ -173,6 +144,31 @@ class EarlierTries:
     def _retire(self, attempt: AttemptRecord, table: HudiTable, ghosts: Sequence[str]) -> None:
         retired = retire_heartbeats(table, ghosts)
         log_retired_heartbeats(self.log, f"Try {attempt.try_number}", retired)
+
+
+def end_earlier_drivers(run: Journal, submitter: Submitter, log: Any) -> None:
+    """End the drivers of earlier tries as far as they are visible, and record their end.
+
+    :raises FenceError: if a process does not end.
+    """
+    for attempt in run.record.unsettled:
+        handle = attempt.driver
+        is_seen = handle is not None and not isinstance(submitter.poll(handle), Unseen)
+        find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
+        was_running = end_earlier(submitter, find, what)
+        remove_leftovers(attempt.identity)
+        if is_seen and submitter.traits.end_is_final and not attempt.end:
+            end = f"ended by try {run.now.number}" if was_running else "found ended"
+            log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
+            run.keep(replace(attempt, end=end, ended_ms=now_ms()))
+
+
+def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
+    handle = submitter.find(attempt.identity)
+    if handle is None and attempt.driver:
+        is_running = isinstance(submitter.poll(attempt.driver), Running)
+        handle = attempt.driver if is_running else None
+    return handle
 
 
 def refuse_deaths(run: Journal, budget: int) -> None:
