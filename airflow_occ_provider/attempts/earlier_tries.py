@@ -147,7 +147,7 @@ class EarlierTries:
 
 
 def end_earlier_drivers(run: Journal, submitter: Submitter, log: Any) -> None:
-    """End the drivers of earlier tries as far as they are visible, and record their end.
+    """End the visible drivers of earlier tries, and record their end.
 
     :raises FenceError: if a process does not end.
     """
