@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from posixpath import basename, dirname
 
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
@@ -106,10 +107,10 @@ def _losses(
     commits: Sequence[tuple[Instant, CommitMetadata]],
     unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
-    partitions = {_partition(path) for _, metadata in commits for path in metadata.paths}
+    partitions = {dirname(path) for _, metadata in commits for path in metadata.paths}
     present = map_concurrently(snapshot.data_files, partitions)
     absent = [
-        tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
+        tuple(path for path in metadata.paths if basename(path) not in present[dirname(path)])
         for _, metadata in commits
     ]
     later = table.snapshot(snapshot)  # shows the plan of a clean that ran meanwhile
@@ -124,7 +125,7 @@ def _losses(
 
 def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:
     cleaned = _deleted(snapshot, "clean")
-    return tuple(path for path in missing if _name(path) not in cleaned)
+    return tuple(path for path in missing if basename(path) not in cleaned)
 
 
 def _unexplained_by_history(
@@ -135,11 +136,11 @@ def _unexplained_by_history(
         return left
     superseded, rolled_back = _superseded(snapshot, commit), _deleted(snapshot, "rollback")
     return tuple(
-        path for path in left if _file_group(path) not in superseded or _name(path) in rolled_back
+        path for path in left if _file_group(path) not in superseded or basename(path) in rolled_back
     )
 
 
-def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
+def _superseded(snapshot: Snapshot, commit: Instant) -> set[FileGroupId]:
     """Return the file groups of which an archived clean may have removed what a commit wrote."""
     cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
     oldest = min(cleans, default=None)
@@ -148,11 +149,11 @@ def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
         for one in snapshot.timeline.completed_writes()
         if one.time > commit.time and (oldest is None or one.time < oldest)
     )
-    return frozenset(
-        group
-        for metadata in filter(None, younger)
-        for group in (*map(_file_group, filter(_is_base_file, metadata.paths)), *metadata.replaced)
-    )
+    superseded: set[FileGroupId] = set()
+    for metadata in filter(None, younger):
+        base_files = (path for path in metadata.paths if not basename(path).startswith("."))
+        superseded.update(map(_file_group, base_files), metadata.replaced)
+    return superseded
 
 
 def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
@@ -171,22 +172,10 @@ def _came_before(rollback: Instant, commit: Instant) -> bool:
 
 
 def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
-    names = set(map(_name, missing))
+    names = set(map(basename, missing))
     rollbacks = (rollback for rollback, _ in snapshot.rollbacks())
     return next((one for one in rollbacks if names & snapshot.reader.deleted_names(one)), None)
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _partition(path: str) -> str:
-    return path.rpartition("/")[0]
-
-
-def _is_base_file(path: str) -> bool:
-    return not _name(path).startswith(".")
-
-
 def _file_group(path: str) -> FileGroupId:
-    return _partition(path), _name(path).removeprefix(".").partition("_")[0]
+    return dirname(path), basename(path).removeprefix(".").partition("_")[0]
