@@ -25,11 +25,8 @@ _OF_NOBODY = "find what removes the table's files besides Hudi, such as a storag
 class Loss:
     """Data of a completed commit that was removed, or is about to be.
 
-    :param instant: requested time of the commit.
     :param culprit: the rollback that names the commit or deleted its files, if one is found.
     :param missing: paths of its files that no clean accounts for, relative to the base path.
-    :param files: how many files it wrote.
-    :param statement: the SQL that rolls the commit back.
     """
 
     instant: str
@@ -58,10 +55,7 @@ class Loss:
 
 
 def run_again(statement: str) -> str:
-    """Return the steps that replace a commit that lost its files by a new one.
-
-    :param statement: the SQL that rolls it back.
-    """
+    """Return the steps that replace a commit that lost its files by a new one."""
     return (
         f"run {statement} in Spark SQL with the writers' lock, and clear the task that wrote it "
         "(where there are younger commits, Hudi refuses that, or takes them back too: some releases do)"
@@ -80,7 +74,6 @@ def audit(
     it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
 
     :param snapshot: one that shows the commit completed.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     (loss,) = _losses(table, snapshot, [(instant, metadata)], _unexplained)
     return loss if loss.culprit or loss.missing else None
@@ -93,7 +86,6 @@ def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
     that it deleted a file: a younger write, before the oldest clean still listed, replaced the file.
 
     :returns: those with missing files that no clean accounts for, oldest first.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
     commits = [(one, metadata) for one, metadata in writes if metadata]

@@ -33,7 +33,6 @@ _FENCES = 3
 class EarlierTries:
     """The attempts of a task run that may still reach the table.
 
-    :param open_table: opens a table by its base path.
     :param clean: has Hudi roll back the failed writes of a table.
     """
 
@@ -47,11 +46,9 @@ class EarlierTries:
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, after a check of its data.
 
-        :param digest: of this try's work.
         :raises CommitStateUnknownError: if it is unknown whether there is a commit, or whether it is
             this try's work.
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         record = self.run.record
         if record.since is None:
@@ -102,7 +99,6 @@ class EarlierTries:
         """Settle them one by one; return the wait that is needed, if any.
 
         :raises FenceError: if an instant cannot be fenced.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         for attempt in self.run.record.unsettled:
             wait = self._settle(attempt)
@@ -175,9 +171,6 @@ def refuse_deaths(run: Journal, budget: int) -> None:
     """Refuse another driver if too many tries died together with their worker.
 
     No retry policy was asked about those tries.
-
-    :param budget: how many such tries are allowed.
-    :raises WorkerLostError: if there were more.
     """
     died = run.record.unexplained(run.now)
     if len(died) > budget:

@@ -28,7 +28,6 @@ from airflow_occ_provider.hudi.writer.table_service import ServiceOp
 class ServiceAttempt:
     """Runs a table service once.
 
-    :param plans: chooses the plans.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     """
 
@@ -63,10 +62,7 @@ class ServiceAttempt:
         return facts
 
     def _drive(self, job: SparkJob, preparation: Preparation, steps: Sequence[str]) -> None:
-        """Run one driver that takes the steps.
-
-        :raises AttemptError: if it fails, with what its log says.
-        """
+        """Run one driver that takes the steps."""
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
         recorded = AttemptRecorder(plans.run, plans.path, plans.log)

@@ -67,9 +67,6 @@ def read_site(
 
     The driver asks Hudi itself; this reading serves to refuse, and to plan, before a driver is started.
 
-    :param spark_binary: the command that will submit.
-    :param properties_file: Spark properties file given to it, if any.
-    :param class_path: entries that were put on the driver's classpath.
     :raises ConfigurationError: if the command or a named file is missing or cannot be read.
     """
     _, conf_dir, hudi_dir, *hadoop_dirs = _probe(spark_binary, environment)

@@ -29,9 +29,7 @@ _PAUSE_S = 1.0
 class TryLease:
     """Holds a lease for one try of a task, or makes the try wait for it.
 
-    :param owner: returns the owner of the lease.
     :param longest_end_s: the most seconds that it takes to end the driver.
-    :param timeout: how long the request may be queued.
     :param on_granted: called with the seconds that the try waited for the lease.
     :param on_released: called with the seconds for which the lease was held.
     """
@@ -78,7 +76,6 @@ class TryLease:
 
         Otherwise the block runs beside all writers, without a lease.
 
-        :param table: its canonical base path.
         :raises OccError: as ``admitted`` does.
         """
         if not is_process_local(options.get(LOCK_PROVIDER, "")):
@@ -142,10 +139,7 @@ class TryLease:
         return asked, ticket
 
     def _refuse_short(self, terms: Terms) -> None:
-        """Refuse a time to live that is too short to end a driver in it.
-
-        :raises ConfigurationError: then; nothing has been requested.
-        """
+        """Refuse a time to live that is too short to end a driver in it."""
         least_s = least_ttl_s(self.longest_end_s)
         if terms.ttl_ms < least_s * 1000:
             raise ConfigurationError(

@@ -39,7 +39,6 @@ class WriteAttempt:
     """Runs the user's job once.
 
     :param path: base path of the table, as the task names it.
-    :param claim: what the task declared about its write.
     :param require_commit: whether a job that writes nothing fails.
     :param is_queued: whether the next try requests a lease.
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
@@ -65,7 +64,6 @@ class WriteAttempt:
     ) -> Commit | None:
         """Run the job, and return what it committed, if anything.
 
-        :param digest: of the task's rendered work.
         :raises OccError: if the attempt failed, or its commit is not safe.
         """
         self.log.info("Early conflict detection is %s.", preparation.early_detection)

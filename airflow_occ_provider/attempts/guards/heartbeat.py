@@ -29,8 +29,6 @@ class HeartbeatAlarm:
     It logs when the heartbeat is late or dead and when it ticks again, and stops the driver if
     ``heartbeat_alarm`` decides so. A storage that does not answer is logged once, and proves nothing.
 
-    :param log: the driver's, which another thread feeds.
-    :param rule: how Hudi judges the driver's heartbeats.
     :param on_margin: called after each check with the seconds until Hudi counts the write as dead,
         and with the whole tolerance when the block has ended.
     """
