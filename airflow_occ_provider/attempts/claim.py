@@ -153,9 +153,9 @@ def inherited(scope: Scope, declared: Scope | None, leases: Sequence[QueuedReque
     return scope if any(own.covers(scope) for own in held) else declared
 
 
-def leases_above(owner: Owner, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
-    """Return the requests of a task's run that admit the task: not its own."""
-    owners = ((one, one.request.owner) for one in of_run)
+def leases_above(owner: Owner, table: str, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
+    """Return the requests of a task's run for a table that admit the task: not its own."""
+    owners = ((one, one.request.owner) for one in of_run if table in one.request.tables)
     return [one for one, above in owners if owner.is_within(above) and owner.path != above.path]
 
 

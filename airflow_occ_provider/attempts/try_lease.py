@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -88,8 +88,7 @@ class TryLease:
     @contextmanager
     def _held(self, claim: Claim, options: Mapping[str, str]) -> Iterator[Admitted]:
         is_fenced = claim.is_fenced(options)
-        service = self.lock.leases()
-        try:
+        with closing(self.lock.leases()) as service:
             request = AdmissionRequest(
                 self.run,
                 service,
@@ -100,10 +99,13 @@ class TryLease:
             )
             if not is_fenced:
                 self._refuse_short(request.terms)
-            scope, ticket = self._granted(claim, options, service, request)
+            scope, ticket = self._granted(claim, options, request)
             self.on_granted(request.waited_s)
             held_s = time.monotonic()
-            keeper = Keeper(service, ticket, request.terms.ttl_ms, self._on_lost(is_fenced=is_fenced))
+            on_lost = LossAction("the job runs on, and Hudi's commit check decides")
+            if not is_fenced:
+                on_lost = LossAction("the driver is ended", self.spark.end)
+            keeper = Keeper(service, ticket, request.terms.ttl_ms, on_lost)
             try:
                 with keeper:
                     try:
@@ -115,21 +117,14 @@ class TryLease:
                 # A lease that alone keeps others away stays held while the driver does not end.
                 if is_fenced or not self.spark.lives:
                     self._release(service, ticket, held_s)
-        finally:
-            service.close()
 
     def _granted(
-        self,
-        claim: Claim,
-        options: Mapping[str, str],
-        service: LeaseService,
-        request: AdmissionRequest,
+        self, claim: Claim, options: Mapping[str, str], request: AdmissionRequest
     ) -> tuple[Scope, Ticket]:
         """Request the lease; return its scope and ticket once it is held."""
-        owner = self.owner()
         asked = claim.scope(options, self.run.record.escalation)
-        of_run = (one for one in service.requests_of_run(owner) if asked.table in one.request.tables)
-        leases = leases_above(owner, of_run)
+        of_run = request.service.requests_of_run(request.owner)
+        leases = leases_above(request.owner, asked.table, of_run)
         if claim.is_fenced(options):
             asked = inherited(asked, claim.declared(options), leases)
         beside = () if leases else claim.beside(asked)
@@ -165,9 +160,3 @@ class TryLease:
                     self.run.set_request(None)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
-
-    def _on_lost(self, *, is_fenced: bool) -> LossAction:
-        """Return the action on a lost lease: only an unfenced writer is ended."""
-        if is_fenced:
-            return LossAction("the job runs on, and Hudi's commit check decides")
-        return LossAction("the driver is ended", self.spark.end)

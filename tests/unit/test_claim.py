@@ -105,17 +105,19 @@ TASK = Owner(("d", "r", "t"))
 
 def test_a_writer_that_names_nothing_takes_its_runs_scope():
     shared = claim().scope({}, None)
-    assert inherited(shared, None, leases_above(TASK, LINE)) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
-    assert inherited(shared, None, leases_above(Owner(("d", "r2", "t")), LINE)) == shared
-    assert inherited(shared, None, leases_above(Owner(("d", "r")), LINE)) == shared
+    assert inherited(shared, None, leases_above(TASK, TABLE, LINE)) == Scope(
+        TABLE, Mode.EXCLUSIVE, ("a",)
+    )
+    assert inherited(shared, None, leases_above(Owner(("d", "r2", "t")), TABLE, LINE)) == shared
+    assert inherited(shared, None, leases_above(Owner(("d", "r")), TABLE, LINE)) == shared
 
 
 def test_a_loser_under_its_runs_lease_asks_for_no_more_than_that_covers():
     declared = Scope.of(TABLE, ["a/1"])
     within, beyond = Scope.of(TABLE, ["a/1", "a/2"]), Scope.of(TABLE, ["a/1", "b"])
-    assert inherited(within, declared, leases_above(TASK, LINE)) == within
-    assert inherited(beyond, declared, leases_above(TASK, LINE)) == declared
-    assert inherited(beyond, declared, leases_above(Owner(("d", "r2", "t")), LINE)) == beyond
+    assert inherited(within, declared, leases_above(TASK, TABLE, LINE)) == within
+    assert inherited(beyond, declared, leases_above(TASK, TABLE, LINE)) == declared
+    assert inherited(beyond, declared, leases_above(Owner(("d", "r2", "t")), TABLE, LINE)) == beyond
 
 
 @pytest.mark.parametrize(
