@@ -154,7 +154,7 @@ def inherited(scope: Scope, declared: Scope | None, leases: Sequence[QueuedReque
 
 
 def leases_above(owner: Owner, table: str, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
-    """Return the requests of a task's run for a table that admit the task: not its own."""
+    """Return the leases of a task's run on a table that admit the task."""
     owners = ((one, one.request.owner) for one in of_run if table in one.request.tables)
     return [one for one, above in owners if owner.is_within(above) and owner.path != above.path]
 
