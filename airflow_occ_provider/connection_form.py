@@ -9,8 +9,159 @@ from __future__ import annotations
 from typing import Any
 
 _Field = dict[str, Any]
-_PATH = "^/.*[^/]$"
-_NAME = "^[a-z0-9_]{0,128}$"
+
+
+def _path(label: str, description: str, default: str) -> _Field:
+    return _field(label, description, type="string", default=default, pattern="^/.*[^/]$")
+
+
+def _name(label: str, description: str, default: str | None = None) -> _Field:
+    schema = {"type": ["string", "null"], "pattern": "^[a-z0-9_]{0,128}$"}
+    return _field(label, description, **schema, **({"default": default} if default else {}))
+
+
+def _number(label: str, description: str, default: int, *, at_least: int = 1) -> _Field:
+    return _field(label, description, type=["integer", "null"], default=default, minimum=at_least)
+
+
+def _flag(label: str, description: str, *, default: bool) -> _Field:
+    return _field(label, description, type=["boolean", "null"], default=default)
+
+
+def _text(label: str, description: str, **schema: str) -> _Field:
+    return _field(label, description, type=["string", "null"], **schema)
+
+
+def _field(label: str, description: str, **schema: Any) -> _Field:
+    return {"label": label, "description": description, "schema": schema}
+
+
+def _other_lock(service: str) -> dict[str, _Field]:
+    return {
+        "hudi_lock_options": _text(
+            "Other Hudi lock",
+            "Options of another lock provider of Hudi, one key=value per line, including "
+            f"hoodie.write.lock.provider. They replace Hudi's lock in {service}; the leases stay in "
+            f"{service}. Do not put secrets here.",
+            format="multiline",
+        )
+    }
+
+
+_LOCK_WAIT = {
+    "wait_time_ms": _number("Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000),
+    "num_retries": _number(
+        "Lock retries", "Further attempts before a writer gives up, 5 seconds apart.", 50, at_least=0
+    ),
+}
+_ZOOKEEPER_LOCK = {
+    "base_path": _path(
+        "Base path",
+        "The node under which Hudi creates its locks; the same for all writers. It must be "
+        "accessible without a login: Hudi's own ZooKeeper client has no credentials.",
+        "/hudi/locks",
+    ),
+    "connection_timeout_ms": _number(
+        "Connection time-out (ms)", "How long a writer waits for a connection.", 15_000
+    ),
+    "session_timeout_ms": _number(
+        "Session time-out (ms)",
+        "ZooKeeper releases the lock of a dead writer after this time.",
+        60_000,
+    ),
+    **_LOCK_WAIT,
+}
+_ZOOKEEPER_LEASES = {
+    "lease_root": _path(
+        "Lease root",
+        "The node under which writers queue; neither inside the base path nor above it.",
+        "/airflow_occ/leases",
+    ),
+    "lease_ttl_s": _number(
+        "Lease time to live (s)",
+        "A lease expires after this time without a renewal. Writers with key_safe or reads_table "
+        "need at least 42, since their driver is stopped before another writer may hold the lease.",
+        60,
+        at_least=3,
+    ),
+    "claim_ttl_s": _number(
+        "Claim time to live (s)",
+        "How long a lease is kept while its task waits for a worker slot; at least the lease's time "
+        "to live.",
+        600,
+        at_least=3,
+    ),
+}
+_TLS = {
+    "tls": _flag(
+        "TLS",
+        "Encrypt the connection for leases. Hudi's own client follows its JVM's "
+        "zookeeper.client.secure and zookeeper.ssl.* properties instead.",
+        default=False,
+    ),
+    "tls_ca": _text(
+        "TLS authorities", "File with their certificates (PEM). Default: those of the system."
+    ),
+    "tls_certificate": _text(
+        "TLS certificate", "File with the client's certificate (PEM), if the server requires one."
+    ),
+    "tls_key": _text(
+        "TLS key",
+        "File of its key (PEM, not encrypted); empty if the certificate's file contains it.",
+    ),
+    "tls_verify": _flag("TLS verify", "Refuse a server without a valid certificate.", default=True),
+}
+_METASTORE_LOCK = {
+    "database": _name(
+        "Database",
+        "Database in the name that Hudi locks; the same for all writers. It need not exist.",
+        "default",
+    ),
+    "table": _name(
+        "Table",
+        "Table in the name that Hudi locks; by default the name of the Hudi table's folder. It need "
+        "not exist. All tables that are written with this connection share it.",
+    ),
+    "connection_timeout_ms": _number(
+        "Connection time-out (ms)",
+        "How long a lease request waits for a connection and for each answer; at most 10 seconds.",
+        10_000,
+    ),
+    "heartbeat_interval_ms": _number(
+        "Lock heartbeat (ms)",
+        "How often the holder of Hudi's lock renews it; less than the metastore's time-out.",
+        60_000,
+    ),
+    **_LOCK_WAIT,
+}
+_METASTORE_LEASES = {
+    "lease_database": _name(
+        "Lease database",
+        "Database in the names under which writers queue; not that of Hudi's lock. It need not exist.",
+        "airflow_occ_leases",
+    ),
+    "lease_poll_s": _number(
+        "Lease poll (s)", "How often a process checks if the leases of its waiters are held.", 1
+    ),
+    "lock_timeout_s": _field(
+        "Lock time-out (s)",
+        "A lease without a heartbeat for this long counts as lost. Default and maximum: the "
+        "metastore's own hive.txn.timeout.",
+        type=["integer", "null"],
+        minimum=1,
+    ),
+}
+_KERBEROS = {
+    "kerberos": _flag(
+        "Kerberos",
+        "Lease requests present this machine's ticket to the metastore. Hudi's client follows its "
+        "driver's hive.metastore.sasl.enabled and hive.metastore.kerberos.principal.",
+        default=False,
+    ),
+    "kerberos_service": _text(
+        "Kerberos service", "First part of the metastore's principal.", default="hive"
+    ),
+}
 
 
 def zookeeper_lock() -> dict[str, Any]:
@@ -32,7 +183,7 @@ def zookeeper_lock() -> dict[str, Any]:
                 "password": "the base path must be accessible without it",
             },
         },
-        "conn-fields": {**_commit_lock(), **_leases(), **_tls(), **_other_lock("ZooKeeper")},
+        "conn-fields": {**_ZOOKEEPER_LOCK, **_ZOOKEEPER_LEASES, **_TLS, **_other_lock("ZooKeeper")},
     }
 
 
@@ -48,187 +199,12 @@ def metastore_lock() -> dict[str, Any]:
             "placeholders": {"host": "thrift://hms1:9083,thrift://hms2:9083"},
         },
         "conn-fields": {
-            **_metastore_commit_lock(),
-            **_metastore_leases(),
-            **_kerberos(),
+            **_METASTORE_LOCK,
+            **_METASTORE_LEASES,
+            **_KERBEROS,
             **_other_lock("the metastore"),
         },
     }
-
-
-def _metastore_commit_lock() -> dict[str, _Field]:
-    return {
-        "database": _name(
-            "Database",
-            "Database in the name that Hudi locks; the same for all writers. It need not exist.",
-            "default",
-        ),
-        "table": _name(
-            "Table",
-            "Table in the name that Hudi locks; by default the name of the Hudi table's folder. It need "
-            "not exist. All tables that are written with this connection share it.",
-        ),
-        "connection_timeout_ms": _number(
-            "Connection time-out (ms)",
-            "How long a lease request waits for a connection and for each answer; at most 10 seconds.",
-            10_000,
-        ),
-        "heartbeat_interval_ms": _number(
-            "Lock heartbeat (ms)",
-            "How often the holder of Hudi's lock renews it; less than the metastore's time-out.",
-            60_000,
-        ),
-        **_lock_wait(),
-    }
-
-
-def _metastore_leases() -> dict[str, _Field]:
-    return {
-        "lease_database": _name(
-            "Lease database",
-            "Database in the names under which writers queue; not that of Hudi's lock. It need not "
-            "exist.",
-            "airflow_occ_leases",
-        ),
-        "lease_poll_s": _number(
-            "Lease poll (s)", "How often a process checks if the leases of its waiters are held.", 1
-        ),
-        "lock_timeout_s": _field(
-            "Lock time-out (s)",
-            "A lease without a heartbeat for this long counts as lost. Default and maximum: the "
-            "metastore's own hive.txn.timeout.",
-            type=["integer", "null"],
-            minimum=1,
-        ),
-    }
-
-
-def _kerberos() -> dict[str, _Field]:
-    return {
-        "kerberos": _flag(
-            "Kerberos",
-            "Lease requests present this machine's ticket to the metastore. Hudi's client follows its "
-            "driver's hive.metastore.sasl.enabled and hive.metastore.kerberos.principal.",
-            default=False,
-        ),
-        "kerberos_service": _text(
-            "Kerberos service", "First part of the metastore's principal.", default="hive"
-        ),
-    }
-
-
-def _commit_lock() -> dict[str, _Field]:
-    return {
-        "base_path": _path(
-            "Base path",
-            "The node under which Hudi creates its locks; the same for all writers. It must be "
-            "accessible without a login: Hudi's own ZooKeeper client has no credentials.",
-            "/hudi/locks",
-        ),
-        "connection_timeout_ms": _number(
-            "Connection time-out (ms)", "How long a writer waits for a connection.", 15_000
-        ),
-        "session_timeout_ms": _number(
-            "Session time-out (ms)",
-            "ZooKeeper releases the lock of a dead writer after this time.",
-            60_000,
-        ),
-        **_lock_wait(),
-    }
-
-
-def _leases() -> dict[str, _Field]:
-    return {
-        "lease_root": _path(
-            "Lease root",
-            "The node under which writers queue; neither inside the base path nor above it.",
-            "/airflow_occ/leases",
-        ),
-        "lease_ttl_s": _number(
-            "Lease time to live (s)",
-            "A lease expires after this time without a renewal. Writers with key_safe or reads_table "
-            "need at least 42, since their driver is stopped before another writer may hold the lease.",
-            60,
-            at_least=3,
-        ),
-        "claim_ttl_s": _number(
-            "Claim time to live (s)",
-            "How long a lease is kept while its task waits for a worker slot; at least the lease's time "
-            "to live.",
-            600,
-            at_least=3,
-        ),
-    }
-
-
-def _tls() -> dict[str, _Field]:
-    return {
-        "tls": _flag(
-            "TLS",
-            "Encrypt the connection for leases. Hudi's own client follows its JVM's "
-            "zookeeper.client.secure and zookeeper.ssl.* properties instead.",
-            default=False,
-        ),
-        "tls_ca": _text(
-            "TLS authorities", "File with their certificates (PEM). Default: those of the system."
-        ),
-        "tls_certificate": _text(
-            "TLS certificate", "File with the client's certificate (PEM), if the server requires one."
-        ),
-        "tls_key": _text(
-            "TLS key",
-            "File of its key (PEM, not encrypted); empty if the certificate's file contains it.",
-        ),
-        "tls_verify": _flag("TLS verify", "Refuse a server without a valid certificate.", default=True),
-    }
-
-
-def _lock_wait() -> dict[str, _Field]:
-    return {
-        "wait_time_ms": _number(
-            "Lock wait (ms)", "How long one attempt to get the lock may wait.", 60_000
-        ),
-        "num_retries": _number(
-            "Lock retries", "Further attempts before a writer gives up, 5 seconds apart.", 50, at_least=0
-        ),
-    }
-
-
-def _other_lock(service: str) -> dict[str, _Field]:
-    return {
-        "hudi_lock_options": _text(
-            "Other Hudi lock",
-            "Options of another lock provider of Hudi, one key=value per line, including "
-            f"hoodie.write.lock.provider. They replace Hudi's lock in {service}; the leases stay in "
-            f"{service}. Do not put secrets here.",
-            format="multiline",
-        )
-    }
-
-
-def _path(label: str, description: str, default: str) -> _Field:
-    return _field(label, description, type="string", default=default, pattern=_PATH)
-
-
-def _name(label: str, description: str, default: str | None = None) -> _Field:
-    schema = {"type": ["string", "null"], "pattern": _NAME}
-    return _field(label, description, **schema, **({"default": default} if default else {}))
-
-
-def _number(label: str, description: str, default: int, *, at_least: int = 1) -> _Field:
-    return _field(label, description, type=["integer", "null"], default=default, minimum=at_least)
-
-
-def _flag(label: str, description: str, *, default: bool) -> _Field:
-    return _field(label, description, type=["boolean", "null"], default=default)
-
-
-def _text(label: str, description: str, **schema: str) -> _Field:
-    return _field(label, description, type=["string", "null"], **schema)
-
-
-def _field(label: str, description: str, **schema: Any) -> _Field:
-    return {"label": label, "description": description, "schema": schema}
 
 
 LOCK_FORMS = (zookeeper_lock, metastore_lock)

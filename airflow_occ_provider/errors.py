@@ -32,7 +32,8 @@
         └── JobError              retry is the user's           the job's own failure
 
 ``retry``: whether it is safe to run the job again, and may help. ``committed``: whether the attempt's
-commit is in the table (``None``: unknown). ``remedy``: what to do.
+commit is in the table (``None``: unknown). ``cause``: what a retry of it is counted under, a key of
+``retry.DEFAULT_BUDGETS``. ``remedy``: what to do.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class OccError(Exception):
     """
 
     retry: ClassVar[bool] = False
+    cause: ClassVar[str] = "airflow"
     committed: bool | None = False
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
@@ -71,12 +73,14 @@ class LockUnreachableError(OccError):
     """The lock service did not answer within its time-out."""
 
     retry = True
+    cause = "lock"
 
 
 class LeaseLostError(OccError):
     """A lease or request is no longer in the queue, or another process took it over."""
 
     retry = True
+    cause = "lock"
     committed = None
 
 
@@ -95,6 +99,7 @@ class StateStoreError(OccError):
     """Airflow's task state store did not store the record that the next try needs."""
 
     retry = True
+    cause = "storage"
     committed = None
 
 
@@ -102,6 +107,7 @@ class FenceError(OccError):
     """A lazy clean failed, such as one that fences an earlier driver."""
 
     retry = True
+    cause = "heartbeat"
     committed = None
 
 
@@ -117,6 +123,7 @@ class TableUnreadableError(OccError):
     """The table's metadata folder exists but cannot be read or understood."""
 
     retry = True
+    cause = "storage"
     committed = None
 
     def as_commit_state_unknown(self) -> TableUnreadableError:
@@ -185,24 +192,28 @@ class WriteConflictError(AttemptError):
     """A rival writer or a table service won the same file groups."""
 
     retry = True
+    cause = "conflict"
 
 
 class LockTimeoutError(AttemptError):
     """Hudi did not get its commit lock, or could not reach the lock service."""
 
     retry = True
+    cause = "lock"
 
 
 class HeartbeatExpiredError(AttemptError):
     """The writer's heartbeat expired, so Hudi refused its commit or was certain to."""
 
     retry = True
+    cause = "heartbeat"
 
 
 class DriverKilledError(AttemptError):
     """The driver was killed from outside before it could log its outcome."""
 
     retry = True
+    cause = "killed"
 
 
 class RolledBackError(AttemptError):

@@ -11,19 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
-from airflow_occ_provider.errors import (
-    DriverKilledError,
-    FenceError,
-    HeartbeatExpiredError,
-    JobError,
-    LeaseLostError,
-    LockTimeoutError,
-    LockUnreachableError,
-    OccError,
-    StateStoreError,
-    TableUnreadableError,
-    WriteConflictError,
-)
+from airflow_occ_provider.errors import JobError, OccError
 
 DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
     {
@@ -37,18 +25,6 @@ DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
     }
 )
 """Retries per cause. ``worker`` counts workers that died with their drivers: no policy sees these."""
-_CAUSES: tuple[tuple[type[OccError], str], ...] = (
-    (WriteConflictError, "conflict"),
-    (LockTimeoutError, "lock"),
-    (LockUnreachableError, "lock"),
-    (LeaseLostError, "lock"),
-    (HeartbeatExpiredError, "heartbeat"),
-    (FenceError, "heartbeat"),
-    (DriverKilledError, "killed"),
-    (TableUnreadableError, "storage"),
-    (StateStoreError, "storage"),
-    (OccError, "airflow"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +81,7 @@ class ConflictRetry:
             return self._own_error(message, spent.get("job", 0), own_retries)
         if not error.retry:
             return Verdict(False, f"[a retry does not help] {message}")
-        cause = next(name for kind, name in _CAUSES if isinstance(error, kind))
-        return self._of_cause(cause, message, spent, jitter)
+        return self._of_cause(error.cause, message, spent, jitter)
 
     def _of_cause(self, cause: str, message: str, spent: Mapping[str, int], jitter: float) -> Verdict:
         used, budget = spent.get(cause, 0), self.budgets.get(cause, 0)

@@ -22,10 +22,7 @@ _LONGER_CLAIM = 4
 
 @dataclass(slots=True)
 class AdmissionRequest:
-    """Asks for a lease, and adopts the request of an earlier process of the task run.
-
-    :param timeout: how long the request may be queued.
-    """
+    """Asks for a lease, and adopts the request of an earlier process of the task run."""
 
     run: Journal
     service: LeaseService

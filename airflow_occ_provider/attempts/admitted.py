@@ -17,11 +17,8 @@ class Admitted:
     As a guard it stops a driver that lost its lease and whose conflicts Hudi does not find. The keeper
     also ends such a driver itself: it waits for no log and no journal.
 
-    :param scope: what it may write; ``None`` without a lease.
-    :param order_token: of its lease; empty without a lease.
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
-    :param keeper: renews the lease; ``None`` without a lease.
     """
 
     scope: Scope | None = None
@@ -37,10 +34,7 @@ class Admitted:
         return Stop(Outcome.KILLED, self.keeper.lost.message)
 
     def refuse_if_lost(self) -> None:
-        """Raise if the lease was lost and nothing else keeps other writers away.
-
-        :raises LeaseLostError: then.
-        """
+        """Raise if the lease was lost and nothing else keeps other writers away."""
         if self.keeper and not self.is_fenced:
             self.keeper.refuse_if_lost()
 

@@ -24,11 +24,9 @@ from airflow_occ_provider.storage.table import HudiTable
 class Attempt:
     """A driver of a task run, from its start to its outcome by the table.
 
-    :param signature: what its commits are signed with.
     :param explain: returns the settlement of a failed attempt with an explanation for people, given
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
-    :param needs_live_log: whether a guard has to read the log while the driver runs.
     :param path: base path of the table as the task names it, if that is another spelling.
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
     """
@@ -56,7 +54,6 @@ class Attempt:
     ) -> None:
         """Start the driver and watch it to its end; end and settle it if interrupted.
 
-        :param listeners: each takes every line of the driver's log.
         :raises FenceError: if something of the driver does not end.
         """
         recorder = self.recorder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from posixpath import basename, dirname
 
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
@@ -24,11 +25,8 @@ _OF_NOBODY = "find what removes the table's files besides Hudi, such as a storag
 class Loss:
     """Data of a completed commit that was removed, or is about to be.
 
-    :param instant: requested time of the commit.
     :param culprit: the rollback that names the commit or deleted its files, if one is found.
     :param missing: paths of its files that no clean accounts for, relative to the base path.
-    :param files: how many files it wrote.
-    :param statement: the SQL that rolls the commit back.
     """
 
     instant: str
@@ -57,10 +55,7 @@ class Loss:
 
 
 def run_again(statement: str) -> str:
-    """Return the steps that replace a commit that lost its files by a new one.
-
-    :param statement: the SQL that rolls it back.
-    """
+    """Return the steps that replace a commit that lost its files by a new one."""
     return (
         f"run {statement} in Spark SQL with the writers' lock, and clear the task that wrote it "
         "(where there are younger commits, Hudi refuses that, or takes them back too: some releases do)"
@@ -79,7 +74,6 @@ def audit(
     it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
 
     :param snapshot: one that shows the commit completed.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     (loss,) = _losses(table, snapshot, [(instant, metadata)], _unexplained)
     return loss if loss.culprit or loss.missing else None
@@ -92,7 +86,6 @@ def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
     that it deleted a file: a younger write, before the oldest clean still listed, replaced the file.
 
     :returns: those with missing files that no clean accounts for, oldest first.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
     commits = [(one, metadata) for one, metadata in writes if metadata]
@@ -106,10 +99,10 @@ def _losses(
     commits: Sequence[tuple[Instant, CommitMetadata]],
     unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
-    partitions = {_partition(path) for _, metadata in commits for path in metadata.paths}
+    partitions = {dirname(path) for _, metadata in commits for path in metadata.paths}
     present = map_concurrently(snapshot.data_files, partitions)
     absent = [
-        tuple(path for path in metadata.paths if _name(path) not in present[_partition(path)])
+        tuple(path for path in metadata.paths if basename(path) not in present[dirname(path)])
         for _, metadata in commits
     ]
     later = table.snapshot(snapshot)  # shows the plan of a clean that ran meanwhile
@@ -124,7 +117,7 @@ def _losses(
 
 def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:
     cleaned = _deleted(snapshot, "clean")
-    return tuple(path for path in missing if _name(path) not in cleaned)
+    return tuple(path for path in missing if basename(path) not in cleaned)
 
 
 def _unexplained_by_history(
@@ -135,11 +128,11 @@ def _unexplained_by_history(
         return left
     superseded, rolled_back = _superseded(snapshot, commit), _deleted(snapshot, "rollback")
     return tuple(
-        path for path in left if _file_group(path) not in superseded or _name(path) in rolled_back
+        path for path in left if _file_group(path) not in superseded or basename(path) in rolled_back
     )
 
 
-def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
+def _superseded(snapshot: Snapshot, commit: Instant) -> set[FileGroupId]:
     """Return the file groups of which an archived clean may have removed what a commit wrote."""
     cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
     oldest = min(cleans, default=None)
@@ -148,11 +141,11 @@ def _superseded(snapshot: Snapshot, commit: Instant) -> frozenset[FileGroupId]:
         for one in snapshot.timeline.completed_writes()
         if one.time > commit.time and (oldest is None or one.time < oldest)
     )
-    return frozenset(
-        group
-        for metadata in filter(None, younger)
-        for group in (*map(_file_group, filter(_is_base_file, metadata.paths)), *metadata.replaced)
-    )
+    superseded: set[FileGroupId] = set()
+    for metadata in filter(None, younger):
+        base_files = (path for path in metadata.paths if not basename(path).startswith("."))
+        superseded.update(map(_file_group, base_files), metadata.replaced)
+    return superseded
 
 
 def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
@@ -171,22 +164,10 @@ def _came_before(rollback: Instant, commit: Instant) -> bool:
 
 
 def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
-    names = set(map(_name, missing))
+    names = set(map(basename, missing))
     rollbacks = (rollback for rollback, _ in snapshot.rollbacks())
     return next((one for one in rollbacks if names & snapshot.reader.deleted_names(one)), None)
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _partition(path: str) -> str:
-    return path.rpartition("/")[0]
-
-
-def _is_base_file(path: str) -> bool:
-    return not _name(path).startswith(".")
-
-
 def _file_group(path: str) -> FileGroupId:
-    return _partition(path), _name(path).removeprefix(".").partition("_")[0]
+    return dirname(path), basename(path).removeprefix(".").partition("_")[0]

@@ -49,7 +49,6 @@ _OF_BOOL: dict[type[StrEnum], tuple[StrEnum, StrEnum]] = {
 def choice(field: str, choices: type[Choice], given: object) -> Choice:
     """Return the choice that an argument of an operator names.
 
-    :param choices: those that it has.
     :param given: a choice or its name; of a choice that is a switch, also ``True`` and ``False``.
     :raises ConfigurationError: for anything else.
     """
@@ -65,20 +64,14 @@ def choice(field: str, choices: type[Choice], given: object) -> Choice:
 
 
 def resolution_choice(given: object) -> Strategy | None:
-    """Return the named conflict resolution strategy; ``None`` leaves it to Hudi.
-
-    :raises ConfigurationError: for anything but a strategy or its name.
-    """
+    """Return the named conflict resolution strategy; ``None`` leaves it to Hudi."""
     return None if given is None else choice("conflict_resolution", Strategy, given)
 
 
 def refuse_wrong_pairs(
     table: object, early: EarlyDetection, resolution: Strategy | None, options: Mapping[str, Any]
 ) -> None:
-    """Refuse choices that contradict each other and are known before rendering.
-
-    :raises ConfigurationError: with the argument that is wrong, and the remedy.
-    """
+    """Refuse choices that contradict each other and are known before rendering."""
     for key in options:
         parameter = next((own for start, own in _SWITCHES.items() if str(key).startswith(start)), None)
         if parameter:
@@ -101,8 +94,6 @@ def constant_options(given: object) -> dict[str, Any]:
     """Return the Hudi options that are known when the DAG is parsed.
 
     Templates and XComs are not known by then.
-
-    :param given: ``hudi_options``, a dictionary, a template, an ``XComArg`` or ``None``.
     """
     options = given if isinstance(given, Mapping) else {}
     constant = (str, int, float)
@@ -116,7 +107,6 @@ def constant_options(given: object) -> dict[str, Any]:
 def rendered_options(given: object) -> dict[str, Any]:
     """Return the rendered Hudi options; text that a template rendered is parsed.
 
-    :param given: ``hudi_options`` after rendering.
     :raises ConfigurationError: if it is no dictionary.
     """
     options = _parsed(given) if isinstance(given, str) else given
@@ -142,9 +132,6 @@ def _parsed(text: str) -> object:
 def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
     """Refuse arguments that an operator sets itself, or does not use.
 
-    :param given: names of the arguments that were given.
-    :param foreign: names of those that may not be given.
-    :param why: the reason, for the error.
     :raises ConfigurationError: with the first of them.
     """
     found = sorted(set(foreign).intersection(given))
@@ -157,7 +144,6 @@ def refuse_unfit(given: Mapping[str, object]) -> None:
 
     They exist from version 6.1 of the Spark provider on.
 
-    :param given: all arguments by name.
     :raises ConfigurationError: with the first of them, and the remedy.
     """
     for name, (why, remedy) in _UNFIT.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -26,10 +26,8 @@ class Claim:
 
     Its methods take the job's effective Hudi options.
 
-    :param table: the table's canonical base path.
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
-    :param reads_table: whether the job reads the table that it writes.
     """
 
     table: str
@@ -41,7 +39,6 @@ class Claim:
         """Refuse a partition that the table cannot have.
 
         :param table: its configuration; empty if there is no table yet.
-        :raises ConfigurationError: with the path.
         """
         for path in self.partitions or ():
             found = rejection_reason(path, table) if table.exists else None
@@ -91,9 +88,6 @@ def service_mode(service: Service, *, prefers_writers: bool, table_version: int)
     commits unchecked. From Hudi 1.1 on, whose tables have version 9, writers ignore it
     (``getCandidateInstantsV8AndAbove``); older writers, and those that prefer writers, lose to a
     compaction that was planned after they had begun.
-
-    :param prefers_writers: whether the conflict resolution strategy is the preferring one.
-    :param table_version: ``hoodie.table.version``.
     """
     if service is Service.CLUSTERING:
         return Mode.SHARED if prefers_writers else Mode.EXCLUSIVE
@@ -103,19 +97,13 @@ def service_mode(service: Service, *, prefers_writers: bool, table_version: int)
 
 @dataclass(frozen=True, slots=True)
 class ServiceClaim(Claim):
-    """A ``Claim`` of a table service.
-
-    :param table_version: ``hoodie.table.version``.
-    """
+    """A ``Claim`` of a table service."""
 
     service: Service
     table_version: int
 
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
-        """Return the scope to request; a service that has lost runs alone next time.
-
-        :param escalation: what an attempt that lost was about to write; ``None`` if none has lost.
-        """
+        """Return the scope to request; a service that has lost runs alone next time."""
         if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
         mode = service_mode(
@@ -151,33 +139,24 @@ def prefers_writers(options: Mapping[str, str]) -> bool:
     return options.get(STRATEGY_OPTION) == Strategy.PREFER_WRITER.class_name
 
 
-def inherited(
-    scope: Scope, declared: Scope | None, owner: Owner, line: Sequence[QueuedRequest]
-) -> Scope:
+def inherited(scope: Scope, declared: Scope | None, leases: Sequence[QueuedRequest]) -> Scope:
     """Return the scope that a writer requests under its run's own lease, if any.
 
     :param scope: what it would request without that lease.
     :param declared: what it declared that it writes; without a declaration it takes the lease's scope.
-    :param owner: the writer.
-    :param line: the requests of the writer's run for the table.
     """
-    for one in line:
-        if not _is_above(one, owner):
-            continue
-        held = [own for own in one.request.scopes if own.table == scope.table]
-        if declared is None:
-            return held[0] if held else scope
-        return scope if any(own.covers(scope) for own in held) else declared
-    return scope
+    if not leases:
+        return scope
+    held = [own for own in leases[0].request.scopes if own.table == scope.table]
+    if declared is None:
+        return held[0] if held else scope
+    return scope if any(own.covers(scope) for own in held) else declared
 
 
-def is_under_lease(owner: Owner, line: Sequence[QueuedRequest]) -> bool:
-    """Whether a task's run has a lease of its own, which admits the task."""
-    return any(_is_above(one, owner) for one in line)
-
-
-def _is_above(one: QueuedRequest, owner: Owner) -> bool:
-    return owner.is_within(one.request.owner) and owner.path != one.request.owner.path
+def leases_above(owner: Owner, table: str, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
+    """Return the leases of a task's run on a table that admit the task."""
+    owners = ((one, one.request.owner) for one in of_run if table in one.request.tables)
+    return [one for one, above in owners if owner.is_within(above) and owner.path != above.path]
 
 
 def known_options(

@@ -43,10 +43,7 @@ _SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATI
 
 @dataclass(frozen=True, slots=True)
 class CleanRun:
-    """Cleans one table, and logs the result.
-
-    :param path: base path of the table, as the task names it.
-    """
+    """Cleans one table, and logs the result."""
 
     table: HudiTable
     path: str
@@ -79,7 +76,6 @@ class CleanRun:
         """Have Hudi clean the table; read the result from the table, and log it.
 
         :param drive: runs the driver once; returns its exit code, and what its log says.
-        :raises OccError: if the clean failed.
         """
         before = self.observe()
         for left in reversed(range(_TRIES)):
@@ -95,10 +91,7 @@ class CleanRun:
         return cleaning
 
     def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
-        """End the drivers of earlier tries of the task run.
-
-        :raises FenceError: if one of their processes does not end.
-        """
+        """End the drivers of earlier tries of the task run."""
         for identity in run.record.identities:
             if end_earlier(submitter, partial(submitter.find, identity), "an earlier try's clean"):
                 self.log.info("The clean of an earlier try was still running, and was ended.")
@@ -137,10 +130,7 @@ class CleanRun:
 def run_clean(
     spark: DriverRun, job: SparkJob, preparation: Preparation, table: str
 ) -> tuple[int, Reading]:
-    """Run Hudi's clean instead of a task's job; return exit code and log reading.
-
-    :param table: base path of the table to clean.
-    """
+    """Run Hudi's clean instead of a task's job; return exit code and log reading."""
     job = replace(job, application=clean_job.__file__, arguments=(table,))
     refuse_unproven(job, preparation.site)
     log = DriverLog()

@@ -48,20 +48,13 @@ class Cleaning:
 
 
 def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Observation]:
-    """Return what a lazy clean would find now, and the writers of the table.
-
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
+    """Return what a lazy clean would find now, and the writers of the table."""
     observation = WriterWatch(table, rule).observe()
     return Cleaning(dead_writes(observation), left=residues(table, rule)), observation
 
 
 def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleaning:
-    """Return the result of a lazy clean that has ended.
-
-    :param before: the writers as they were when it was started.
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
+    """Return the result of a lazy clean that has ended."""
     after = WriterWatch(table, rule).observe()
     dead = dead_writes(before)
     fates = {time: after.writer(time).fate for time in before.pending}
@@ -91,8 +84,6 @@ def has_collided(lines: Iterable[str]) -> bool:
     """Whether a clean failed because it collided with another one.
 
     Both create the same files of a clean or a rollback, and the second one fails (Hudi 1.2.0).
-
-    :param lines: the decisive lines of the driver's log.
     """
     return any(_COLLISION.search(line) for line in lines)
 
@@ -122,10 +113,7 @@ def _writes_left(after: Observation, dead: Collection[str]) -> list[Residue]:
 
 
 def pending_residue(observation: Observation, writer: Writer) -> Residue:
-    """Return a pending write as a residue of the table.
-
-    :param observation: the observation that shows it.
-    """
+    """Return a pending write as a residue of the table."""
     known = observation.snapshot.timeline.find(writer.instant)
     path = f"{observation.snapshot.config.timeline_folder}/{known.file_name if known else ''}"
     remedy = _WAIT if writer.fate.beating else _CLEAN

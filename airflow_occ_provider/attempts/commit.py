@@ -68,10 +68,8 @@ def find_commit(snapshot: Snapshot, identity: str, since: str = "") -> Commit | 
     The active timeline is searched first, then the archive. Commits of table services copy the labels
     of the write that ran them, and do not count.
 
-    :param identity: uuid of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
     :raises HistoryUnreadableError: if only archived instants can show it, and they cannot be read.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     return _Search(snapshot, since).first(_signed_by([identity]))
 
@@ -86,8 +84,6 @@ class _Search:
 
     A file that disappears between the listing and the read was archived, rolled back, or moved by an
     upgrade: then the table is listed again and the history is searched too.
-
-    :param since: requested time of a completed write that is older than those searched for, or empty.
     """
 
     snapshot: Snapshot
@@ -158,7 +154,6 @@ def earlier_commit(
 ) -> Commit | None:
     """Find what an earlier try of a task run committed, and check its data.
 
-    :param identities: of the task run.
     :param since: requested time of a completed write that is older than the commit, or empty.
     :param recorded: recorded requested times of the writes of earlier tries.
     :param must_exist: whether the table is known to have existed: then a missing table means that the
@@ -166,7 +161,6 @@ def earlier_commit(
     :raises CommitStateUnknownError: if only archived instants can show it, and they cannot be read; or
         if a recorded write is completed without a signature.
     :raises DataLossError: if the commit exists and files of it are gone.
-    :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(missing_ok=not must_exist)
     search = _Search(snapshot, since)
@@ -188,10 +182,7 @@ def earlier_commit(
 
 
 def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> int:
-    """Count the write commits of the active timeline that a task run has signed.
-
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
+    """Count the write commits of the active timeline that a task run has signed."""
     young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
     commits = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
     return sum(map(_signed_by(identities), commits))

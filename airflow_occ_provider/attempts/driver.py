@@ -46,8 +46,6 @@ class Driver:
     ) -> None:
         """Start the driver, watch it to its end, and end all that it started.
 
-        :param key: identity of the task run.
-        :param listeners: each takes every line of its log.
         :param on_start: records its handle; if it raises, a gated driver never starts.
         :param guards: asked after each batch of lines and at every tick; the first stop ends it.
         :raises FenceError: if one of its processes does not end.
@@ -100,8 +98,6 @@ class Driver:
 def end_earlier(submitter: Submitter, find: Callable[[], Handle | None], what: str) -> bool:
     """End what is left of an earlier driver; return whether anything was alive.
 
-    :param find: returns what is alive of it.
-    :param what: the driver, for the error.
     :raises FenceError: if it does not end.
     """
     for looked in range(_LOOKS + 1):

@@ -33,9 +33,7 @@ _FENCES = 3
 class EarlierTries:
     """The attempts of a task run that may still reach the table.
 
-    :param open_table: opens a table by its base path.
     :param clean: has Hudi roll back the failed writes of a table.
-    :param submitter: ends the drivers of earlier tries, as far as it can see them.
     """
 
     run: Journal
@@ -44,45 +42,25 @@ class EarlierTries:
     _: KW_ONLY
     clean: Callable[[str], None]
     log: Any
-    submitter: Submitter
-
-    def end_drivers(self) -> None:
-        """End the drivers of earlier tries on this host, and record their end.
-
-        :raises FenceError: if a process does not end.
-        """
-        for attempt in self.run.record.unsettled:
-            handle = attempt.driver
-            is_seen = handle is not None and not isinstance(self.submitter.poll(handle), Unseen)
-            find, what = partial(self._living, attempt), f"try {attempt.try_number}"
-            was_running = end_earlier(self.submitter, find, what)
-            remove_leftovers(attempt.identity)
-            if is_seen and self.submitter.traits.end_is_final and not attempt.end:
-                end = f"ended by try {self.run.now.number}" if was_running else "found ended"
-                self.log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
-                self.run.keep(replace(attempt, end=end, ended_ms=now_ms()))
-
-    def _living(self, attempt: AttemptRecord) -> Handle | None:
-        handle = self.submitter.find(attempt.identity)
-        if handle is None and attempt.driver:
-            is_running = isinstance(self.submitter.poll(attempt.driver), Running)
-            handle = attempt.driver if is_running else None
-        return handle
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, after a check of its data.
 
-        :param digest: of this try's work.
         :raises CommitStateUnknownError: if it is unknown whether there is a commit, or whether it is
             this try's work.
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         record = self.run.record
         if record.since is None:
             return None
         try:
-            commit = self._find(table)
+            commit = earlier_commit(
+                self.open_table(table),
+                record.identities,
+                record.since,
+                record.instants_in(table),
+                must_exist=record.has_seen(table),
+            )
         except DataLossError as loss:
             if not any(loss.instant in one.instants and not one.end for one in record.attempts):
                 raise
@@ -108,16 +86,6 @@ class EarlierTries:
         self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
         return commit
 
-    def _find(self, table: str) -> Commit | None:
-        record = self.run.record
-        return earlier_commit(
-            self.open_table(table),
-            record.identities,
-            record.since or "",
-            record.instants_in(table),
-            must_exist=record.has_seen(table),
-        )
-
     def close(self) -> None:
         """Settle them all: the task run's commit is in the table."""
         for attempt in self.run.record.unsettled:
@@ -131,7 +99,6 @@ class EarlierTries:
         """Settle them one by one; return the wait that is needed, if any.
 
         :raises FenceError: if an instant cannot be fenced.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         for attempt in self.run.record.unsettled:
             wait = self._settle(attempt)
@@ -175,13 +142,35 @@ class EarlierTries:
         log_retired_heartbeats(self.log, f"Try {attempt.try_number}", retired)
 
 
+def end_earlier_drivers(run: Journal, submitter: Submitter, log: Any) -> None:
+    """End the visible drivers of earlier tries, and record their end.
+
+    :raises FenceError: if a process does not end.
+    """
+    for attempt in run.record.unsettled:
+        handle = attempt.driver
+        is_seen = handle is not None and not isinstance(submitter.poll(handle), Unseen)
+        find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
+        was_running = end_earlier(submitter, find, what)
+        remove_leftovers(attempt.identity)
+        if is_seen and submitter.traits.end_is_final and not attempt.end:
+            end = f"ended by try {run.now.number}" if was_running else "found ended"
+            log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
+            run.keep(replace(attempt, end=end, ended_ms=now_ms()))
+
+
+def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
+    handle = submitter.find(attempt.identity)
+    if handle is None and attempt.driver:
+        is_running = isinstance(submitter.poll(attempt.driver), Running)
+        handle = attempt.driver if is_running else None
+    return handle
+
+
 def refuse_deaths(run: Journal, budget: int) -> None:
     """Refuse another driver if too many tries died together with their worker.
 
     No retry policy was asked about those tries.
-
-    :param budget: how many such tries are allowed.
-    :raises WorkerLostError: if there were more.
     """
     died = run.record.unexplained(run.now)
     if len(died) > budget:

@@ -38,12 +38,10 @@ _STEPS = 9
 class Failure:
     """The facts about a failed attempt that a person needs.
 
-    :param instant: requested time of its own write.
     :param rival: requested time of the instant that it lost to.
     :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table does not show it.
     :param partitions: where the two conflicted.
     :param file_groups: how many file groups both wrote; 0 if the table does not show it.
-    :param seconds: for how long its driver ran.
     :param next_try: what happens next to the task, such as ``queued on those partitions``.
     :param cause: the decisive line, for any failure but a conflict of two commits.
     """

@@ -25,9 +25,7 @@ class Signature:
     Hudi copies write options whose names start with ``_`` there (1.2.0, ``HoodieSparkSqlWriter``).
     Only ``identity`` is compared; the rest is for people.
 
-    :param identity: uuid of the task run.
     :param map_index: ``-1`` for a task that is not mapped.
-    :param try_number: from 1.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
     :param order_token: of the lease under which it ran, or empty: numbers separated by dots; a later
         lease has a greater token.

@@ -17,11 +17,7 @@ class LockConnection(Protocol):
         """Return Hudi's lock options for the table at a base path."""
 
     def commit_lock(self, table: str, key: str) -> CommitLock | None:
-        """Return Hudi's lock of a table, for reading; ``None`` if it is not visible.
-
-        :param table: its base path.
-        :param key: the lock's key.
-        """
+        """Return Hudi's lock of a table, for reading; ``None`` if it is not visible."""
 
     def leases(self) -> LeaseService:
         """Return the queue."""

@@ -50,7 +50,6 @@ class Stop(NamedTuple):
     """The reason for which a guard ended a driver.
 
     :param outcome: of its attempt, unless the table shows that it committed.
-    :param line: the reason, as a sentence.
     """
 
     outcome: Outcome

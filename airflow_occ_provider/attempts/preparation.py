@@ -30,7 +30,6 @@ _WRITES_LOOKED_AT = 10
 class Preparation:
     """The decisions for one attempt.
 
-    :param signature: signs the attempt's commits.
     :param site: the settings that ``spark-submit`` finds on this machine.
     :param options: every Hudi option that the driver receives.
     :param early_detection: how early conflict detection is set, and why.

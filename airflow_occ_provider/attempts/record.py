@@ -23,11 +23,8 @@ _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 class AttemptRecord:
     """One run of the Spark job, as far as it has been recorded.
 
-    :param try_number: the Airflow try that started it.
     :param max_tries: Airflow's bound of tries at that time; only a clear by the user raises it.
     :param identity: signs its commits.
-    :param table: base path of the table that it writes.
-    :param started_ms: epoch milliseconds at which its driver was started.
     :param driver: its handle; ``None`` before it was started.
     :param application_id: the job's id at the cluster manager, if the log shows it.
     :param instants: requested times of its writes, as far as they were recorded.
@@ -72,12 +69,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What the task run waits for before it may run the job again.
-
-    :param reason: for people.
-    :param since_ms: epoch milliseconds at which the wait began.
-    :param instants: requested times of the instants that are waited for.
-    """
+    """What the task run waits for before it may run the job again."""
 
     reason: str
     since_ms: int
@@ -95,7 +87,6 @@ class QueueEntry:
 
     :param request_id: of the request; a repeated request with it finds the same position.
     :param asked: digest of the requested scopes; other scopes need a new request.
-    :param since_ms: epoch milliseconds at which its wait began.
     :param try_number: the try that waits, or that has waited.
     :param earlier: ids of the run's earlier requests, which this one replaces.
     """
@@ -128,7 +119,6 @@ class TryKey:
 class TaskRecord:
     """The tries of one task run.
 
-    :param identity: signs the commits of this run.
     :param digest: of the rendered work that the identity stands for.
     :param since: the table's youngest completed write before the first attempt, or empty; ``None``
         while there was no attempt.
@@ -136,8 +126,6 @@ class TaskRecord:
     :param last_try: the try that wrote this record last.
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
-    :param waiting: what the run waits for now.
-    :param queue_entry: its request in the queue.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
         for the whole table; ``None`` while none has lost.
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
@@ -200,8 +188,6 @@ class TaskRecord:
         """Return the earlier tries that died before they recorded an end.
 
         Only those since the user last cleared the task.
-
-        :param now: the current try.
         """
         since = (one for one in self.attempts if one.max_tries == now.max_tries)
         return tuple(
@@ -237,8 +223,6 @@ class TaskRecord:
         """Return it with a fresh identity, for other arguments.
 
         A commit of the old identity still counts.
-
-        :param digest: of the rendered work.
         """
         abandoned = (*self.abandoned, self.identity)
         return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)

@@ -26,8 +26,6 @@ class Rival:
     """The winner of a conflict, as far as the table shows it.
 
     :param writer: its DAG and task, a description of what is no task, or empty.
-    :param partitions: where both wrote.
-    :param file_groups: how many file groups both wrote.
     """
 
     writer: tuple[str, str] | str = ""
@@ -37,7 +35,6 @@ class Rival:
     def explained(self, settlement: Settlement, seconds: float, next_try: str) -> Settlement:
         """Return a failed attempt's settlement with an explanation for people.
 
-        :param seconds: for how long its driver ran.
         :param next_try: what happens next to the task; empty if it is not known.
         """
         failure = replace(
@@ -127,11 +124,7 @@ def pending_rivals(
 
 
 def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule) -> tuple[str, ...]:
-    """Return the instants that are pending and whose heartbeat has not expired.
-
-    :param instants: requested times.
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
+    """Return the instants that are pending and whose heartbeat has not expired."""
     observation = WriterWatch(table, rule).observe()
     return tuple(time for time in instants if observation.writer(time).fate.beating)
 

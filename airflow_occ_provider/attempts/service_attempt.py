@@ -9,7 +9,7 @@ from typing import Any
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.attempts.driver import DriverRun
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
@@ -21,16 +21,13 @@ from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import WriteConflictError
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import ServiceOp
-from airflow_occ_provider.storage.table import HudiTable
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAttempt:
     """Runs a table service once.
 
-    :param plans: chooses the plans.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     """
 
@@ -65,10 +62,7 @@ class ServiceAttempt:
         return facts
 
     def _drive(self, job: SparkJob, preparation: Preparation, steps: Sequence[str]) -> None:
-        """Run one driver that takes the steps.
-
-        :raises AttemptError: if it fails, with what its log says.
-        """
+        """Run one driver that takes the steps."""
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
         recorded = AttemptRecorder(plans.run, plans.path, plans.log)
@@ -110,20 +104,12 @@ class ServiceAttempt:
         return settlement
 
 
-def end_earlier_services(run: Journal, table: HudiTable, submitter: Submitter, log: Any) -> None:
+def end_earlier_services(run: Journal, submitter: Submitter, log: Any) -> None:
     """End the drivers of earlier tries on this host; settle those seen to end.
 
     :raises FenceError: if a process does not end.
     """
-    tries = EarlierTries(
-        run,
-        lambda _: table,
-        HeartbeatRule(),
-        clean=lambda _: None,
-        log=log,
-        submitter=submitter,
-    )
-    tries.end_drivers()
+    end_earlier_drivers(run, submitter, log)
     for attempt in run.record.unsettled:
         if attempt.end:
             run.settle(attempt)

@@ -36,8 +36,6 @@ _AROUND = re.compile(r"[\s\[\]()'\",]*")
 class ServiceTask:
     """The work of a table service task.
 
-    :param op: to plan, to run, or both.
-    :param dead_plan: what to do with a plan that no process runs.
     :param plan_timeout: how long a plan stays in one state until no process runs it.
     :param named: the plans to run, and no others; ``None`` for all.
     """
@@ -72,11 +70,7 @@ def named_plans(instants: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def refuse_instants(instants: object, op: ServiceOp) -> None:
-    """Refuse named plans for an operation that makes its own plan.
-
-    :param instants: the task's argument.
-    :raises ConfigurationError: then.
-    """
+    """Refuse named plans for an operation that makes its own plan."""
     if instants is not None and op is not ServiceOp.RUN:
         raise ConfigurationError(
             "instants", f"op={str(op)!r} makes a plan of its own", remedy="use op='run'"
@@ -87,7 +81,6 @@ def refuse_instants(instants: object, op: ServiceOp) -> None:
 class ServicePlans:
     """Chooses among the pending plans, and reports the result.
 
-    :param path: base path of the table, as the task names it.
     :param wait: waits for the instants of other drivers, for a reason.
     """
 

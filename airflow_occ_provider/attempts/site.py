@@ -67,9 +67,6 @@ def read_site(
 
     The driver asks Hudi itself; this reading serves to refuse, and to plan, before a driver is started.
 
-    :param spark_binary: the command that will submit.
-    :param properties_file: Spark properties file given to it, if any.
-    :param class_path: entries that were put on the driver's classpath.
     :raises ConfigurationError: if the command or a named file is missing or cannot be read.
     """
     _, conf_dir, hudi_dir, *hadoop_dirs = _probe(spark_binary, environment)
@@ -81,7 +78,8 @@ def read_site(
     spark = Source(str(spark_file), tuple(parse_table_properties(_text(spark_file)).items()))
     inherited = dict(spark.options).get("spark.driver.extraClassPath", "").split(os.pathsep)
     folders = [*class_path, *inherited, conf_dir, *hadoop_dirs]
-    return Site(spark, tuple(_hudi_sources(folders, hudi_dir)))
+    files = [file for file in _hudi_files(folders, hudi_dir) if file.is_file()]
+    return Site(spark, tuple(Source(str(one), tuple(_lines(one, frozenset()))) for one in files))
 
 
 def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
@@ -110,14 +108,14 @@ def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
     return [os.fsdecode(field) for field in done.stdout.split(b"\0")[:5]]
 
 
-def _hudi_sources(folders: Iterable[str], hudi_dir: str) -> Iterable[Source]:
+def _hudi_files(folders: Iterable[str], hudi_dir: str) -> Iterable[Path]:
     """Yield the files Hudi would read: the first on the classpath, else /etc and HUDI_CONF_DIR."""
-    for folder in folders:
-        if folder and (Path(folder) / DEFAULTS_NAME).is_file():
-            yield _hudi_source(Path(folder) / DEFAULTS_NAME)
-            return
-    if (_SYSTEM_FOLDER / DEFAULTS_NAME).is_file():
-        yield _hudi_source(_SYSTEM_FOLDER / DEFAULTS_NAME)
+    on_class_path = (Path(folder) / DEFAULTS_NAME for folder in folders if folder)
+    first = next(filter(Path.is_file, on_class_path), None)
+    if first:
+        yield first
+        return
+    yield _SYSTEM_FOLDER / DEFAULTS_NAME
     if hudi_dir:
         local = hudi_dir.removeprefix("file://").removeprefix("file:")
         if "://" in local:
@@ -126,12 +124,7 @@ def _hudi_sources(folders: Iterable[str], hudi_dir: str) -> Iterable[Source]:
                 f"{hudi_dir} is not a local folder, so its lines cannot be read before the job starts",
                 remedy="name a local folder, or pass the options by hudi_options",
             )
-        if (Path(local) / DEFAULTS_NAME).is_file():
-            yield _hudi_source(Path(local) / DEFAULTS_NAME)
-
-
-def _hudi_source(path: Path) -> Source:
-    return Source(str(path), tuple(_lines(path, seen=frozenset())))
+        yield Path(local) / DEFAULTS_NAME
 
 
 def _lines(path: Path, seen: frozenset[Path]) -> Iterable[tuple[str, str]]:

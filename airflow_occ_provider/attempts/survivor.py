@@ -31,8 +31,6 @@ class Settled:
 class Wait:
     """The attempt may still write, or that is not known yet.
 
-    :param reason: for people.
-    :param table: base path of the table to which it may still write.
     :param instants: requested times of the instants to wait for; empty for a plain pause.
     :param until_ms: epoch milliseconds at which a plain pause ends.
     :param ended_ms: epoch milliseconds since which its driver is known to be dead, so that a
@@ -48,10 +46,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The attempt's heartbeats have expired; a lazy clean has to roll it back.
-
-    :param instants: requested times of its pending instants.
-    """
+    """The attempt's heartbeats have expired; a lazy clean has to roll it back."""
 
     instants: tuple[str, ...]
 
@@ -60,10 +55,8 @@ class Fence:
 class TableState:
     """The state of the table at one moment.
 
-    :param pending: requested times of the pending writes.
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
-    :param now_ms: epoch milliseconds of that moment.
     """
 
     pending: frozenset[str]
@@ -74,10 +67,7 @@ class TableState:
 
     @classmethod
     def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> TableState:
-        """Read the state from a snapshot.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Read the state from a snapshot."""
         pending = frozenset(instant.time for instant in snapshot.timeline.pending_writes())
         completed = frozenset(instant.time for instant in snapshot.timeline.completed_writes())
         taken = frozenset[str]().union(*(victims for _, victims in snapshot.rollbacks()))
@@ -103,7 +93,6 @@ class Dangling:
 
     Hudi never removes them: its clean considers only instants that are in the timeline.
 
-    :param instant: requested time of the instant.
     :param files: names of the data files that its markers name.
     :param visible: whether readers count them as committed: Hudi (1.2.0, ``HoodieFileGroup``) does so
         for files older than the oldest instant of the active timeline.
@@ -138,10 +127,7 @@ class Dangling:
 
 
 def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dangling, ...]:
-    """Find what fenced drivers wrote after the fence, as far as it is visible now.
-
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
+    """Find what fenced drivers wrote after the fence, as far as it is visible now."""
     fenced = (time for attempt in attempts if not attempt.end for time in attempt.instants)
     completed = snapshot.timeline.completed_writes()
     oldest = min((one.time for one in completed), default="")
@@ -154,10 +140,7 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
 
 
 def judge(attempt: AttemptRecord, state: TableState, waiting: Waiting | None) -> Settled | Wait | Fence:
-    """Decide what has to be done about an earlier attempt before the next one.
-
-    :param waiting: what the task run has waited for.
-    """
+    """Decide what has to be done about an earlier attempt before the next one."""
     return _observed(attempt, state) if attempt.end else _unobserved(attempt, state, waiting)
 
 

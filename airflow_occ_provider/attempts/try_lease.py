@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.claim import Claim, inherited, is_under_lease
+from airflow_occ_provider.attempts.claim import Claim, inherited, leases_above
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
@@ -29,9 +29,7 @@ _PAUSE_S = 1.0
 class TryLease:
     """Holds a lease for one try of a task, or makes the try wait for it.
 
-    :param owner: returns the owner of the lease.
     :param longest_end_s: the most seconds that it takes to end the driver.
-    :param timeout: how long the request may be queued.
     :param on_granted: called with the seconds that the try waited for the lease.
     :param on_released: called with the seconds for which the lease was held.
     """
@@ -78,7 +76,6 @@ class TryLease:
 
         Otherwise the block runs beside all writers, without a lease.
 
-        :param table: its canonical base path.
         :raises OccError: as ``admitted`` does.
         """
         if not is_process_local(options.get(LOCK_PROVIDER, "")):
@@ -91,8 +88,7 @@ class TryLease:
     @contextmanager
     def _held(self, claim: Claim, options: Mapping[str, str]) -> Iterator[Admitted]:
         is_fenced = claim.is_fenced(options)
-        service = self.lock.leases()
-        try:
+        with closing(self.lock.leases()) as service:
             request = AdmissionRequest(
                 self.run,
                 service,
@@ -103,10 +99,13 @@ class TryLease:
             )
             if not is_fenced:
                 self._refuse_short(request.terms)
-            scope, ticket = self._granted(claim, options, service, request)
+            scope, ticket = self._granted(claim, options, request)
             self.on_granted(request.waited_s)
             held_s = time.monotonic()
-            keeper = Keeper(service, ticket, request.terms.ttl_ms, self._on_lost(is_fenced=is_fenced))
+            on_lost = LossAction("the job runs on, and Hudi's commit check decides")
+            if not is_fenced:
+                on_lost = LossAction("the driver is ended", self.spark.end)
+            keeper = Keeper(service, ticket, request.terms.ttl_ms, on_lost)
             try:
                 with keeper:
                     try:
@@ -118,33 +117,24 @@ class TryLease:
                 # A lease that alone keeps others away stays held while the driver does not end.
                 if is_fenced or not self.spark.lives:
                     self._release(service, ticket, held_s)
-        finally:
-            service.close()
 
     def _granted(
-        self,
-        claim: Claim,
-        options: Mapping[str, str],
-        service: LeaseService,
-        request: AdmissionRequest,
+        self, claim: Claim, options: Mapping[str, str], request: AdmissionRequest
     ) -> tuple[Scope, Ticket]:
         """Request the lease; return its scope and ticket once it is held."""
-        owner = self.owner()
         asked = claim.scope(options, self.run.record.escalation)
-        of_run = [one for one in service.requests_of_run(owner) if asked.table in one.request.tables]
+        of_run = request.service.requests_of_run(request.owner)
+        leases = leases_above(request.owner, asked.table, of_run)
         if claim.is_fenced(options):
-            asked = inherited(asked, claim.declared(options), owner, of_run)
-        beside = () if is_under_lease(owner, of_run) else claim.beside(asked)
+            asked = inherited(asked, claim.declared(options), leases)
+        beside = () if leases else claim.beside(asked)
         ticket, status = request.ask([asked, *beside])
         if not status.held:
             raise WaitNeeded(request.keep(ticket, status))
         return asked, ticket
 
     def _refuse_short(self, terms: Terms) -> None:
-        """Refuse a time to live that is too short to end a driver in it.
-
-        :raises ConfigurationError: then; nothing has been requested.
-        """
+        """Refuse a time to live that is too short to end a driver in it."""
         least_s = least_ttl_s(self.longest_end_s)
         if terms.ttl_ms < least_s * 1000:
             raise ConfigurationError(
@@ -169,9 +159,3 @@ class TryLease:
                 self.run.drop_request()
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
-
-    def _on_lost(self, *, is_fenced: bool) -> LossAction:
-        """Return the action on a lost lease: only an unfenced writer is ended."""
-        if is_fenced:
-            return LossAction("the job runs on, and Hudi's commit check decides")
-        return LossAction("the driver is ended", self.spark.end)

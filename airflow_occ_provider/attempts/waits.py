@@ -20,7 +20,6 @@ class AdmissionWait:
 
     :param ttl_ms: milliseconds until the request expires without renewal.
     :param claim_ttl_ms: the same, while one process hands the request over to the next.
-    :param deadline_ms: epoch milliseconds at which the wait times out.
     """
 
     ticket: Ticket
@@ -45,10 +44,7 @@ class InstantsWait:
 
 @dataclass(frozen=True, slots=True)
 class SurvivorWait:
-    """A wait for the driver of an earlier try, which may still write.
-
-    :param deadline_ms: epoch milliseconds at which the wait times out.
-    """
+    """A wait for the driver of an earlier try, which may still write."""
 
     of: Wait
     rule: HeartbeatRule

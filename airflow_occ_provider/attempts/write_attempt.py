@@ -39,7 +39,6 @@ class WriteAttempt:
     """Runs the user's job once.
 
     :param path: base path of the table, as the task names it.
-    :param claim: what the task declared about its write.
     :param require_commit: whether a job that writes nothing fails.
     :param is_queued: whether the next try requests a lease.
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
@@ -65,7 +64,6 @@ class WriteAttempt:
     ) -> Commit | None:
         """Run the job, and return what it committed, if anything.
 
-        :param digest: of the task's rendered work.
         :raises OccError: if the attempt failed, or its commit is not safe.
         """
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
@@ -93,28 +91,16 @@ class WriteAttempt:
     ) -> Settlement:
         """Run the driver under its guards, and return its settlement by the table."""
         options = preparation.options
-        has_one_name = options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER
-        attempt = self.attempt(
-            self.spark.driver(submission),
-            preparation.signature,
-            options,
-            needs_live_log=has_one_name,
-        )
+        attempt = self.attempt(self.spark.driver(submission), preparation.signature, options)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
         alarm = HeartbeatAlarm(self.table, log, rule, self.log, self.on_margin)
+        has_one_name = _locks_one_name(options)
         guards: list[Guard] = [admitted, alarm, *([one_table] if has_one_name else [])]
         with alarm:  # not while the attempt is settled: that removes the heartbeat
             attempt.watch(guards, [one_table.on_line] if has_one_name else ())
         return attempt.settle(is_judged=True)
 
-    def attempt(
-        self,
-        driver: Driver,
-        signature: Signature,
-        options: Mapping[str, str],
-        *,
-        needs_live_log: bool = False,
-    ) -> Attempt:
+    def attempt(self, driver: Driver, signature: Signature, options: Mapping[str, str]) -> Attempt:
         """Return an attempt whose driver is not started yet."""
         return Attempt(
             self.run,
@@ -124,7 +110,7 @@ class WriteAttempt:
             log=self.log,
             explain=partial(self._explain, options),
             on_settled=self.on_settled,
-            needs_live_log=needs_live_log,
+            needs_live_log=_locks_one_name(options),
             path=self.path,
         )
 
@@ -180,3 +166,8 @@ class WriteAttempt:
                 remedy="correct the job, or allow it with require_commit=False",
             )
         return settlement.commit
+
+
+def _locks_one_name(options: Mapping[str, str]) -> bool:
+    """Whether Hudi's lock has one name for all tables that a driver writes."""
+    return options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER

@@ -5,8 +5,6 @@ Airflow imports this at every ``airflow`` call, so each command loads its code w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, lazy_load_command
 
 _LOG = Arg(("log",), help="A driver's log, saved by Spark or Airflow; - for standard input")
@@ -53,12 +51,6 @@ _YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
 _READ = (_CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE)
 
 
-def get_cli_commands() -> list[GroupCommand]:
-    """Return the ``airflow hudi`` commands."""
-    commands = (*_table_commands(), *_attempt_commands(), *_lock_commands())
-    return [GroupCommand("hudi", "Inspect concurrent writes of Hudi tables", commands)]
-
-
 def _command(path: str, about: str, description: str, *args: Arg) -> ActionCommand:
     """Return the command that the last part of the path of its function names."""
     name = path.rpartition(".")[2].rpartition("_")[2]
@@ -71,75 +63,76 @@ def _command(path: str, about: str, description: str, *args: Arg) -> ActionComma
     )
 
 
-def _table_commands() -> Iterator[ActionCommand]:
-    yield _command(
+_LEASE_COMMANDS = (
+    _command(
+        "leases.leases_list",
+        "Show the queue of a table: holders, waiters and what blocks them",
+        "Show the requests in the queue of one table, or of all tables, oldest first: holders, waiters "
+        "and what blocks them, since when, and for which partitions.",
+        *(_ANY_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
+    ),
+    _command(
+        "leases.leases_release",
+        "Remove a request from the queue by force",
+        "Remove a request from the queue, whether it is held or waits. Its owner may be writing, and "
+        "notices only at its next renewal. The request of a dead owner expires by itself.",
+        *(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
+    ),
+)
+_COMMANDS = (
+    _command(
         "table.timeline",
         "Show the instants of a Hudi table",
         "Show the instants of a Hudi table, oldest first, in Hudi's terms.",
         *(_TABLE, _ARCHIVED, _FILES, *_READ),
-    )
-    yield _command(
+    ),
+    _command(
         "table.writers",
         "Show the pending writes of a Hudi table, and whether their writers are alive",
         "Show the pending writes and table services of a Hudi table with their heartbeats, judged by "
         "Hudi's defaults of 60 seconds and 2 tolerable misses.",
         *(_TABLE, *_READ),
-    )
-    yield _command(
+    ),
+    _command(
         "table.conflicts",
         "Show which pending writes of a Hudi table will be refused, and because of which rival",
         "Show for each pending write whether Hudi's commit check will refuse it: certain, possible or "
         "none, with the rival and the file groups that both touch.",
         *(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, *_READ),
-    )
-    yield _command(
+    ),
+    _command(
         "ghosts.ghosts",
         "Show what dead writers left in a Hudi table, and what to do about it",
         "Show the pending writes of a Hudi table with the time until Hudi's lazy clean counts them as "
         "dead, and the markers, heartbeats and data files that Hudi does not remove by itself: each "
         "with proof and remedy. Nothing is deleted.",
         *(_TABLE, _INTERVAL, _MISSES, *_READ),
-    )
-
-
-def _attempt_commands() -> Iterator[ActionCommand]:
-    yield _command(
+    ),
+    _command(
         "outcome.outcome",
         "Show the outcome of a Spark job that wrote a Hudi table, from its log",
         "Show the outcome of an attempt from its driver's saved log, with the lines that decide it and "
         "the remedy. Only the table shows for certain whether the attempt committed.",
         *(_LOG, _EXIT_CODE, _OUTPUT),
-    )
-    yield _command(
+    ),
+    _command(
         "attempts.attempts",
         "Show the attempts of a task run, and the state of their instants in the table",
         "Show the attempts of one HudiWriteOperator task: their drivers, how they ended, and the state "
         "of each instant in the table. The command needs access to Airflow's database.",
         *(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, *_READ),
-    )
-
-
-def _lock_commands() -> Iterator[ActionCommand | GroupCommand]:
-    yield _command(
+    ),
+    _command(
         "locks.locks",
         "Show the holder and the waiters of Hudi's commit lock of a table",
         "Show the holder and the waiters of Hudi's own commit lock, if the lock provider makes them "
         "visible: ZooKeeper, the Hive metastore, a lock file, or Hudi's storage based lock.",
         *(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, *_READ),
-    )
-    listing = _command(
-        "leases.leases_list",
-        "Show the queue of a table: holders, waiters and what blocks them",
-        "Show the requests in the queue of one table, or of all tables, oldest first: holders, waiters "
-        "and what blocks them, since when, and for which partitions.",
-        *(_ANY_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
-    )
-    release = _command(
-        "leases.leases_release",
-        "Remove a request from the queue by force",
-        "Remove a request from the queue, whether it is held or waits. Its owner may be writing, and "
-        "notices only at its next renewal. The request of a dead owner expires by itself.",
-        *(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
-    )
-    about = "Show and release the leases of a table's writers"
-    yield GroupCommand("leases", about, (listing, release))
+    ),
+    GroupCommand("leases", "Show and release the leases of a table's writers", _LEASE_COMMANDS),
+)
+
+
+def get_cli_commands() -> list[GroupCommand]:
+    """Return the ``airflow hudi`` commands."""
+    return [GroupCommand("hudi", "Inspect concurrent writes of Hudi tables", _COMMANDS)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import Any, NoReturn
 
-from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
+from airflow_occ_provider.cli.table import exit_on_error, format_time, print_described, print_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, blockers
 from airflow_occ_provider.storage.address import canonical_table
@@ -31,10 +30,7 @@ def leases_list(args: argparse.Namespace) -> None:
         # Of all tables: a request may be blocked in another one of its tables.
         queue = service.requests()
     described = list(_described(queue, table))
-    if args.output == "json":
-        print(json.dumps(described, indent=2))
-    else:
-        _print_text(described)
+    print_described(described, args.output, lambda: _print_text(described))
 
 
 @exit_on_error

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
+from airflow_occ_provider.cli.table import exit_on_error, format_time, print_described, print_table
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
@@ -29,10 +28,7 @@ _TIMES = (
 def locks(args: argparse.Namespace) -> None:
     """Print the holder and the waiters."""
     described = _described(args)
-    if args.output == "json":
-        print(json.dumps(described, indent=2))
-    else:
-        _print_text(described)
+    print_described(described, args.output, lambda: _print_text(described))
 
 
 def _described(args: argparse.Namespace) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def timeline(args: argparse.Namespace) -> None:
     archived = snapshot.history() if args.archived else ()
     instants = [*archived, *snapshot.timeline]
     described = [describe(snapshot, one, heartbeats, files=args.files) for one in instants]
-    _print(described, [_timeline_row(one) for one in described], args.output)
+    print_described(described, args.output, lambda: print_table(map(_timeline_row, described)))
 
 
 @exit_on_error
@@ -70,7 +70,7 @@ def writers(args: argparse.Namespace) -> None:
     hook = _hook(args)
     pending = [*hook.pending_writers(), *hook.pending_table_services()]
     described = list(map(_writer, pending))
-    _print(described, [_writer_row(one) for one in described], args.output)
+    print_described(described, args.output, lambda: print_table(map(_writer_row, described)))
 
 
 @exit_on_error
@@ -85,7 +85,8 @@ def conflicts(args: argparse.Namespace) -> None:
     if None in judged.values():
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
     described = [_verdict(time, verdict) for time, verdict in judged.items() if verdict]
-    _print(described, [row for one in described for row in _verdict_rows(one)], args.output)
+    rows = (row for one in described for row in _verdict_rows(one))
+    print_described(described, args.output, lambda: print_table(rows))
 
 
 def _hook(args: argparse.Namespace) -> HudiTableHook:
@@ -102,11 +103,12 @@ def _version(text: str | None) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def _print(described: Sequence[dict[str, Any]], rows: Sequence[dict[str, str]], output: str) -> None:
+def print_described(described: object, output: str, print_text: Callable[[], None]) -> None:
+    """Print JSON values in the chosen format."""
     if output == "json":
         print(json.dumps(described, indent=2))
     else:
-        print_table(rows)
+        print_text()
 
 
 def print_table(rows: Iterable[dict[str, str]]) -> None:

@@ -30,11 +30,6 @@ class Server:
 
     The guard ends the whole session when ``stop`` is called, and also when this process dies: it waits
     for the end of a pipe that only this process holds open.
-
-    :param name: name of the server, for messages.
-    :param command: the program and its arguments.
-    :param environment: its environment.
-    :param log: file for its output.
     """
 
     def __init__(
@@ -62,7 +57,6 @@ class Server:
         """Wait until ``ready`` returns true.
 
         :param ready: called repeatedly; must not block for long.
-        :param timeout_s: limit of the wait in seconds.
         :raises EmbeddedError: if the server ends or is not ready in time; then it is stopped.
         """
         deadline = time.monotonic() + timeout_s

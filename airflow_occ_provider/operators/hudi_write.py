@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.choices import (
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
 from airflow_occ_provider.attempts.journal import known_state
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import digest
@@ -200,9 +200,8 @@ class HudiWriteOperator(HudiSparkOperator):
             rule,
             clean=partial(self._clean, run, preparation),
             log=self.log,
-            submitter=SparkSubmit(),
         )
-        tries.end_drivers()
+        end_earlier_drivers(journal, SparkSubmit(), self.log)
         commit = tries.commit(self.table, work)
         if commit is None and journal.record.unsettled:
             wait = tries.settle()

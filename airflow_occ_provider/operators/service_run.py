@@ -25,7 +25,7 @@ def serve(run: ProtectedRun, task: ServiceTask) -> dict[str, Any]:
     started = time.monotonic()
     run.warn_of_few_retries()
     with known_state(run.journal):
-        end_earlier_services(run.journal, run.table, SparkSubmit(), run.log)
+        end_earlier_services(run.journal, SparkSubmit(), run.log)
     run.refuse_deaths()
     options = run.known_options()
     plans = plans_of(run, task, HeartbeatRule.of(options))

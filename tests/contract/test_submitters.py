@@ -11,7 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
@@ -19,7 +19,6 @@ from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, StateStoreError
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
@@ -205,12 +204,6 @@ def attempt_of(folder, one, submitter, **more):
     return Attempt(one, table, signature, Driver(submitter), log=LOG, **more)
 
 
-def earlier(store, submitter):
-    again = Journal(store, TryKey(2, 5))
-    more = {"clean": lambda _: None, "log": LOG, "submitter": submitter}
-    return EarlierTries(again, HudiTable, HeartbeatRule(), **more)
-
-
 def journal(store, number=1):
     one = Journal(store, TryKey(number, 5))
     one.record = replace(one.record, identity=KEY)
@@ -265,7 +258,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
     died.begin("d", "")
     handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
     later = InMemorySubmitter(waits, traits, cluster)
-    earlier(store, later).end_drivers()
+    end_earlier_drivers(Journal(store, TryKey(2, 5)), later, LOG)
     assert isinstance(later.poll(handle), Ended)
     # An end that is not final proves nothing: the heartbeats decide.
     assert store.record["attempts"][0]["end"] == ("ended by try 2" if is_final else "")

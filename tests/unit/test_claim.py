@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.claim import Claim, inherited, known_options
+from airflow_occ_provider.attempts.claim import Claim, inherited, known_options, leases_above
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
@@ -105,17 +105,19 @@ TASK = Owner(("d", "r", "t"))
 
 def test_a_writer_that_names_nothing_takes_its_runs_scope():
     shared = claim().scope({}, None)
-    assert inherited(shared, None, TASK, LINE) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
-    assert inherited(shared, None, Owner(("d", "r2", "t")), LINE) == shared
-    assert inherited(shared, None, Owner(("d", "r")), LINE) == shared
+    assert inherited(shared, None, leases_above(TASK, TABLE, LINE)) == Scope(
+        TABLE, Mode.EXCLUSIVE, ("a",)
+    )
+    assert inherited(shared, None, leases_above(Owner(("d", "r2", "t")), TABLE, LINE)) == shared
+    assert inherited(shared, None, leases_above(Owner(("d", "r")), TABLE, LINE)) == shared
 
 
 def test_a_loser_under_its_runs_lease_asks_for_no_more_than_that_covers():
     declared = Scope.of(TABLE, ["a/1"])
     within, beyond = Scope.of(TABLE, ["a/1", "a/2"]), Scope.of(TABLE, ["a/1", "b"])
-    assert inherited(within, declared, TASK, LINE) == within
-    assert inherited(beyond, declared, TASK, LINE) == declared
-    assert inherited(beyond, declared, Owner(("d", "r2", "t")), LINE) == beyond
+    assert inherited(within, declared, leases_above(TASK, TABLE, LINE)) == within
+    assert inherited(beyond, declared, leases_above(TASK, TABLE, LINE)) == declared
+    assert inherited(beyond, declared, leases_above(Owner(("d", "r2", "t")), TABLE, LINE)) == beyond
 
 
 @pytest.mark.parametrize(

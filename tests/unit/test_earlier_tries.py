@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
@@ -44,7 +44,7 @@ class Tries:
         self.folder, self.tries = folder, self._tries(self.clean)
 
     def _tries(self, clean):
-        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG, submitter=SparkSubmit())
+        return EarlierTries(self.run, HudiTable, RULE, clean=clean, log=LOG)
 
     def clean(self, table):
         """Do to the hand-made timeline what Hudi's rollback does."""
@@ -73,7 +73,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     """Also not one whose archive cannot be read."""
     table = unpack(GOLDEN.parent / "1.0.2" / "upgraded.zip", tmp_path / "t")
     run = open_journal({"ti": Instance(1, 14)})
-    tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG, submitter=SparkSubmit())
+    tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG)
     assert tries.commit(str(table), "d") is None
     run.begin("d", "")
     with pytest.raises(CommitStateUnknownError):
@@ -116,7 +116,7 @@ def test_an_observed_end_retires_the_ghost_and_settles(folder):
 def test_a_driver_without_an_observed_end_is_waited_for_and_named(folder):
     begin(folder, T1)
     tries = Tries(folder, instants=(T1,), driver=LOST)
-    tries.tries.end_drivers()
+    end_earlier_drivers(tries.run, SparkSubmit(), LOG)
     wait = tries.tries.settle()
     assert (wait.table, wait.instants) == (tries.path, (T1,))
     assert "process 42 on far" in tries.run.record.waiting.reason
@@ -145,7 +145,7 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
     driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
     left = Path(tempfile.mkstemp(prefix=f"airflow_occ_{tries.identity}_")[1])
     tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
-    tries.tries.end_drivers()
+    end_earlier_drivers(tries.run, SparkSubmit(), LOG)
     assert driver.wait(timeout=10) != 0
     assert not left.exists()
     assert tries.attempt.end == "ended by try 2"
@@ -156,7 +156,7 @@ def test_a_driver_that_hid_its_environment_is_found_by_its_session(folder):
     tries = Tries(folder)
     driver = subprocess.Popen(["sleep", "65"], start_new_session=True)
     tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
-    tries.tries.end_drivers()
+    end_earlier_drivers(tries.run, SparkSubmit(), LOG)
     assert driver.wait(timeout=10) != 0
 
 
@@ -165,7 +165,7 @@ def test_a_stranger_with_the_drivers_old_process_id_lives_on(folder):
     stranger = subprocess.Popen(["sleep", "66"], start_new_session=True)
     who = DriverProcess.of(stranger.pid)
     tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1).handle()))
-    tries.tries.end_drivers()
+    end_earlier_drivers(tries.run, SparkSubmit(), LOG)
     assert stranger.poll() is None
     assert tries.attempt.end == "found ended"
     stranger.kill()

@@ -29,8 +29,6 @@ class HeartbeatAlarm:
     It logs when the heartbeat is late or dead and when it ticks again, and stops the driver if
     ``heartbeat_alarm`` decides so. A storage that does not answer is logged once, and proves nothing.
 
-    :param log: the driver's, which another thread feeds.
-    :param rule: how Hudi judges the driver's heartbeats.
     :param on_margin: called after each check with the seconds until Hudi counts the write as dead,
         and with the whole tolerance when the block has ended.
     """
@@ -74,11 +72,14 @@ class HeartbeatAlarm:
         """Check once, and log what has changed."""
         try:
             state, now_ms, now_s = self._write_state()
-        except TableUnreadableError as error:
-            self._log_unanswered(error.message)
-            return
         except Exception as error:  # noqa: BLE001 - an alarm is no reason for a task to fail
-            self._log_unanswered(f"{type(error).__name__}: {error}")
+            if not self._unanswered:
+                name = type(error).__name__
+                self.logger.warning(
+                    "The driver's heartbeat cannot be looked at, which says nothing of the driver: %s",
+                    error.message if isinstance(error, TableUnreadableError) else f"{name}: {error}",
+                )
+            self._unanswered = True
             return
         self._unanswered = False
         if self._ended.is_set():
@@ -129,11 +130,3 @@ class HeartbeatAlarm:
         if rollback not in self.log.instants.requested:
             self._ended.wait(_LOG_LAG_S)
         return rollback in self.log.instants.requested
-
-    def _log_unanswered(self, reason: str) -> None:
-        if not self._unanswered:
-            self.logger.warning(
-                "The driver's heartbeat cannot be looked at, which says nothing of the driver: %s",
-                reason,
-            )
-        self._unanswered = True

@@ -18,7 +18,6 @@ from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule,
 class WriteState(NamedTuple):
     """One observation of the write that a driver is making.
 
-    :param instant: its requested time.
     :param last_ms: epoch milliseconds of its heartbeat's last tick; ``None`` without a heartbeat.
     :param rollback: requested time of a rollback that names it and that is not the driver's own.
     :param timer_died: whether the driver's log shows that the heartbeat's timer died.
@@ -33,10 +32,7 @@ class WriteState(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """A line for the task's log.
-
-    :param level: of ``logging``.
-    """
+    """A line for the task's log."""
 
     level: int
     text: str

@@ -25,8 +25,6 @@ class OneTable:
 
     A commit to another table would be made under this table's lock. It would not exclude the other
     table's own writers, which use a lock with that table's name.
-
-    :param table: base path of the table that the driver is protected for.
     """
 
     def __init__(self, table: str) -> None:
@@ -56,7 +54,6 @@ class OneTable:
 
         :param committed: whether the write to the driver's own table has landed; ``None`` if the table
             does not show it, for example because it does not exist yet.
-        :raises MisconfigurationError: then.
         """
         if self._other:
             raise MisconfigurationError(

@@ -32,7 +32,6 @@ class Cause:
 class Chain:
     """One exception with its causes, outermost first.
 
-    :param causes: the chain.
     :param lines: the lines that name the causes, as they were printed.
     """
 

@@ -89,7 +89,6 @@ class DriverLog:
     ) -> Reading:
         """Return the outcome that an exception means for the attempt.
 
-        :param exit_code: the driver's; by default the one that its runner reported, if any.
         :param last: the last exception that the log shows, which may name the driver's instant.
         :param death: the same if it ended the job.
         :param marked: the driver's instant as early conflict detection named it.

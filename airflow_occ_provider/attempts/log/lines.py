@@ -25,10 +25,7 @@ def is_jvm_record(line: str) -> bool:
 
 
 def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
-    """Whether the line is a record of a logger, not another's that quotes it.
-
-    :param logger: its name, as layouts of records show it.
-    """
+    """Whether the line is a record of a logger, not another's that quotes it."""
     if _JSON_RECORD.match(line):
         return logger.search(line) is not None
     named = logger.search(line) if _LOG4J.match(line) else None

@@ -35,7 +35,6 @@ _REPORT = re.compile(r"airflow_occ_provider: (?P<not>not )?protected: ")
 class SavedLine(NamedTuple):
     """A line of a saved log, without the format that saved it.
 
-    :param text: the line as it was written.
     :param of_driver: whether the driver wrote it; ``None`` if the log does not record that.
     """
 

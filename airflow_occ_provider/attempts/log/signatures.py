@@ -54,7 +54,6 @@ def classify(causes: Iterable[Cause], own: Collection[str] = ()) -> Outcome:
     """Return the outcome that a chain of exceptions means for a writer of a table.
 
     :param causes: the chain; only exceptions that the JVM threw count as Hudi's.
-    :param own: requested times of the writer's instants, as far as its log shows them.
     """
     chain = [cause for cause in causes if cause.jvm]
     for outcome, signature in _SIGNATURES:
