@@ -22,10 +22,18 @@ class HudiTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments, sequences as lists."""
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        return path, {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+        """Return the class path and the constructor arguments."""
+        return serialized(self)
+
+
+def serialized(trigger: Any) -> tuple[str, dict[str, Any]]:
+    """Return the class path and the constructor arguments, sequences as lists.
+
+    :param trigger: a dataclass, whose fields are the arguments.
+    """
+    path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+    given = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.init}
+    return path, {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
 
 
 @cache
