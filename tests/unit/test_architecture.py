@@ -143,6 +143,20 @@ def test_an_operator_is_at_most_two_classes_above_airflows(operator):
     assert ours in ([operator], [operator, HudiSparkOperator])
 
 
+def of_airflow():
+    for name, _ in modules():
+        if name.startswith(("sensors.", "triggers.", "hooks.")):
+            module = importlib.import_module(f"{PACKAGE}.{name}")
+            for value in vars(module).values():
+                if inspect.isclass(value) and value.__module__ == module.__name__:
+                    yield value
+
+
+@pytest.mark.parametrize("cls", of_airflow())
+def test_a_sensor_trigger_or_hook_is_at_most_two_classes_above_airflows(cls):
+    assert len([one for one in cls.__mro__ if one.__module__.startswith(f"{PACKAGE}.")]) <= 2
+
+
 @pytest.mark.parametrize("operator", operators())
 def test_every_parameter_of_an_operator_is_in_its_signature_and_documented(operator):
     parameters = inspect.signature(operator.__init__).parameters.values()

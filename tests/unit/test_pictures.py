@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def test_the_demos_drawing_is_that_of_its_recording():
 
 def test_the_recorded_demo_proved_it():
     assert "Proven: one conflict, one retry" in (IMAGES / "demo.cast").read_text()
+
+
+def test_the_recorded_demo_runs_what_make_demo_runs():
+    recipe = re.search(r"^demo:.*\n\t(.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe
+    command = recipe[1].replace("$(BIN)", ".venv/bin").partition("$(LOCK)")[0]
+    assert command in (IMAGES / "demo.cast").read_text()
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
