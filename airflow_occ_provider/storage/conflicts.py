@@ -113,7 +113,8 @@ def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
     if other.time == ours.time or other.action not in _COMPARED:
         return False
-    return not ("_" in other.file_name and (other.completion_time or "") <= ours.time)
+    stamp = other.completion_stamp
+    return stamp is None or stamp > ours.time
 
 
 def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Setup) -> bool:

@@ -65,7 +65,7 @@ def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | Non
     if planned.operation_type != "CLUSTER":
         return None  # a compaction merges what exists when it runs
     for instant in snapshot.timeline.completed_writes():
-        stamp = ConcurrentOperation(instant).completion_stamp
+        stamp = instant.completion_stamp
         if stamp is None or stamp > planned.instant.time:
             written = snapshot.operation(instant)
             later = stamp is not None or _ended_later(written, planned)

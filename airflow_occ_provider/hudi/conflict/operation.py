@@ -63,15 +63,6 @@ class ConcurrentOperation:
     completed_ms: int | None = None
 
     @property
-    def completion_stamp(self) -> str | None:
-        """The completion time that Hudi took under its lock, in the instants' zone.
-
-        Before table version 8 there is only ``completed_ms``.
-        """
-        stamped = "_" in self.instant.file_name
-        return self.instant.completion_time if stamped else None
-
-    @property
     def is_table_service(self) -> bool:
         """Whether it is a compaction or clustering, pending or completed."""
         return self.instant.action in TABLE_SERVICE_ACTIONS or self.operation_type in {

@@ -194,7 +194,7 @@ def was_seen(
     """
     if not rival.instant.completed:
         return False
-    completion = rival.completion_stamp
+    completion = rival.instant.completion_stamp
     if completion is not None and completion <= ours.instant.time:
         return True
     if is_before(rival.completed_ms, ours.requested_ms):
