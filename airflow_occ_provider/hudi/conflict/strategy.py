@@ -94,14 +94,12 @@ class Rules:
         return None if seen is None else True
 
     def _counts_planned(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
-        if rival.operation_type == "LOG_COMPACT":
-            # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
-            return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
-        if rival.operation_type != "COMPACT":
+        if rival.operation_type not in ("COMPACT", "LOG_COMPACT"):
             younger = rival.instant.time > ours.instant.time
             return younger or _is_executed(rival) or self.writer_version >= (1, 1)
-        if not self._ignores_compactions:
+        if rival.operation_type == "COMPACT" and not self._ignores_compactions:
             return True
+        # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
         return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
     def _counts_preferring_writers(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
