@@ -80,13 +80,12 @@ class HeartbeatRule:
         """
         if last_ms is None:
             return Heartbeat(Liveness.NONE)
-        margin = last_ms + self.tolerance_ms - now_ms
-        if margin < 0:
+        age_ms, liveness = now_ms - last_ms, Liveness.ALIVE
+        if age_ms > self.tolerance_ms:
             liveness = Liveness.DEAD
-        else:
-            overdue = now_ms - last_ms > self.interval_ms * _LATE_INTERVALS
-            liveness = Liveness.LATE if overdue else Liveness.ALIVE
-        return Heartbeat(liveness, last_ms, margin)
+        elif age_ms > self.interval_ms * _LATE_INTERVALS:
+            liveness = Liveness.LATE
+        return Heartbeat(liveness, last_ms, self.tolerance_ms - age_ms)
 
 
 DEFAULT_RULE = HeartbeatRule()
