@@ -10,6 +10,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
 from airflow_occ_provider.hudi.format.markers import Marker
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 _SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
@@ -129,9 +130,7 @@ def pending_operation(
     profile: CommitMetadata | None,
     markers: Iterable[Marker],
     times: Times,
-    *,
-    live: bool = True,
-    has_heartbeat: bool = True,
+    heartbeat: Heartbeat | None = None,
 ) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
@@ -141,9 +140,7 @@ def pending_operation(
     ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
 
     :param profile: content of its inflight file; ``None`` if that is empty or missing.
-    :param markers: the markers that it has made so far.
-    :param live: whether Hudi still counts its writer as alive.
-    :param has_heartbeat: whether its writer has a heartbeat, expired or not.
+    :param heartbeat: of its writer, which otherwise counts as alive.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
@@ -160,8 +157,8 @@ def pending_operation(
         overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
         may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},
         marked=marked,
-        live=live,
-        has_heartbeat=has_heartbeat,
+        live=heartbeat is None or heartbeat.live,
+        has_heartbeat=heartbeat is None or heartbeat.liveness is not Liveness.NONE,
         stat_fields=plan.stat_fields,
         adds_to=plan.insert_partitions,
         **times._asdict(),
