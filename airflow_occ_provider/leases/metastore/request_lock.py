@@ -21,7 +21,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
@@ -85,8 +85,8 @@ class QueueSnapshot:
     :param foreign: parts of locks that are not requests.
     """
 
-    locks: dict[int, RequestLock] = field(default_factory=dict)
-    foreign: tuple[Row, ...] = ()
+    locks: dict[int, RequestLock]
+    foreign: tuple[Row, ...]
 
     @property
     def requests(self) -> tuple[QueuedRequest, ...]:
