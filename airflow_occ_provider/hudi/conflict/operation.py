@@ -22,14 +22,14 @@ _ON_EXISTING = frozenset({"MERGE", "APPEND"})
 class ConcurrentOperation:
     """One instant, the file groups that it touches, and when it reached each state.
 
-    :param instant: the instant at its state.
+    The times are those at which its files were written, by the storage's clock.
+
     :param operation_type: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while
         only requested.
     :param file_groups: the file groups that it certainly touches.
     :param existing: the file groups among these that existed before it.
     :param bases: the instant on which an existing file group was built when the write planned it.
     :param based: the file groups that got a base file (not only a log file).
-    :param replaced: the file groups that it replaces.
     :param overwrites: the partitions of which it replaces every existing file group, not named yet.
     :param overwrites_table: whether it replaces every partition in this way.
     :param may_touch_more: whether it may touch existing file groups that nothing names yet.
@@ -39,9 +39,6 @@ class ConcurrentOperation:
     :param has_heartbeat: whether its writer has a heartbeat, maybe expired, or the instant is completed.
     :param stat_fields: field names of its write statistics, which show a pending write's release;
         ``None`` without any.
-    :param requested_ms: epoch milliseconds at which its requested file was written.
-    :param inflight_ms: epoch milliseconds at which its inflight file was written.
-    :param completed_ms: epoch milliseconds at which its completed file was written.
     """
 
     instant: Instant
@@ -95,7 +92,6 @@ def completed_operation(
 ) -> ConcurrentOperation:
     """Describe a completed write by its commit metadata.
 
-    :param metadata: content of its completed file.
     :param profile: content of its inflight file, if that still exists and is not empty.
     """
     named = profile.file_groups if profile else frozenset()

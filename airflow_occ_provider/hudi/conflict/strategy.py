@@ -36,9 +36,6 @@ _CLASSES = {
 class Rules:
     """The rules by which the commit check of one writer chooses its rivals.
 
-    :param strategy: the conflict resolution strategy.
-    :param table_version: ``hoodie.table.version``.
-    :param merge_on_read: whether the table is merge-on-read.
     :param writer_version: major and minor number of the writer's Hudi, such as ``(1, 2)``.
     :param writing: whether pending writers may still begin files; if not, their markers are complete.
     :param non_blocking: whether it may run under non-blocking concurrency control.
