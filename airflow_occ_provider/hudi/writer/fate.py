@@ -53,7 +53,6 @@ class Writer(NamedTuple):
     """One write at one moment.
 
     :param action: Hudi's action; empty if the instant is not in the active timeline.
-    :param fate: its fate.
     :param last_ms: epoch milliseconds of its heartbeat's last tick, by the storage's clock.
     :param margin_ms: milliseconds until the heartbeat expires; negative after that.
     """
