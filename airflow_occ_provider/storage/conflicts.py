@@ -67,15 +67,11 @@ def verdicts(
     only: str | None = None,
     now_ms: int | None = None,
 ) -> dict[str, Verdict]:
-    """Return the verdict on each pending write, by requested time.
+    """Return the verdict on each pending write, or on one, by requested time.
 
     The timeline is listed again after the heartbeats: a rival that completed in between has removed
     its heartbeat, and is not dead. A dead rival is only a possible one.
 
-    :param setup: the known configuration of the writers.
-    :param only: requested time of the one pending instant to judge; by default all pending writes.
-    :param now_ms: epoch milliseconds of the verdict, by default now.
-    :returns: no entry for an instant that is not pending.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = _operations(table, snapshot, now_ms)

@@ -33,10 +33,8 @@ def pending_plans(
 
 
 def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
-    """Yield the table services, pending or not, whose plan a task run signed.
+    """Yield the services, pending or not, whose plan a run signed after ``since``.
 
-    :param identity: the identity in the signature.
-    :param since: requested time; only later plans are read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     for instant in snapshot.timeline:

@@ -33,7 +33,6 @@ class Snapshot:
     heartbeats are read at each call. Each method that reads raises ``TableUnreadableError`` if the
     storage cannot be read, or a file cannot be decoded.
 
-    :param listing: the listing of its active timeline.
     :param reload: makes a new snapshot of the whole table, given the last one.
     :param previous: an earlier snapshot; what has not changed is reused.
     """
@@ -66,10 +65,7 @@ class Snapshot:
         return self._folder.path
 
     def written_ms(self, file_name: str) -> int | None:
-        """Return the epoch milliseconds at which a file of the timeline was last written.
-
-        :param file_name: its name in the timeline's listing.
-        """
+        """Return the epoch milliseconds at which a file of the timeline was last written."""
         return self._modified(file_name)
 
     def refreshed(self, listing: Listing) -> Snapshot:
