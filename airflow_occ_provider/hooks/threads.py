@@ -20,9 +20,6 @@ async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwar
     """Run a blocking call to a service in one of that service's own threads.
 
     An unavailable service therefore does not delay calls to the others.
-
-    :param service: its name, such as that of its connection.
-    :param call: the function, called with the remaining arguments.
     """
     with _registry:
         if service not in _pools:
