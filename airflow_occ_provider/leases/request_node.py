@@ -44,7 +44,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a request's node, with the fields that this release does not know.
+    """The content of a request's node, also fields that this release does not know.
 
     :param epoch: number of adoptions, from 1.
     :param term_ms: milliseconds until it expires without a renewal.
@@ -125,7 +125,7 @@ class Content:
 
 
 def name_of(request: Request, nonce: str, under: tuple[int, ...] = ()) -> str:
-    """Return a name for a request's node that states its run, tables and covering lease.
+    """Return a name for a request's node: its run, tables and covering lease.
 
     The nonce makes it unique, because a reused name would have another position.
     """

@@ -43,7 +43,7 @@ _PLAN = {
 
 
 class RecordPosition(NamedTuple):
-    """The bytes of a record in a file of the archive, and the Avro schema to read them."""
+    """The bytes of a record in a file of the archive, and their Avro schema."""
 
     file: str
     start: int
@@ -133,7 +133,7 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
 def read_record(
     position: RecordPosition, data: bytes, fields: frozenset[str]
 ) -> Mapping[str, Any] | None:
-    """Decode some fields of an instant's metadata or plan; ``None`` if it holds neither.
+    """Decode fields of an instant's metadata or plan; ``None`` if it holds neither.
 
     :raises ValueError: if the record cannot be decoded.
     """

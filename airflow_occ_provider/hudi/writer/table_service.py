@@ -125,7 +125,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The plans that a task rolls back, runs and leaves, oldest first, with the reasons.
+    """The plans that a task rolls back, runs and leaves, oldest first, and why.
 
     :param schedule: whether to make a new plan.
     """

@@ -27,7 +27,7 @@ _GONE = (NoSuchLockException,)
 
 
 class Part(NamedTuple):
-    """One component of a lock, exclusive or shared; of a table if the partition is empty."""
+    """One component of a lock; of a whole table if the partition is empty."""
 
     table: str
     partition: str
@@ -100,11 +100,10 @@ class MetastoreLocks:
 
     def setting(self, name: str) -> str:
         """Return a setting of the metastore; empty if it is unknown or hidden."""
-        try:
-            value = self.client.call("get_config_value", name, "", answers=(ConfigValSecurityException,))
-        except ConfigValSecurityException:
-            return ""
-        return str(value or "")
+        hidden = ConfigValSecurityException
+        with suppress(hidden):
+            return str(self.client.call("get_config_value", name, "", answers=(hidden,)) or "")
+        return ""
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Poller:
-    """A thread that polls the ids of the locks while there are waiters, and wakes them."""
+    """A thread that polls the locks' ids while there are waiters, and wakes them."""
 
     def __init__(self, poll: Callable[[], Collection[int]], poll_s: float) -> None:
         self._poll = poll
