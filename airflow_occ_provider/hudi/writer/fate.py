@@ -41,12 +41,7 @@ class Fate(StrEnum):
 ENDED = tuple(fate for fate in Fate if not fate.beating)
 """The fates of a writer that no longer renews its heartbeat."""
 
-_OF_LIVENESS = {
-    Liveness.ALIVE: Fate.ALIVE,
-    Liveness.LATE: Fate.LATE,
-    Liveness.DEAD: Fate.DEAD,
-    Liveness.NONE: Fate.DEAD,
-}
+_OF_LIVE = {Liveness.ALIVE: Fate.ALIVE, Liveness.LATE: Fate.LATE}
 
 
 class Writer(NamedTuple):
@@ -66,7 +61,7 @@ class Writer(NamedTuple):
     @classmethod
     def pending(cls, instant: Instant, heartbeat: Heartbeat) -> Writer:
         """Return a pending write with the fate that its heartbeat shows."""
-        fate = _OF_LIVENESS[heartbeat.liveness]
+        fate = _OF_LIVE.get(heartbeat.liveness, Fate.DEAD)
         return cls(instant.time, instant.action, fate, heartbeat.last_ms, heartbeat.margin_ms)
 
 
