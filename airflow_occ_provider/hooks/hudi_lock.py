@@ -28,49 +28,42 @@ LONGEST_ANSWER_S = 10.0
 
 
 class HudiLock(Protocol):
-    """Hudi's own lock, which a writer takes to commit, as a connection configures it."""
+    """Hudi's own lock, which a writer takes to commit, as a connection configures it.
+
+    Each method raises ``ConfigurationError`` if a field of the connection is missing or wrong, and
+    ``LockUnreachableError`` if it asks the lock service and gets no answer in time.
+    """
 
     def options(self, table: str) -> dict[str, str]:
         """Return the options of Hudi's lock provider.
 
         :param table: base path of the table that is written.
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
         """
 
     def view(self, table: str, table_name: str) -> CommitLock | None:
-        """Open a view of the lock; ``None`` if its service is unknown.
+        """Open a view of the lock of a table; ``None`` if its service is unknown.
 
         :param table: base path of the table.
         :param table_name: its ``hoodie.table.name``.
-        :raises ConfigurationError: if a field of the connection is missing or wrong.
-        :raises LockUnreachableError: if the lock service does not answer in time.
         """
 
 
 class LeaseBackend(Protocol):
-    """The service that keeps a connection's leases."""
+    """The service that keeps a connection's leases.
+
+    Each method raises ``ConfigurationError`` if a field of the connection is missing, wrong or rejected,
+    and ``LockUnreachableError`` if it asks the lock service and gets no answer in time: ``check`` within
+    the connection time-out, at most 10 seconds.
+    """
 
     def terms(self) -> Terms:
-        """Return the TTLs of the leases.
-
-        :raises ConfigurationError: if a field of the connection is wrong.
-        :raises LockUnreachableError: if they come from the lock service and it does not answer in time.
-        """
+        """Return the TTLs of the leases."""
 
     def open(self) -> LeaseService:
-        """Open the queue of leases; the caller closes it.
-
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if the lock service does not answer in time.
-        """
+        """Open the queue of leases; the caller closes it."""
 
     def check(self) -> str:
-        """Check that the service answers and grants; return a summary.
-
-        :raises ConfigurationError: if a field of the connection is missing, wrong or rejected.
-        :raises LockUnreachableError: if the service does not answer within the connection time-out, at
-            most 10 seconds.
-        """
+        """Check that the service answers and grants; return a summary."""
 
 
 @dataclass(frozen=True, slots=True)

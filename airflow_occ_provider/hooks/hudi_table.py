@@ -29,8 +29,8 @@ class HudiTableHook(BaseHook):
     """A hook that reads one Hudi table: its timeline, writers and conflicts.
 
     It writes nothing and starts no Spark. Every method reads the current state, with one listing and the
-    timeline files that are new since the last call. The methods with the prefix ``a`` are for triggers:
-    they do the same in a thread.
+    timeline files that are new since the last call. It raises ``TableUnreadableError`` if the storage
+    cannot be read. The methods with the prefix ``a`` are for triggers: they do the same in a thread.
 
     :param table: base path of the table, absolute or a URL.
     :param storage_conn_id: Airflow connection of the storage (``aws``, ``google_cloud_platform``,
@@ -59,37 +59,24 @@ class HudiTableHook(BaseHook):
         """Read the table's current state.
 
         :raises NotHudiTableError: if there is no table at the path.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         self._last = self._reader.snapshot(self._last)
         return self._last
 
     def timeline(self) -> Timeline:
-        """Return the active timeline, oldest instant first.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the active timeline, oldest instant first."""
         return self.snapshot().timeline
 
     def live_writers(self) -> tuple[PendingInstant, ...]:
-        """Return the pending writes whose heartbeats have not expired, oldest first.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the pending writes whose heartbeats have not expired, oldest first."""
         return tuple(one for one in self.pending_writers() if one.live)
 
     def pending_writers(self) -> tuple[PendingInstant, ...]:
-        """Return all pending writes, with and without live heartbeats, oldest first.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return all pending writes, with and without live heartbeats, oldest first."""
         return pending_writers(self._reader, self.snapshot())
 
     def pending_table_services(self) -> tuple[PendingInstant, ...]:
-        """Return the pending compactions and clusterings, oldest first.
-
-        :raises TableUnreadableError: if the storage cannot be read.
-        """
+        """Return the pending compactions and clusterings, oldest first."""
         return pending_table_services(self.snapshot())
 
     def conflicts(
@@ -111,7 +98,6 @@ class HudiTableHook(BaseHook):
         :param early: its strategy of early conflict detection, which is evaluated too.
         :param writing: whether it may still begin files; ``False`` if only its commit is left.
         :returns: ``None`` if the active timeline has no such pending instant.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         setup = Setup(strategy, writer_version, early, writing=writing)
         return verdicts(self._reader, self.snapshot(), setup, only=instant).get(instant)
@@ -123,7 +109,6 @@ class HudiTableHook(BaseHook):
 
         :param strategy: as for ``conflicts``.
         :param writer_version: as for ``conflicts``.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return verdicts(self._reader, self.snapshot(), Setup(strategy, writer_version))
 
@@ -131,7 +116,6 @@ class HudiTableHook(BaseHook):
         """Return the write commit that a task run signed with its identity, if any.
 
         :param identity: the task run's uuid, ``_airflow_identity`` in the commit's extra metadata.
-        :raises TableUnreadableError: if the storage cannot be read.
         """
         return find_commit(self.snapshot(), identity)
 

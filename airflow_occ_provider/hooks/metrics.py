@@ -84,9 +84,7 @@ def own_heartbeat_margin(work: Work, seconds: float) -> None:
 def writers(table: str, pending: Iterable[Writer], rule: HeartbeatRule) -> None:
     """Send the smallest heartbeat margin and the number of dead writes of a table.
 
-    :param table: base path of the table.
     :param pending: all pending writes; without heartbeats the margin is the whole tolerance.
-    :param rule: by which the heartbeats were judged.
     """
     seen = tuple(pending)
     margins = [one.margin_ms for one in seen if one.fate.beating and one.margin_ms is not None]

@@ -28,7 +28,6 @@ _by_connection: dict[str, _Shared] = {}
 async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
     """Share the queue of a connection; the last user's exit closes its session.
 
-    :param lock_conn_id: Airflow connection of the lock service.
     :raises ConfigurationError: if the connection is missing, wrong or rejected.
     :raises LockUnreachableError: if the lock service does not answer in time.
     """

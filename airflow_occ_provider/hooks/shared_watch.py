@@ -23,7 +23,6 @@ class WatchTarget(NamedTuple):
 
     :param table: canonical base path of the table.
     :param storage_conn_id: Airflow connection of its storage, or ``None``.
-    :param rule: how heartbeats are judged.
     :param poll_s: seconds between two listings.
     """
 
@@ -77,8 +76,6 @@ class SharedWatch:
 
     ``listings`` publishes every listing. ``changes`` publishes only listings with a changed fate or
     timeline, so that a thousand waiting triggers cost nothing while nothing happens.
-
-    :param watched: what is watched.
     """
 
     def __init__(self, watched: WatchTarget) -> None:
@@ -155,10 +152,7 @@ _watches: dict[tuple[asyncio.AbstractEventLoop, WatchTarget], SharedWatch] = {}
 
 @asynccontextmanager
 async def shared_watch(watched: WatchTarget) -> AsyncIterator[SharedWatch]:
-    """Share the watch over a table; the last user's exit stops it.
-
-    :param watched: what is watched.
-    """
+    """Share the watch over a table; the last user's exit stops it."""
     key = (asyncio.get_running_loop(), watched)
     if key not in _watches:
         _watches[key] = SharedWatch(watched)

@@ -8,10 +8,7 @@ from airflow_occ_provider.leases.store import Store
 
 
 class DeletionWatches:
-    """The watches of the waiters, at most one for each.
-
-    :param store: of the requests.
-    """
+    """The watches of the waiters, at most one for each."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

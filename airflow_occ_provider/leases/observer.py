@@ -43,11 +43,7 @@ class _Observation:
 
 
 class Observer:
-    """The observations of other owners' nodes, and the removal of expired ones.
-
-    :param store: of the requests.
-    :param clock: a monotonic clock, in seconds.
-    """
+    """The observations of other owners' nodes, and the removal of expired ones."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
@@ -56,10 +52,7 @@ class Observer:
         self._observations: dict[str, _Observation] = {}
 
     def on_delay(self, seconds: float) -> None:
-        """Restart every term whose owner may have been unable to renew.
-
-        :param seconds: the time without an answer of the lock service.
-        """
+        """Restart every term whose owner may have missed a renewal in these seconds."""
         with self._lock:
             for name, observation in list(self._observations.items()):
                 if seconds >= observation.period_s:
@@ -88,12 +81,9 @@ class Observer:
                     self._observations[name] = self._continued(before)
 
     def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
-        """Remove expired requests; return whether one of them is gone.
+        """Remove expired requests before a waiter's; return whether one of them is gone.
 
         A request that was observed within half a renewal period is not read again.
-
-        :param earlier: the requests before the waiter's.
-        :param ttl_ms: the waiter's own TTL, in milliseconds.
         """
         now_s = self._clock()
         known = [one for one in earlier if not one.unknown]

@@ -28,9 +28,6 @@ class OwnNode:
 class OwnNodes:
     """The own nodes of a queue, and how long each is trusted to exist.
 
-    :param store: of the requests.
-    :param clock: a monotonic clock, in seconds.
-    :param mark: identifies this queue in the nodes that it writes.
     :param on_end: called with the name of a request that was released or lost.
     """
 
@@ -44,11 +41,8 @@ class OwnNodes:
         self._nodes: dict[str, OwnNode] = {}
 
     def create(self, name: str, asked: Request, requires: str | None) -> Node:
-        """Create the node of a request.
+        """Create the node of a request, if the required node exists.
 
-        :param name: of the node.
-        :param asked: the request.
-        :param requires: name of the node that must exist; ``None`` for no check.
         :raises NodeTakenError: if a node of the name exists already.
         :raises NodeGoneError: if the required node does not exist.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -61,12 +61,12 @@ class Queue:
             )
             with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
                 if not same:
-                    created = self._create(asked, self._drop_superseded(queue, asked))
+                    created = self._create(asked, queue)
                 elif missed_run_lease(first := same[0], queue):
-                    self._withdraw(first, asked)
+                    self._remove(first, asked)
                 else:
                     for duplicate in same[1:]:
-                        self._withdraw(duplicate, asked)
+                        self._remove(duplicate, asked)
                     ticket = Ticket(asked.id, first.name, first.token, 1)
                     return ticket if first.name == created else self._own.adopt(ticket, asked)
 
@@ -126,7 +126,7 @@ class Queue:
 
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there."""
-        return self._remove(queued, lambda _: None)
+        return self._remove(queued)
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
         """Return all requests, earliest first."""
@@ -150,38 +150,28 @@ class Queue:
         """Close the connection; requests stay until they expire."""
         self._store.close()
 
-    def _create(self, asked: Request, others: Iterable[QueuedRequest]) -> str:
-        lease = covering_lease(asked, others)
+    def _create(self, asked: Request, queue: list[QueuedRequest]) -> str:
+        """Create the node of a request, instead of those that it supersedes."""
+        for one in queue:
+            if one.request.id in asked.supersedes:
+                self._remove(one, asked)
+        lease = covering_lease(asked, [one for one in queue if one.request.owner != asked.owner])
         name = request_node.name_of(asked, uuid.uuid4().hex[:8], lease.order if lease else ())
         node = self._own.create(name, asked, lease.name if lease else None)
         self._reader.add(name, node)
         return name
 
-    def _drop_superseded(self, queue: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
-        """Withdraw superseded requests and return those of other owners."""
-        for one in queue:
-            if one.request.id in asked.supersedes:
-                self._withdraw(one, asked)
-        return [one for one in queue if one.request.owner != asked.owner]
-
-    def _withdraw(self, queued: QueuedRequest, asked: Request) -> None:
-        """Remove a request of the same owner, unless a later try adopted it."""
-        self._remove(
-            queued,
-            lambda data: refuse_older(
-                asked, [replace(queued, request=Content.decode(data, queued.name).request)]
-            ),
-        )
-
-    def _remove(self, queued: QueuedRequest, allow: Callable[[bytes], None]) -> bool:
+    def _remove(self, queued: QueuedRequest, asked: Request | None = None) -> bool:
         """Remove a request in its current version; return whether it was there.
 
-        :param allow: called with the content; raises to keep the node.
+        :param asked: the owner's new request: refused if a later try adopted the other one.
         """
         while node := self._store.read([queued.name], latest=True).get(queued.name):
             if node.token != queued.token and not queued.unknown:
                 break
-            allow(node.data)
+            if asked:
+                current = Content.decode(node.data, queued.name).request
+                refuse_older(asked, [replace(queued, request=current)])
             with suppress(NodeVersionError, NodeGoneError):
                 self._store.delete(queued.name, node.version)
                 return True

@@ -11,12 +11,8 @@ from airflow_occ_provider.leases.store import Node, NodeGoneError, Store
 
 
 class Reader:
-    """The requests in a store, with their unchanging parts cached.
+    """The requests in a store: owner, scopes and position of each are read once.
 
-    These are owner, scopes and position.
-
-    :param store: of the requests.
-    :param observer: is given each listing and each node that is read.
     :param on_gone: called with the names of a listing, to discard what is known of other nodes.
     """
 

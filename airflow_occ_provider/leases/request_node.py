@@ -32,8 +32,6 @@ _UNKNOWN_ORDER = (0,)
 class Name(NamedTuple):
     """The parts of a node's name.
 
-    :param run: digest of the owner's run.
-    :param tables: digests of the tables.
     :param key: the request's id and a nonce, unique among names.
     :param under: the order of the lease that covers the request.
     """
@@ -46,13 +44,10 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a request's node.
+    """The content of a request's node, also fields that this release does not know.
 
-    :param request: the request.
     :param epoch: number of adoptions, from 1.
     :param term_ms: milliseconds until it expires without a renewal.
-    :param mark: identifies the process that adopted it last.
-    :param others: the fields that this release does not know.
     """
 
     request: Request
@@ -98,7 +93,6 @@ class Content:
     def decode(cls, data: bytes, name: str) -> Content:
         """Return the content that ``encode`` described.
 
-        :param name: of the node.
         :raises LeaseRefusedError: if it has another format, or is not a request.
         """
         try:
@@ -131,11 +125,9 @@ class Content:
 
 
 def name_of(request: Request, nonce: str, under: tuple[int, ...] = ()) -> str:
-    """Return a name for a request's node that states its run and tables.
+    """Return a name for a request's node: its run, tables and covering lease.
 
-    :param request: the request.
-    :param nonce: makes the name unique, because a reused name would have another position.
-    :param under: the order of the lease that covers it.
+    The nonce makes it unique, because a reused name would have another position.
     """
     order = ".".join(f"{token:x}" for token in under)
     run, tables = _run_of(request.owner), ".".join(sorted(map(digest, request.tables)))
@@ -176,10 +168,7 @@ def names_of_run(owner: Owner, names: Iterable[str]) -> list[str]:
 
 
 def under(name: str) -> tuple[int, ...]:
-    """Return the order of the lease that covers a request, empty for none.
-
-    :param name: of the request; it ends with that order in every lock service.
-    """
+    """Return the order of the lease that covers a request, the end of its name."""
     return _tokens(name.rpartition("~")[2])
 
 
@@ -189,11 +178,7 @@ def order(name: str, token: int) -> tuple[int, ...]:
 
 
 def queued(name: str, node: Node | None) -> QueuedRequest:
-    """Return the request of a node; an unknown one if this release cannot read it.
-
-    :param name: of the node.
-    :param node: as read; ``None`` if the name has an unknown format.
-    """
+    """Return the request of a node; an unknown one if this release cannot read it."""
     known = parse(name)
     if known is None or node is None:
         return QueuedRequest.unreadable(name, _UNKNOWN_ORDER)

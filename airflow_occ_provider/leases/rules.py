@@ -53,9 +53,7 @@ class Scope:
     def of(cls, table: str, partitions: Iterable[str] | None, mode: Mode = Mode.EXCLUSIVE) -> Scope:
         """Return a scope with sorted partitions, without those that another one contains.
 
-        :param table: the table's canonical base path.
-        :param partitions: partition paths; ``None`` or an empty path for the whole table.
-        :param mode: how it is written.
+        ``None`` or an empty path stands for the whole table.
         """
         if partitions is None or mode is Mode.SHARED:
             return cls(table, mode)
@@ -174,10 +172,8 @@ class QueuedRequest:
     ) -> QueuedRequest:
         """Return a request that this release cannot read: it excludes all others.
 
-        :param name: its name in the lock service.
         :param order: its position, ``(0,)`` if that is unknown too: before all others.
         :param tables: digests of its tables, none for every table.
-        :param since_ms: epoch milliseconds by the lock service's clock at which it was queued.
         """
         scopes = tuple(Scope(f"{UNKNOWN}{one}") for one in sorted(tables) or [""])
         owner = Owner((f"unknown request {name}",))
@@ -209,22 +205,14 @@ class Blocker(NamedTuple):
 
 
 def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
-    """Return what blocks a request, earliest first; without blockers it is held.
-
-    :param mine: the request.
-    :param queue: all requests, in any order.
-    """
+    """Return what blocks a request, earliest first; without blockers it is held."""
     earlier = (one for one in queue if one.order < mine.order and not _is_covered(mine, one))
     found = (_conflict(mine, one) for one in earlier)
     return tuple(sorted(filter(None, found), key=lambda one: one.queued.order))
 
 
 def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
-    """Return the requests that conflict with a scope, earliest first.
-
-    :param scope: the scope.
-    :param queue: all requests, in any order.
-    """
+    """Return the requests that conflict with a scope, earliest first."""
     found = [
         Blocker(one, theirs, scope)
         for one in queue

@@ -11,10 +11,7 @@ from airflow_occ_provider.leases.rules import QueuedRequest, Request
 def covering_lease(asked: Request, queue: Iterable[QueuedRequest]) -> QueuedRequest | None:
     """Return the lease of the request's own run that covers it, if there is one.
 
-    :param asked: the request.
-    :param queue: all requests.
-    :raises LeaseRefusedError: if its run has leases, but none that covers it: waiting while
-        holding could deadlock.
+    :raises LeaseRefusedError: if its run's leases do not cover it: waiting while holding could deadlock.
     """
     of_run = [one for one in queue if asked.owner.is_within(one.request.owner)]
     for one in sorted(of_run, key=lambda queued: queued.order, reverse=True):
@@ -34,12 +31,7 @@ def covering_lease(asked: Request, queue: Iterable[QueuedRequest]) -> QueuedRequ
 
 
 def refuse_older(asked: Request, queue: Iterable[QueuedRequest]) -> None:
-    """Refuse a request if a later try of its owner is queued.
-
-    :param asked: the request.
-    :param queue: all requests.
-    :raises LeaseRefusedError: with both tries.
-    """
+    """Refuse a request if a later try of its owner is queued."""
     for one in queue:
         theirs = one.request
         is_own = theirs.id in (asked.id, *asked.supersedes)
@@ -56,9 +48,6 @@ def missed_run_lease(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> boo
 
     Two requests that are created at the same time do not see each other before both are queued. The
     later one must then be withdrawn: it could be blocked by a request that the earlier one blocks.
-
-    :param mine: the request.
-    :param queue: all requests.
     """
     owner = mine.request.owner
     return len(mine.order) == 1 and any(

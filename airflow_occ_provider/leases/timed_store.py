@@ -16,8 +16,6 @@ _SLOW_S = 0.1
 class TimedStore:
     """The calls of a ``Store``, of which the slow and failed ones are reported.
 
-    :param store: the store.
-    :param clock: a monotonic clock, in seconds.
     :param on_delay: called with the seconds that a slow call took, infinite for a failed one.
     """
 

@@ -28,8 +28,7 @@ def parse_table_path(table: object) -> tuple[str, str]:
     As in Hadoop (``Path.normalizePath``), repeated and trailing slashes and dot segments are ignored;
     an object store itself does not ignore them.
 
-    :param table: an absolute path or a URL.
-    :raises ConfigurationError: if it is neither, such as a table's name.
+    :raises ConfigurationError: if it is neither an absolute path nor a URL, such as a table's name.
     """
     text = table.rstrip("/") if isinstance(table, str) else ""
     match = _URL.fullmatch(text) or _NO_AUTHORITY.fullmatch(text)
@@ -76,7 +75,6 @@ def canonical_table(table: object) -> str:
 def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
     """Return the names in an argument, one or many.
 
-    :param field: name of the argument.
     :raises ConfigurationError: if there is no name, or one was rendered empty.
     """
     names = (given,) if isinstance(given, str) else tuple(map(str, given))
@@ -90,7 +88,6 @@ def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
 def named_partitions(scope: str | Sequence[object] | None) -> tuple[str, ...] | None:
     """Return the partitions of a declared scope; ``None`` if there is no scope.
 
-    :param scope: the argument, after rendering.
     :raises ConfigurationError: if a path was rendered empty, or is not a path below a table.
     """
     paths = None if scope is None else named("scope", scope)

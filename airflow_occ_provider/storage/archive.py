@@ -33,8 +33,6 @@ class Archive:
     Hudi merges files of the archive and then deletes the merged ones, even while others read them. If
     a file is gone, the read starts again once. Each method raises ``TableUnreadableError`` if the
     storage cannot be read, or the archive is damaged.
-
-    :param name: the archive's folder, relative to the base path.
     """
 
     def __init__(self, folder: TableFolder, name: str) -> None:
@@ -53,10 +51,7 @@ class Archive:
         return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
     def contents(self, instant: Instant) -> Contents:
-        """Return the metadata and the plan of an archived instant.
-
-        :param instant: one that ``instants`` returned.
-        """
+        """Return the metadata and the plan of an archived instant."""
 
         def read() -> Contents:
             _, records = self._index().get(instant[:2], (instant, InstantRecords()))

@@ -26,7 +26,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -46,7 +46,6 @@ class Setup:
     :param check_commits: whether early detection also checks completed commits.
     :param writing: whether pending writers may still begin files; ``False`` if a driver's log shows
         that only the commit is left.
-    :param heartbeats: the rule for heartbeats; a dead writer is only a possible rival.
     """
 
     strategy: Strategy | None = None
@@ -54,7 +53,6 @@ class Setup:
     early: EarlyDetection = EarlyDetection.OFF
     check_commits: bool = True
     writing: bool = True
-    heartbeats: HeartbeatRule = DEFAULT_RULE
 
 
 DEFAULT_SETUP = Setup()
@@ -69,18 +67,14 @@ def verdicts(
     only: str | None = None,
     now_ms: int | None = None,
 ) -> dict[str, Verdict]:
-    """Return the verdict on each pending write, by requested time.
+    """Return the verdict on each pending write, or on one, by requested time.
 
     The timeline is listed again after the heartbeats: a rival that completed in between has removed
-    its heartbeat, and is not dead.
+    its heartbeat, and is not dead. A dead rival is only a possible one.
 
-    :param setup: the known configuration of the writers.
-    :param only: requested time of the one pending instant to judge; by default all pending writes.
-    :param now_ms: epoch milliseconds of the verdict, by default now.
-    :returns: no entry for an instant that is not pending.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    operations = _operations(table, snapshot, setup.heartbeats, now_ms)
+    operations = _operations(table, snapshot, now_ms)
     timeline = operations.snapshot.timeline
     judged = [timeline.find(only)] if only else timeline.pending_writes()
     pending = [one for one in judged if one and not one.completed]
@@ -93,13 +87,11 @@ def verdicts(
     }
 
 
-def _operations(
-    table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule, now_ms: int | None
-) -> Operations:
+def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:
     at_ms = now_ms or round(clock.time() * 1000)
     ticks = snapshot.heartbeats()
     begun = [one.time for one in snapshot.timeline if not one.completed]
-    judged = {time: rule.judge(ticks.get(time), at_ms) for time in {*begun, *ticks}}
+    judged = {time: DEFAULT_RULE.judge(ticks.get(time), at_ms) for time in {*begun, *ticks}}
     return Operations(table.snapshot(snapshot), judged)
 
 
@@ -113,7 +105,8 @@ def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
     if other.time == ours.time or other.action not in _COMPARED:
         return False
-    return not ("_" in other.file_name and (other.completion_time or "") <= ours.time)
+    stamp = other.completion_stamp
+    return stamp is None or stamp > ours.time
 
 
 def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Setup) -> bool:

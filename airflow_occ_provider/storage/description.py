@@ -16,7 +16,6 @@ def describe(
 ) -> dict[str, Any]:
     """Return the description of one instant, in Hudi's terms.
 
-    :param heartbeats: epoch milliseconds of each last tick, by requested time.
     :param files: whether to list file groups, as [partition, file id], and markers.
     :raises TableUnreadableError: if a file cannot be read or decoded.
     """

@@ -30,11 +30,8 @@ _K = TypeVar("_K")
 class TableFolder:
     """The files below a table's base path, to list, read and remove.
 
-    Each method raises ``TableUnreadableError`` if the storage cannot be read.
-
-    :param scheme: the scheme of the path.
-    :param path: the canonical base path.
-    :param timeout_s: seconds that one request may take.
+    Names are relative to the base path. One request may take ``timeout_s``. Each method raises
+    ``TableUnreadableError`` if the storage cannot be read.
     """
 
     def __init__(self, scheme: str, path: str, file_system: Any, timeout_s: float) -> None:
@@ -104,10 +101,9 @@ class TableFolder:
     def ask(self, name: str, call: Callable[[str], _T]) -> _T | None:
         """Make one request; ``None`` if the file or folder does not exist.
 
-        Requests that ``call`` makes through this object share the time-out.
+        ``call`` is given the path on the file system. Requests that it makes through this object share
+        the time-out.
 
-        :param name: path relative to the base path.
-        :param call: makes the request, given the path on the file system.
         :raises MetadataCorruptError: if the name leads out of the table.
         :raises StorageStalledError: if the request takes longer than the time-out.
         :raises StorageDeniedError: if the storage refuses these credentials.
@@ -155,7 +151,6 @@ def _in_request() -> bool:
 def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _T]:
     """Make one request per key in several threads; return the results by key.
 
-    :param call: makes the request of one key, which ends within its time-out.
     :raises Exception: the first error; no request starts after it.
     """
     waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()

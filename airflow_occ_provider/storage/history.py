@@ -31,11 +31,7 @@ _T = TypeVar("_T")
 
 
 class Contents(NamedTuple):
-    """The contents of the files of an archived instant.
-
-    :param metadata: content of its completed file.
-    :param plan: content of its requested file, if that was a plan.
-    """
+    """The contents of an archived instant's completed file, and of its plan."""
 
     metadata: Content | None = None
     plan: Content | None = None
@@ -48,8 +44,6 @@ class History:
     a file is gone, the read starts again once, from the newest manifest. Each method raises
     ``HistoryUnreadableError`` without pyarrow, and ``TableUnreadableError`` if the history is damaged,
     or its files keep disappearing.
-
-    :param name: the history's folder, relative to the base path.
     """
 
     def __init__(self, folder: TableFolder, name: str) -> None:
@@ -68,8 +62,6 @@ class History:
         """Return the contents of an archived instant's files.
 
         The contents of the same history file are read together, and kept until another is read.
-
-        :param instant: one that ``instants`` returned.
         """
         if instant not in self._of_one_file:
             file = instant.file_name

@@ -51,11 +51,7 @@ class InstantReader:
         self._known: dict[tuple[str, str], Any] = {}
 
     def keep(self, earlier: InstantReader, listed: Collection[str]) -> None:
-        """Take over the decoded files of an earlier reader that still exist.
-
-        :param earlier: the earlier reader.
-        :param listed: names of the timeline's files.
-        """
+        """Take over the decoded files of an earlier reader that still exist."""
         self._known = {key: known for key, known in earlier._known.items() if key[0] in listed}
 
     def commit(self, instant: Instant) -> CommitMetadata | None:

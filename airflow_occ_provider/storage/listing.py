@@ -18,7 +18,6 @@ _MILLISECONDS = "modificationTime"
 class Listing:
     """The listing of a folder; by default of one that does not exist.
 
-    :param names: the bare names in it, in any order.
     :param modified: returns the epoch milliseconds of a file's last write; ``None`` if the file is
         gone or its storage does not record the time.
     """

@@ -24,11 +24,8 @@ _CLOCKS_APART_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """A table's lock, by its file.
+    """A table's lock, by its file and this machine's clock.
 
-    :param path: path of the file.
-    :param held: whether the lock is held now, by this machine's clock.
-    :param owner: the id of its holder; empty if the file does not contain one.
     :param since_ms: epoch milliseconds at which the holder took it, by the storage's clock.
     :param until_ms: epoch milliseconds at which it expires unless it is renewed.
     """
@@ -43,7 +40,6 @@ class LockFile:
 def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
     """Return a table's lock file; ``None`` if the lock provider does not use one.
 
-    :param options: Hudi's options of the lock provider.
     :raises TableUnreadableError: if the storage cannot be read.
     :raises ConfigurationError: if no file system is installed for it.
     """

@@ -26,7 +26,6 @@ class Operations:
         self._heartbeats = heartbeats
         self._outlines: dict[Instant, ConcurrentOperation] = {}
         self._read: dict[Instant, ConcurrentOperation] = {}
-        self._commits: dict[Instant, CommitMetadata | None] = {}
 
     def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
         """Return operations with only the times that the timeline's listing shows."""
@@ -46,10 +45,7 @@ class Operations:
 
     def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """Return the commit metadata of completed writes, without those archived since."""
-        wanted = tuple(instants)
-        new = (one for one in wanted if one not in self._commits)
-        self._commits |= map_concurrently(self.snapshot.reader.commit, new)
-        return [found for one in wanted if (found := self._commits[one])]
+        return list(filter(None, map_concurrently(self.snapshot.reader.commit, instants).values()))
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self._heartbeats.get(instant.time))

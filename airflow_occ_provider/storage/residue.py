@@ -42,7 +42,6 @@ def residues(
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
     """Return the existing data files that the markers of an instant name, sorted.
 
-    :param time: requested time of an instant that is not in the active timeline.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     present: dict[str, frozenset[str]] = {}

@@ -33,10 +33,8 @@ def pending_plans(
 
 
 def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
-    """Yield the table services, pending or not, whose plan a task run signed.
+    """Yield the services, pending or not, whose plan a run signed after ``since``.
 
-    :param identity: the identity in the signature.
-    :param since: requested time; only later plans are read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     for instant in snapshot.timeline:
@@ -65,7 +63,7 @@ def _overtaken_by(snapshot: Snapshot, planned: ConcurrentOperation) -> str | Non
     if planned.operation_type != "CLUSTER":
         return None  # a compaction merges what exists when it runs
     for instant in snapshot.timeline.completed_writes():
-        stamp = ConcurrentOperation(instant).completion_stamp
+        stamp = instant.completion_stamp
         if stamp is None or stamp > planned.instant.time:
             written = snapshot.operation(instant)
             later = stamp is not None or _ended_later(written, planned)

@@ -20,7 +20,7 @@ from airflow_occ_provider.hudi.format.markers import (
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
-from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.listing import Listing
@@ -33,7 +33,6 @@ class Snapshot:
     heartbeats are read at each call. Each method that reads raises ``TableUnreadableError`` if the
     storage cannot be read, or a file cannot be decoded.
 
-    :param listing: the listing of its active timeline.
     :param reload: makes a new snapshot of the whole table, given the last one.
     :param previous: an earlier snapshot; what has not changed is reused.
     """
@@ -66,10 +65,7 @@ class Snapshot:
         return self._folder.path
 
     def written_ms(self, file_name: str) -> int | None:
-        """Return the epoch milliseconds at which a file of the timeline was last written.
-
-        :param file_name: its name in the timeline's listing.
-        """
+        """Return the epoch milliseconds at which a file of the timeline was last written."""
         return self._modified(file_name)
 
     def refreshed(self, listing: Listing) -> Snapshot:
@@ -134,18 +130,13 @@ class Snapshot:
             if metadata is None:  # archived since, so older than any pending writer
                 return ConcurrentOperation(instant, completed_ms=times.completed_ms)
             return completed_operation(instant, metadata, self.reader.profile(instant), times)
-        live = heartbeat is None or heartbeat.live
-        has_heartbeat = heartbeat is None or heartbeat.liveness is not Liveness.NONE
         try:
             planned, profile = self.reader.planned(instant), self.reader.profile(instant)
         except MetadataCorruptError:  # still being written, on a storage that shows parts of files
-            return pending_operation(instant, None, (), times, live=live, has_heartbeat=has_heartbeat)
+            return pending_operation(instant, None, (), times, heartbeat)
         if planned is not None:
             return planned_operation(instant, planned, times)
-        markers = self.markers(instant.time)
-        return pending_operation(
-            instant, profile, markers, times, live=live, has_heartbeat=has_heartbeat
-        )
+        return pending_operation(instant, profile, self.markers(instant.time), times, heartbeat)
 
     def times(self, instant: Instant) -> Times:
         """Return when the files of an instant were written, by the timeline's listing."""

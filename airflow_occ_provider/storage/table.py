@@ -87,7 +87,6 @@ class HudiTable:
 
         :param previous: an earlier snapshot: with it one listing is enough, as long as the timeline
             shows no sign of an upgrade.
-        :param missing_ok: whether a table that does not exist yet gives an empty snapshot.
         :param max_age_s: seconds after which ``hoodie.properties`` are read again in any case.
         :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
@@ -137,10 +136,6 @@ class HudiTable:
 
         An upgrade or downgrade moves the instants before it writes the new version (Hudi 1.2.0,
         ``UpgradeDowngrade``). Without a sign of that, the other folder is not listed.
-
-        :param found: the snapshot of ``listing``.
-        :param listing: the listing of the timeline.
-        :param force: whether to list the other folder even without a sign.
         """
         in_layout_1 = found.config.timeline_folder == _LAYOUT_1
         # The folder of layout 2 is inside that of layout 1, so its listing shows it.

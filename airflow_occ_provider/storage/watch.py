@@ -22,7 +22,6 @@ class Observation:
     """The writers of a table at one moment.
 
     :param pending: the pending writes, by requested time, oldest first.
-    :param snapshot: the last snapshot of the table.
     :param clock: how far the storage's clock is ahead; ``None`` until a tick has shown it.
     """
 
@@ -61,8 +60,6 @@ class WriterWatch:
 
     As in Hudi's lazy clean, a writer counts as dead only if the timeline, listed after the heartbeats,
     still has its instant pending.
-
-    :param clock_ms: returns the epoch milliseconds of this host.
     """
 
     table: HudiTable

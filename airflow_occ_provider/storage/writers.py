@@ -16,11 +16,7 @@ from airflow_occ_provider.storage.table import HudiTable
 
 @dataclass(frozen=True, slots=True)
 class PendingInstant:
-    """A pending write or table service.
-
-    :param operation: what it is known to touch.
-    :param heartbeat: the liveness of its writer.
-    """
+    """A pending write or table service: what it touches, and its writer's liveness."""
 
     operation: ConcurrentOperation
     heartbeat: Heartbeat

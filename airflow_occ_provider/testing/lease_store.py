@@ -15,6 +15,7 @@ The tests are the classes of ``store_contract`` (the six calls), ``queue_contrac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -39,31 +40,22 @@ def open_store() -> Callable[[], Store]:
 @pytest.fixture
 def store(open_store: Callable[[], Store]) -> Iterator[Store]:
     """Return a client of the store."""
-    opened = open_store()
-    yield opened
-    opened.close()
+    with closing(open_store()) as opened:
+        yield opened
 
 
 @pytest.fixture
 def second(open_store: Callable[[], Store]) -> Iterator[Store]:
     """Return another client of the same store."""
-    opened = open_store()
-    yield opened
-    opened.close()
+    with closing(open_store()) as opened:
+        yield opened
 
 
 @pytest.fixture
 def open_queue(open_store: Callable[[], Store]) -> Iterator[Callable[[], LossyQueue]]:
     """Return a function that opens the queue as another process does."""
-    opened: list[LossyQueue] = []
-
-    def open_one() -> LossyQueue:
-        opened.append(LossyQueue(open_store()))
-        return opened[-1]
-
-    yield open_one
-    for queue in opened:
-        queue.close()
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(closing(LossyQueue(open_store())))
 
 
 @pytest.fixture

@@ -207,14 +207,14 @@ class KeepsSightings(_Observed):
 class EvictsTheOtherSite(Queue):
     """A request of another deployment, with the same DAG, run and task, is withdrawn."""
 
-    def _drop_superseded(self, queue: list[QueuedRequest], asked: Request) -> list[QueuedRequest]:
+    def _create(self, asked: Request, queue: list[QueuedRequest]) -> str:
         for one in queue:
             if (one.request.owner.path, one.request.owner.label) == (
                 asked.owner.path,
                 asked.owner.label,
             ):
                 self.evict(one)
-        return super()._drop_superseded(queue, asked)
+        return super()._create(asked, queue)
 
 
 class OlderTryAdopts(Queue):

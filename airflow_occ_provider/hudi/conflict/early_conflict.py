@@ -28,7 +28,6 @@ def judge_early(
     The verdict holds for the rivals of now: one that ends before the marker is made is not found.
 
     :param ours: a pending write, early detection on.
-    :param rivals: the other operations, completed and pending.
     :param detection: the strategy in use, not ``OFF`` or ``ON``.
     :param check_commits: ``hoodie.write.concurrency.early.conflict.check.commit.conflict``, which
         ``HudiWriteOperator`` sets with direct markers.

@@ -23,8 +23,7 @@ _SINCE_1_2 = "totalLogBlocksSize"
 def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
     """Return the strategy that Hudi chooses by default for a table's index.
 
-    :param operations: operations with known file groups; if all are simple buckets, the table has a
-        bucket index.
+    If all known file groups are simple buckets, the table has a bucket index.
     """
     file_ids = {file_id for operation in operations for _, file_id in operation.file_groups}
     bucketed = bool(file_ids) and all(map(_SIMPLE_BUCKET.match, file_ids))
@@ -34,10 +33,7 @@ def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
 def is_non_blocking(ours: ConcurrentOperation, recorded_mode: str | None) -> bool:
     """Whether a write may run under non-blocking concurrency control.
 
-    Under that mode Hudi refuses few commits.
-
-    :param ours: the write.
-    :param recorded_mode: ``hoodie.write.concurrency.mode``, if the table's properties have it.
+    Under that mode Hudi refuses few commits. The table's properties may record the mode.
     """
     recorded = (recorded_mode or "").upper() == _NON_BLOCKING
     return recorded or any(_SHARED_BUCKET.match(file_id) for _, file_id in ours.file_groups)
@@ -51,7 +47,6 @@ def possible_releases(
     In layout 2 the files of all releases look alike. Table version 9 exists since 1.1, which has the
     rules of 1.2.
 
-    :param table_version: ``hoodie.table.version``.
     :param stat_fields: field names of the writer's own write statistics, ``None`` without any.
     """
     if table_version >= 8:

@@ -10,6 +10,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
 from airflow_occ_provider.hudi.format.markers import Marker
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 _SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
@@ -21,14 +22,14 @@ _ON_EXISTING = frozenset({"MERGE", "APPEND"})
 class ConcurrentOperation:
     """One instant, the file groups that it touches, and when it reached each state.
 
-    :param instant: the instant at its state.
+    The times are those at which its files were written, by the storage's clock.
+
     :param operation_type: Hudi's operation type, such as ``UPSERT`` or ``COMPACT``; ``UNKNOWN`` while
         only requested.
     :param file_groups: the file groups that it certainly touches.
     :param existing: the file groups among these that existed before it.
     :param bases: the instant on which an existing file group was built when the write planned it.
     :param based: the file groups that got a base file (not only a log file).
-    :param replaced: the file groups that it replaces.
     :param overwrites: the partitions of which it replaces every existing file group, not named yet.
     :param overwrites_table: whether it replaces every partition in this way.
     :param may_touch_more: whether it may touch existing file groups that nothing names yet.
@@ -38,9 +39,6 @@ class ConcurrentOperation:
     :param has_heartbeat: whether its writer has a heartbeat, maybe expired, or the instant is completed.
     :param stat_fields: field names of its write statistics, which show a pending write's release;
         ``None`` without any.
-    :param requested_ms: epoch milliseconds at which its requested file was written.
-    :param inflight_ms: epoch milliseconds at which its inflight file was written.
-    :param completed_ms: epoch milliseconds at which its completed file was written.
     """
 
     instant: Instant
@@ -61,15 +59,6 @@ class ConcurrentOperation:
     requested_ms: int | None = None
     inflight_ms: int | None = None
     completed_ms: int | None = None
-
-    @property
-    def completion_stamp(self) -> str | None:
-        """The completion time that Hudi took under its lock, in the instants' zone.
-
-        Before table version 8 there is only ``completed_ms``.
-        """
-        stamped = "_" in self.instant.file_name
-        return self.instant.completion_time if stamped else None
 
     @property
     def is_table_service(self) -> bool:
@@ -103,7 +92,6 @@ def completed_operation(
 ) -> ConcurrentOperation:
     """Describe a completed write by its commit metadata.
 
-    :param metadata: content of its completed file.
     :param profile: content of its inflight file, if that still exists and is not empty.
     """
     named = profile.file_groups if profile else frozenset()
@@ -138,9 +126,7 @@ def pending_operation(
     profile: CommitMetadata | None,
     markers: Iterable[Marker],
     times: Times,
-    *,
-    live: bool = True,
-    has_heartbeat: bool = True,
+    heartbeat: Heartbeat | None = None,
 ) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
@@ -150,9 +136,7 @@ def pending_operation(
     ``BaseCommitActionExecutor.saveWorkloadProfileMetadataToInflight``).
 
     :param profile: content of its inflight file; ``None`` if that is empty or missing.
-    :param markers: the markers that it has made so far.
-    :param live: whether Hudi still counts its writer as alive.
-    :param has_heartbeat: whether its writer has a heartbeat, expired or not.
+    :param heartbeat: of its writer, which otherwise counts as alive.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
@@ -169,8 +153,8 @@ def pending_operation(
         overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
         may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},
         marked=marked,
-        live=live,
-        has_heartbeat=has_heartbeat,
+        live=heartbeat is None or heartbeat.live,
+        has_heartbeat=heartbeat is None or heartbeat.liveness is not Liveness.NONE,
         stat_fields=plan.stat_fields,
         adds_to=plan.insert_partitions,
         **times._asdict(),

@@ -36,9 +36,6 @@ _CLASSES = {
 class Rules:
     """The rules by which the commit check of one writer chooses its rivals.
 
-    :param strategy: the conflict resolution strategy.
-    :param table_version: ``hoodie.table.version``.
-    :param merge_on_read: whether the table is merge-on-read.
     :param writer_version: major and minor number of the writer's Hudi, such as ``(1, 2)``.
     :param writing: whether pending writers may still begin files; if not, their markers are complete.
     :param non_blocking: whether it may run under non-blocking concurrency control.
@@ -94,14 +91,12 @@ class Rules:
         return None if seen is None else True
 
     def _counts_planned(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
-        if rival.operation_type == "LOG_COMPACT":
-            # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
-            return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
-        if rival.operation_type != "COMPACT":
+        if rival.operation_type not in ("COMPACT", "LOG_COMPACT"):
             younger = rival.instant.time > ours.instant.time
             return younger or _is_executed(rival) or self.writer_version >= (1, 1)
-        if not self._ignores_compactions:
+        if rival.operation_type == "COMPACT" and not self._ignores_compactions:
             return True
+        # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
         return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
     def _counts_preferring_writers(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:

@@ -84,11 +84,7 @@ class Verdict:
 
 
 class Present(NamedTuple):
-    """The file groups that existed when a write began.
-
-    :param file_groups: the file groups that the timeline names.
-    :param complete: whether these are all.
-    """
+    """The file groups that existed when a write began, and whether these are all."""
 
     file_groups: frozenset[FileGroupId] = frozenset()
     complete: bool = True
@@ -106,13 +102,8 @@ def judge(
 ) -> Verdict:
     """Judge whether Hudi's commit check will refuse ``ours`` for a rival.
 
-    A pending rival is judged as if it committed first.
-
-    :param ours: a pending operation.
-    :param rivals: the other operations, completed and pending.
-    :param rules: the strategy and what it depends on.
-    :param present: the file groups that existed when ours began, needed if one of the operations
-        overwrites partitions.
+    A pending rival is judged as if it committed first. What was present matters only if one of the
+    operations overwrites partitions.
     """
     if ours.is_table_service and rules.strategy is not Strategy.PREFER_WRITER:
         return Verdict(Certainty.NONE)
@@ -131,13 +122,7 @@ def judge_by_any(
     candidates: Sequence[Rules],
     present: Present = NO_OVERWRITES,
 ) -> Verdict:
-    """Judge by several rules; a conflict under only some of them is *possible*.
-
-    :param ours: a pending operation.
-    :param rivals: the other operations, completed and pending.
-    :param candidates: the rules, at least one.
-    :param present: as for ``judge``.
-    """
+    """Judge by several rules; a conflict under only some of them is *possible*."""
     by_rival: dict[str, list[Conflict]] = {}
     for rules in candidates:
         for conflict in judge(ours, rivals, rules, present).conflicts:
@@ -194,7 +179,7 @@ def was_seen(
     """
     if not rival.instant.completed:
         return False
-    completion = rival.completion_stamp
+    completion = rival.instant.completion_stamp
     if completion is not None and completion <= ours.instant.time:
         return True
     if is_before(rival.completed_ms, ours.requested_ms):

@@ -43,13 +43,7 @@ _PLAN = {
 
 
 class RecordPosition(NamedTuple):
-    """The position of a record in the archive.
-
-    :param file: bare name of the file.
-    :param start: offset of the record's first byte.
-    :param stop: offset after its last byte.
-    :param schema: the Avro schema with which it was written, as JSON.
-    """
+    """The bytes of a record in a file of the archive, and their Avro schema."""
 
     file: str
     start: int
@@ -91,10 +85,7 @@ class _Block:
 
 
 def is_archive_file(name: str) -> bool:
-    """Whether a file in the archive's folder holds instants.
-
-    :param name: bare name of the file.
-    """
+    """Whether a file in the archive's folder holds instants."""
     return _FILE.fullmatch(name) is not None
 
 
@@ -120,11 +111,9 @@ def read_entries(file: str, read: Reader, size: int) -> Iterator[Entry]:
 
 
 def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
-    """Return the completed instants among entries, and where their records are.
+    """Return the completed instants in an archive, and where their records are.
 
     Entries may repeat: Hudi archives again what it could not remove from the timeline.
-
-    :param entries: the entries of all files of the archive.
     """
     completed: dict[tuple[str, str], Entry] = {}
     plans: dict[str, RecordPosition] = {}
@@ -144,10 +133,8 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
 def read_record(
     position: RecordPosition, data: bytes, fields: frozenset[str]
 ) -> Mapping[str, Any] | None:
-    """Decode an instant's metadata or plan; ``None`` if the record holds neither.
+    """Decode fields of an instant's metadata or plan; ``None`` if it holds neither.
 
-    :param position: the position of the record.
-    :param fields: names of the fields to decode.
     :raises ValueError: if the record cannot be decoded.
     """
     keys = frozenset((*_METADATA.values(), *_PLAN.values()))

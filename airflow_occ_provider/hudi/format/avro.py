@@ -91,9 +91,8 @@ class _Names(dict[str, _Decoder]):
 def decode(content: bytes, limit: int = MAX_VALUES, fields: Fields = None) -> Any:
     """Decode the first value of an Avro container file.
 
-    :param limit: how many values it may hold.
     :param fields: names of the fields to keep, in records at any depth; by default all.
-    :raises TooLargeError: if it holds more.
+    :raises TooLargeError: if it holds more values than ``limit``.
     :raises ValueError: if it is cut off, compressed, or not an Avro container.
     """
     return _guarded(partial(_first_value, _Cursor(content, limit), fields))
@@ -103,9 +102,6 @@ def decode_value(schema: str, data: bytes, fields: Fields = None) -> Any:
     """Decode one value without a container, such as a record of a log block.
 
     :param schema: the Avro schema that the value was written with, as JSON.
-    :param data: the encoded value.
-    :param fields: names of the fields to keep, in records at any depth; by default all.
-    :raises TooLargeError: if it holds more.
     :raises ValueError: if it is cut off, or was written with another schema.
     """
     cursor = _Cursor(data, MAX_VALUES)

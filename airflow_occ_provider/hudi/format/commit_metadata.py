@@ -27,8 +27,6 @@ class CommitMetadata:
     will touch, and the partitions that get new ones (Hudi 1.2.0, ``BaseCommitActionExecutor``).
 
     :param operation_type: Hudi's operation type in upper case, such as ``UPSERT``.
-    :param file_groups: the file groups written.
-    :param replaced: the file groups that a replacecommit replaced.
     :param records: inserted + updated + deleted records.
     :param extra: the extra metadata; our signature is in its keys that start with ``_``.
     :param written_partitions: partitions with write statistics, with or without a named file group.

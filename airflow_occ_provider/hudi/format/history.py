@@ -24,17 +24,14 @@ _HISTORY_FILE = re.compile(r"\d+_\d+_\d+\.parquet")
 def parse_version(content: bytes) -> int | None:
     """Read the number of the newest manifest; ``None`` if it cannot be read.
 
-    :param content: content of ``_version_``; Hudi deletes and rewrites that file at every change.
+    Hudi deletes and rewrites its file, ``_version_``, at every change.
     """
     text = content.decode("ascii", "replace").strip()
     return int(text) if text.isdecimal() else None
 
 
 def newest_version(names: Iterable[str]) -> int | None:
-    """Return the largest manifest number, for an unreadable ``_version_``.
-
-    :param names: the bare names in the history's folder.
-    """
+    """Return the largest manifest number, for an unreadable ``_version_``."""
     matches = map(_MANIFEST.fullmatch, names)
     return max((int(match[1]) for match in matches if match), default=None)
 
@@ -45,7 +42,6 @@ def parse_manifest(content: bytes) -> tuple[str, ...]:
     The instant times at the start of a name do not bound the file's content: in a table that was
     upgraded from version 6, instants lie outside (seen on 1.2.0).
 
-    :param content: the whole manifest.
     :raises ValueError: if it is cut off or is not a manifest.
     """
     import json
@@ -67,15 +63,10 @@ def archived_instants(
     actions: Sequence[str],
     completion_times: Sequence[str | None],
 ) -> dict[str, Instant]:
-    """Return the instants of one history file by time; all of them are completed.
+    """Return the instants in the columns of one history file; all are completed.
 
     The time identifies an instant, as in Hudi (1.2.0, ``ArchivedTimelineV2``): a savepoint, which
     shares its time with a commit, is never archived.
-
-    :param file_name: the file's bare name.
-    :param times: its column ``instantTime``.
-    :param actions: its column ``action``.
-    :param completion_times: its column ``completionTime``.
     """
     known = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
     unknown = (repeat(None), repeat(None))

@@ -49,6 +49,11 @@ class Instant(NamedTuple):
         return self.state is State.COMPLETED
 
     @property
+    def completion_stamp(self) -> str | None:
+        """The completion time that Hudi took under its lock, since table version 8."""
+        return self.completion_time if "_" in self.file_name else None
+
+    @property
     def archived(self) -> bool:
         """Whether it comes from the history or from an archive of layout 1."""
         return self.file_name.endswith(".parquet") or ".archive." in self.file_name

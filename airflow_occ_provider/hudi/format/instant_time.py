@@ -12,11 +12,7 @@ _QUARTER_MS = 900_000
 
 
 def from_epoch_ms(moment_ms: int, zone: tzinfo | None = None) -> str:
-    """Return a moment as an instant time.
-
-    :param moment_ms: epoch milliseconds.
-    :param zone: the zone of the result; by default the local zone of this process.
-    """
+    """Return a moment as an instant time, by default in the zone of this process."""
     from datetime import datetime  # a tenth of the import time allowed for the pure core
 
     seconds, millis = divmod(moment_ms, 1000)
@@ -27,8 +23,6 @@ def epoch_ms_writer(zone: tzinfo | None = None) -> Callable[[int], str]:
     """Return a ``from_epoch_ms`` with one zone lookup per quarter of an hour.
 
     Zones differ and change their offset by whole quarters of an hour.
-
-    :param zone: the zone of the results; by default the local zone of this process.
     """
     quarters: dict[int, tuple[str, int]] = {}
 

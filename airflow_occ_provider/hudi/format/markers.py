@@ -17,7 +17,6 @@ class Marker(NamedTuple):
     """One data file that a pending instant has begun.
 
     :param partition: partition path, empty for an unpartitioned table.
-    :param data_file: the data file's name.
     :param kind: ``CREATE``, ``MERGE`` or ``APPEND``.
     """
 

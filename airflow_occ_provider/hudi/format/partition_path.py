@@ -10,7 +10,7 @@ NOT_BELOW = "is not a path below the table"
 def is_below(path: str) -> bool:
     """Whether a path is a canonical relative path below a table.
 
-    :param path: such as ``dt=2026-11-21/hour=7``, and not ``dt=2026-11-21//hour=7``.
+    It is ``dt=2026-11-21/hour=7``, and not ``dt=2026-11-21//hour=7``.
     """
     parts = path.strip("/").split("/")
     return "://" not in path and not {"", ".", ".."} & {*parts}
@@ -22,7 +22,6 @@ def rejection_reason(path: str, table: TableConfig) -> str | None:
     A path that may be valid passes: values may contain slashes, so it may have more parts than fields,
     and without hive style any text may be a value.
 
-    :param path: relative to the table's base path, such as ``dt=2026-11-21/hour=7``.
     :returns: ``None`` if the path is possible.
     """
     if not is_below(path):

@@ -1,4 +1,4 @@
-"""Plans of table services, rollbacks, restores and cleans."""
+"""Plans of table services, rollbacks, restores and cleans, and their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ PLAN_FIELDS = frozenset(
 def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
     """Return the file groups of a ``HoodieCompactionPlan``, also of a log compaction.
 
-    :param content: the whole requested file.
     :raises ValueError: if the content is not a plan, or is cut off.
     """
     operations = read_record(content, PLAN_FIELDS).get("operations") or ()
@@ -22,10 +21,10 @@ def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
 
 
 def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
-    """Return the file groups of a clustering plan.
+    """Return the file groups of a clustering plan; ``None`` if there is none.
 
-    :param content: the whole requested file; overwrites have an empty one, or one without a plan.
-    :returns: ``None`` if there is no clustering plan.
+    Overwrites have an empty file, or a record without a plan.
+
     :raises ValueError: if the content is not such a record, or is cut off.
     """
     plan = read_record(content, PLAN_FIELDS).get("clusteringPlan") if content else None
@@ -38,8 +37,8 @@ def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
 def read_rolled_back_times(content: bytes) -> frozenset[str]:
     """Return the requested times of the instants that a rollback or restore names.
 
-    :param content: the whole file of a requested, inflight or completed rollback or restore; the plan
-        of a rollback may name none yet.
+    The plan of a rollback may name none yet.
+
     :raises ValueError: if the content is not a plan or metadata, or is cut off.
     """
     record = read_record(content) if content else {}
@@ -57,7 +56,6 @@ def read_rolled_back_times(content: bytes) -> frozenset[str]:
 def read_deleted_names(content: bytes) -> frozenset[str]:
     """Return the names of the data files that a clean, rollback or restore deletes.
 
-    :param content: the whole file: the plan (requested) or the result (completed).
     :raises ValueError: if the content is neither, or is cut off.
     """
     record = read_record(content)

@@ -39,7 +39,6 @@ class Timeline:
     """The instants of the active timeline at their highest states, oldest first.
 
     :param instants: sorted by time; a savepoint has the time of the commit that it saves.
-    :param names: the file names from which they were built.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -55,7 +54,6 @@ class Timeline:
         last write is used instead, in the zone of the JVM even if the table's zone is UTC (Hudi
         0.15.0, 1.0.2 and 1.2.0, ``HoodieInstantTimeGenerator.formatDate``).
 
-        :param names: the bare names of one listing, in any order.
         :param modified: called for such files only; without it their completion time is ``None``.
         :param zone: zone of the writers' JVM; by default the local zone of this process.
         """
@@ -65,12 +63,7 @@ class Timeline:
     def refreshed(
         self, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
     ) -> Timeline:
-        """Return the timeline of a newer listing; unchanged instants are reused.
-
-        :param names: the bare names of the newer listing.
-        :param modified: see ``from_file_names``.
-        :param zone: see ``from_file_names``.
-        """
+        """Return the timeline of a newer listing; unchanged instants are reused."""
         listed = tuple(names)
         changed = {_time(name) for name in frozenset(listed) ^ frozenset(self.names)}
         if not changed:

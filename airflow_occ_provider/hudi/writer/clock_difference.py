@@ -11,9 +11,6 @@ class ClockDifference:
 
     Nothing is written to measure it. A tick that is missing in one read and present in the next was
     made between the two, so its time by the storage's clock bounds the difference from both sides.
-
-    :param least_ms: lower bound in milliseconds; negative if the storage is behind.
-    :param most_ms: upper bound in milliseconds.
     """
 
     least_ms: int
@@ -23,9 +20,8 @@ class ClockDifference:
     def measured(cls, written_ms: int, after_ms: int, before_ms: int) -> ClockDifference:
         """Return the bounds that one file's last write gives.
 
-        :param written_ms: epoch milliseconds of the write, by the storage's clock.
-        :param after_ms: epoch milliseconds by this host's clock before the write.
-        :param before_ms: epoch milliseconds by this host's clock after the write.
+        By the storage's clock it was at ``written_ms``, by this host's after ``after_ms`` and before
+        ``before_ms``.
         """
         return cls(written_ms - before_ms, written_ms - after_ms)
 

@@ -45,11 +45,7 @@ _STRATEGIES = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The early conflict detection of one attempt.
-
-    :param reason: the reason of the choice, for the log.
-    :param options: the Hudi options that set it.
-    """
+    """The early conflict detection of one attempt, with the reason for the log."""
 
     reason: str
     options: dict[str, str] = field(default_factory=lambda: {EARLY_DETECTION: "false"})
@@ -58,11 +54,9 @@ class Choice:
 def contradiction(
     wanted: EarlyDetection, scheme: str | None, options: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Return what contradicts the wanted strategy, and the remedy, if any.
+    """Return what in the user's options contradicts the strategy, and the remedy.
 
-    :param wanted: the strategy that the user asked for.
-    :param scheme: scheme of the table's URL, ``None`` while it is not known.
-    :param options: the user's own Hudi options.
+    The scheme of the table's URL may not be known yet.
     """
     if wanted is not EarlyDetection.TIMELINE_SERVER:
         markers = str(options.get(MARKERS_TYPE, "DIRECT")).upper()
@@ -90,8 +84,6 @@ def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | Non
     Hudi's timeline server strategy cuts a marker's path at its first ``_``, so it confuses partitions
     with ``_`` in their paths (Hudi 1.2.0, ``MarkerBasedEarlyConflictDetectionRunnable``).
 
-    :param wanted: what the user asked for.
-    :param scheme: scheme of the table's URL, ``file`` for a plain path.
     :param known_paths: known partition paths of the table, ``None`` if it has none yet.
     """
     if wanted is EarlyDetection.OFF:

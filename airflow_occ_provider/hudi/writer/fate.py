@@ -41,19 +41,13 @@ class Fate(StrEnum):
 ENDED = tuple(fate for fate in Fate if not fate.beating)
 """The fates of a writer that no longer renews its heartbeat."""
 
-_OF_LIVENESS = {
-    Liveness.ALIVE: Fate.ALIVE,
-    Liveness.LATE: Fate.LATE,
-    Liveness.DEAD: Fate.DEAD,
-    Liveness.NONE: Fate.DEAD,
-}
+_OF_LIVE = {Liveness.ALIVE: Fate.ALIVE, Liveness.LATE: Fate.LATE}
 
 
 class Writer(NamedTuple):
     """One write at one moment.
 
     :param action: Hudi's action; empty if the instant is not in the active timeline.
-    :param fate: its fate.
     :param last_ms: epoch milliseconds of its heartbeat's last tick, by the storage's clock.
     :param margin_ms: milliseconds until the heartbeat expires; negative after that.
     """
@@ -67,7 +61,7 @@ class Writer(NamedTuple):
     @classmethod
     def pending(cls, instant: Instant, heartbeat: Heartbeat) -> Writer:
         """Return a pending write with the fate that its heartbeat shows."""
-        fate = _OF_LIVENESS[heartbeat.liveness]
+        fate = _OF_LIVE.get(heartbeat.liveness, Fate.DEAD)
         return cls(instant.time, instant.action, fate, heartbeat.last_ms, heartbeat.margin_ms)
 
 

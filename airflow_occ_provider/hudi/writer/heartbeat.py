@@ -30,7 +30,6 @@ class Liveness(StrEnum):
 class Heartbeat(NamedTuple):
     """The liveness of one instant's writer at one moment.
 
-    :param liveness: the verdict.
     :param last_ms: epoch milliseconds of the last tick, ``None`` without a heartbeat.
     :param margin_ms: milliseconds until the heartbeat expires; negative after that.
     """
@@ -51,9 +50,6 @@ class HeartbeatRule:
 
     A heartbeat expires when it is older than interval x tolerable misses, by the clock of the process
     that checks it (Hudi 1.2.0, ``HeartbeatUtils.isHeartbeatExpired``).
-
-    :param interval_ms: ``hoodie.client.heartbeat.interval_in_ms``.
-    :param tolerable_misses: ``hoodie.client.heartbeat.tolerable.misses``.
     """
 
     interval_ms: int = DEFAULT_INTERVAL_MS
@@ -73,20 +69,15 @@ class HeartbeatRule:
         return self.interval_ms * self.tolerable_misses
 
     def judge(self, last_ms: int | None, now_ms: int) -> Heartbeat:
-        """Judge one heartbeat.
-
-        :param last_ms: epoch milliseconds at which the heartbeat's file was last replaced.
-        :param now_ms: epoch milliseconds now.
-        """
+        """Judge one heartbeat by the time at which its file was last replaced."""
         if last_ms is None:
             return Heartbeat(Liveness.NONE)
-        margin = last_ms + self.tolerance_ms - now_ms
-        if margin < 0:
+        age_ms, liveness = now_ms - last_ms, Liveness.ALIVE
+        if age_ms > self.tolerance_ms:
             liveness = Liveness.DEAD
-        else:
-            overdue = now_ms - last_ms > self.interval_ms * _LATE_INTERVALS
-            liveness = Liveness.LATE if overdue else Liveness.ALIVE
-        return Heartbeat(liveness, last_ms, margin)
+        elif age_ms > self.interval_ms * _LATE_INTERVALS:
+            liveness = Liveness.LATE
+        return Heartbeat(liveness, last_ms, self.tolerance_ms - age_ms)
 
 
 DEFAULT_RULE = HeartbeatRule()

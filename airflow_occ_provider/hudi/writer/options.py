@@ -82,8 +82,6 @@ class Contradiction(NamedTuple):
 
     :param source: the place where it was given, such as ``hudi_options`` or a file's path.
     :param key: the option as it was written there.
-    :param value: its value.
-    :param remedy: what to do about it.
     """
 
     source: str
@@ -103,15 +101,8 @@ def zookeeper_lock_options(
 ) -> dict[str, str]:
     """Return the options of Hudi's ZooKeeper lock provider.
 
-    Ports belong in ``hosts``: the provider ignores ``hoodie.write.lock.zookeeper.port``. The lock key
-    is not set, so Hudi uses each table's name.
-
-    :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
-    :param base_path: the node under which Hudi creates its locks.
-    :param session_timeout_ms: milliseconds after which ZooKeeper drops a dead holder's lock.
-    :param connection_timeout_ms: milliseconds to wait for a connection.
-    :param wait_time_ms: milliseconds to wait for the lock in one attempt.
-    :param num_retries: further attempts before Hudi gives up.
+    ``hosts`` are ``host:port`` pairs separated by commas, since the provider ignores
+    ``hoodie.write.lock.zookeeper.port``. The lock key is not set, so Hudi uses each table's name.
     """
     return {
         LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER,
@@ -136,13 +127,6 @@ def metastore_lock_options(
     """Return the options of Hudi's metastore lock provider (0.15 to 1.2).
 
     Database and table name the lock, for all tables that a driver writes. They need not exist.
-
-    :param uris: ``thrift://host:port`` addresses separated by commas.
-    :param database: database in the lock's name.
-    :param table: table in the lock's name.
-    :param wait_time_ms: milliseconds to wait for the lock in one attempt.
-    :param heartbeat_interval_ms: milliseconds between two heartbeats of a holder.
-    :param num_retries: further attempts before Hudi gives up.
     """
     return {
         LOCK_PROVIDER: METASTORE_LOCK_PROVIDER,
@@ -160,9 +144,6 @@ def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) 
 
     ``auto.upgrade`` is off because a newer writer would roll all others back to upgrade the table.
     ``avoid.duplicate.plan`` keeps two lazy cleans from rolling one instant back twice.
-
-    :param lock: options of the lock provider.
-    :param early_detection: options of early conflict detection.
     """
     return {
         CONCURRENCY_MODE: OPTIMISTIC,
@@ -180,9 +161,6 @@ def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterat
     """Yield every option that contradicts safe concurrent writing.
 
     Spark's own settings are checked too: ``spark.hoodie.*`` reaches SQL writers.
-
-    :param options: keys and values as they were given.
-    :param source: the place where they were given, for the message.
     """
     for key, given in options:
         name = str(key).strip().removeprefix("spark.")
@@ -193,8 +171,5 @@ def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterat
 
 
 def is_process_local(lock_provider: str) -> bool:
-    """Whether a lock provider excludes no writer outside its own process.
-
-    :param lock_provider: class name of the lock provider.
-    """
+    """Whether a lock provider excludes no writer outside its own process."""
     return lock_provider.endswith(_ONE_PROCESS_LOCKS)

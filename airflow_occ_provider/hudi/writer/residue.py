@@ -31,10 +31,8 @@ class Kind(StrEnum):
 class Residue:
     """One piece of residue, with the proof that no process needs it.
 
-    :param kind: its kind.
     :param instant: requested time of the instant that made it.
     :param path: its path, relative to the table's base path.
-    :param proof: the facts that prove it.
     :param remedy: the procedure or command that removes it, for a person to run.
     """
 
@@ -56,11 +54,8 @@ class Residue:
 class Traces:
     """The traces of writers in one table at one moment.
 
-    :param timeline: the active timeline.
     :param rollbacks: the rollback that names an instant, by the instant's requested time.
-    :param marker_folders: names of the marker folders.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
-    :param now_ms: epoch milliseconds at which the traces were read.
     """
 
     timeline: Timeline
@@ -113,12 +108,7 @@ class Traces:
 
 
 def procedure_call(procedure: str, table: TableConfig, instant: str) -> str:
-    """Return the statement that calls a procedure on a table and one of its instants.
-
-    :param procedure: name of the procedure.
-    :param table: the table's configuration, with its name in the catalog.
-    :param instant: requested time of the instant.
-    """
+    """Return the statement that calls a procedure on a table and one of its instants."""
     quoted = "".join(map(_quoted, table.full_name))
     return f"CALL {procedure}(table => '{quoted}', instant_time => '{instant}')"
 

@@ -25,11 +25,7 @@ _IN_VALUE = re.compile(
 
 
 def secrets_in(key: str, value: str) -> tuple[str, ...]:
-    """Return the secret parts of an option's value.
-
-    :param key: the option's name.
-    :param value: its value; in a URL or a JVM option only the password is secret.
-    """
+    """Return the secret parts of a value; in a URL or JVM option only the password."""
     if key.startswith(SIGNATURE_PREFIX) or not value:
         return ()
     if _KEY.search(key):

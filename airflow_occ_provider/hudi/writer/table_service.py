@@ -42,8 +42,6 @@ class DeadPlan(StrEnum):
 class Plan(NamedTuple):
     """A pending plan of a table service.
 
-    :param instant: its instant, requested or inflight.
-    :param partitions: the partitions that it touches.
     :param heartbeat: heartbeat of its driver; only compactions of Hudi 1.2 and later have one.
     :param idle_ms: milliseconds since it reached its state.
     :param own: whether this task run scheduled it.
@@ -77,8 +75,6 @@ class Plan(NamedTuple):
 class Rule:
     """The rule by which a task treats pending plans.
 
-    :param op: the operation of the task.
-    :param dead_plan: the treatment of a plan that no process runs.
     :param plan_timeout_ms: milliseconds in one state without a heartbeat, after which a plan is dead.
     :param named: the plans to run, and no others; ``None`` for all.
     :param fenced: whether all drivers that this task run started were seen to end.
@@ -129,11 +125,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The plans that a task rolls back, runs and leaves.
+    """The plans that a task rolls back, runs and leaves, oldest first, and why.
 
-    :param roll_back: requested times of the plans to roll back, with the reasons.
-    :param run: requested times of the plans to run, oldest first, with the reasons.
-    :param left: requested times of the plans to leave, with the reasons.
     :param schedule: whether to make a new plan.
     """
 
@@ -154,9 +147,8 @@ class Choice:
 def choose(
     plans: Iterable[Plan], rule: Rule, *, scheduled: bool, outside: Collection[str] = ()
 ) -> Choice:
-    """Decide the treatment of every pending plan.
+    """Decide the treatment of a service's pending plans, given oldest first.
 
-    :param plans: the pending plans of the service, oldest first.
     :param scheduled: whether a plan of this task run is already completed.
     :param outside: the plans that touch more than the task's scope.
     """

@@ -58,7 +58,6 @@ class MetastoreClient:
 
     Threads may share it; their calls run one after the other.
 
-    :param access: address and authentication.
     :raises LockUnreachableError: if no server accepts the connection in time.
     """
 

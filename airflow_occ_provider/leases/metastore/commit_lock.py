@@ -10,9 +10,6 @@ from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 class MetastoreCommitLock:
     """The ``CommitLock`` of Hudi's metastore lock provider.
 
-    :param access: address and authentication of the metastore.
-    :param database: the database of the lock.
-    :param table: the table of the lock.
     :raises LockUnreachableError: if the metastore does not answer in time.
     """
 

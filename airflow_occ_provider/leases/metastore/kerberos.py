@@ -46,10 +46,5 @@ class _Client(SASLClient):  # type: ignore[misc]
 
 
 def authenticated(connection: Any, host: str, service: str) -> Any:
-    """Return a transport that authenticates with this machine's Kerberos ticket.
-
-    :param connection: Thrift's socket.
-    :param host: of the metastore.
-    :param service: first part of the metastore's principal.
-    """
+    """Return a transport that authenticates with this machine's Kerberos ticket."""
     return TSaslClientTransport(lambda: _Client(host, service=service), _MECHANISM, connection)

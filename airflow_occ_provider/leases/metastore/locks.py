@@ -27,12 +27,7 @@ _GONE = (NoSuchLockException,)
 
 
 class Part(NamedTuple):
-    """One component of a lock.
-
-    :param table: of the lease database.
-    :param partition: empty for the whole table.
-    :param exclusive: whether the lock is exclusive, otherwise shared.
-    """
+    """One component of a lock; of a whole table if the partition is empty."""
 
     table: str
     partition: str
@@ -44,8 +39,6 @@ class Row(NamedTuple):
 
     :param lock_id: greater than the ids of all locks requested before.
     :param acquired: whether it was granted when its owner last asked.
-    :param agent: the ``agentInfo`` that its owner sent.
-    :param owner: user and host of its owner, for display.
     :param since_ms: epoch milliseconds by the metastore's clock of its last heartbeat.
     :param acquired_ms: when it was granted; ``None`` for a waiter.
     """
@@ -63,10 +56,8 @@ class Row(NamedTuple):
 class MetastoreLocks:
     """Locks that are granted first come, first served, and expire without heartbeats.
 
-    After a ``LockUnreachableError`` the call may or may not have been carried out.
-
-    :param client: of the metastore.
-    :param database: name of the locks' database, which need not exist.
+    Their database need not exist. After a ``LockUnreachableError`` the call may or may not have been
+    carried out.
     """
 
     client: MetastoreClient
@@ -100,20 +91,19 @@ class MetastoreLocks:
             self.client.call("unlock", UnlockRequest(lockid=lock_id), answers=_GONE)
 
     def rows(self, table: str | None = None) -> list[Row]:
-        """Return all parts of all locks, including every change answered before the call.
+        """Return all parts of all locks, or only those on one table.
 
-        :param table: only the parts on this table.
+        They include every change answered before the call.
         """
         asked = ShowLocksRequest(dbname=self.database, tablename=table)
         return [_row(one) for one in self.client.call("show_locks", asked).locks or ()]
 
     def setting(self, name: str) -> str:
         """Return a setting of the metastore; empty if it is unknown or hidden."""
-        try:
-            value = self.client.call("get_config_value", name, "", answers=(ConfigValSecurityException,))
-        except ConfigValSecurityException:
-            return ""
-        return str(value or "")
+        hidden = ConfigValSecurityException
+        with suppress(hidden):
+            return str(self.client.call("get_config_value", name, "", answers=(hidden,)) or "")
+        return ""
 
     def close(self) -> None:
         """Close the connection."""

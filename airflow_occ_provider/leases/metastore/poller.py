@@ -11,11 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 class Poller:
-    """A thread that polls the locks while there are waiters, and wakes them.
-
-    :param poll: returns the ids of the existing locks.
-    :param poll_s: seconds between two polls.
-    """
+    """A thread that polls the locks' ids while there are waiters, and wakes them."""
 
     def __init__(self, poll: Callable[[], Collection[int]], poll_s: float) -> None:
         self._poll = poll
@@ -28,11 +24,7 @@ class Poller:
     def watch(self, waiter: int, predecessor: int, wake: Callable[[], None]) -> None:
         """Wake a waiter once when its own or its predecessor's lock is gone.
 
-        A new watch of a waiter replaces its earlier one.
-
-        :param waiter: id of the waiter's lock.
-        :param predecessor: id of the lock that blocks it.
-        :param wake: called in the thread.
+        A new watch of a waiter replaces its earlier one. ``wake`` is called in the thread.
         """
         with self._lock:
             self._watches[waiter] = (predecessor, wake)

@@ -21,7 +21,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
@@ -44,8 +44,6 @@ class Epoch(NamedTuple):
     """One adoption of a request.
 
     :param number: from 1; the first has a lock only if another lease covers the request.
-    :param lock_id: of the lock that records it.
-    :param agent: of the process.
     """
 
     number: int
@@ -57,7 +55,6 @@ class Epoch(NamedTuple):
 class RequestLock:
     """A queued request as a lock, with its adoptions.
 
-    :param queued: the request and its position.
     :param asked_by: ``agent`` of the process that made the request.
     :param epochs: its adoptions, the current one last.
     """
@@ -79,14 +76,10 @@ class RequestLock:
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """The queue at one moment.
+    """The queue at one moment: requests by the ids of their locks, and foreign locks."""
 
-    :param locks: the requests by the id of their lock.
-    :param foreign: parts of locks that are not requests.
-    """
-
-    locks: dict[int, RequestLock] = field(default_factory=dict)
-    foreign: tuple[Row, ...] = ()
+    locks: dict[int, RequestLock]
+    foreign: tuple[Row, ...]
 
     @property
     def requests(self) -> tuple[QueuedRequest, ...]:
@@ -107,9 +100,6 @@ class QueueSnapshot:
 def parts(asked: Request, since_ms: int, under: tuple[int, ...] = ()) -> list[Part]:
     """Return the components of a request's lock.
 
-    :param asked: the request.
-    :param since_ms: epoch milliseconds, for display.
-    :param under: the order of the lease that covers it.
     :raises ConfigurationError: if it is too long.
     """
     content = Content(asked, 1, asked.ttl_ms).encode()
@@ -133,11 +123,7 @@ def parts(asked: Request, since_ms: int, under: tuple[int, ...] = ()) -> list[Pa
 
 
 def agent(mark: str, incarnation: int) -> str:
-    """Return the ``agentInfo`` of a process that makes or adopts a request.
-
-    :param mark: of the process.
-    :param incarnation: of the request.
-    """
+    """Return the ``agentInfo`` of a process that makes or adopts a request."""
     return f"{mark}.{incarnation}"
 
 
@@ -187,8 +173,6 @@ def epochs(rows: Iterable[Row]) -> tuple[Epoch, ...]:
 
     Of several locks with the same number the earliest counts. A number is free again once the next
     epoch has begun.
-
-    :param rows: under its ``epoch_table``.
     """
     named = ((_EPOCH.fullmatch(row.part.partition), row) for row in rows)
     found = [Epoch(int(number[1]), row.lock_id, row.agent) for number, row in named if number]
@@ -196,11 +180,7 @@ def epochs(rows: Iterable[Row]) -> tuple[Epoch, ...]:
 
 
 def table_name(table: str, under: tuple[int, ...] = ()) -> str:
-    """Return the name of a table in the lease database, also under a covering lease.
-
-    :param table: canonical base path.
-    :param under: the order of the covering lease.
-    """
+    """Return the name of a table in the lease database, also under a covering lease."""
     return "_".join(("t", hashlib.sha256(table.encode()).hexdigest()[:16], *map(str, under)))
 
 

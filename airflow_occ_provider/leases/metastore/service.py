@@ -33,12 +33,7 @@ class MetastoreLeases:
     the metastore can express neither a task that its run's lease covers nor a request that passes from
     process to process, and in Hive 2 a shared lock overtakes a waiting exclusive one
     (``TxnHandler.LockInfoComparator``). Its own grants only reveal foreign locks. Hudi's own locks are
-    in another database.
-
-    :param locks: of the lease database.
-    :param timeout_ms: milliseconds without a heartbeat after which the metastore drops a lock.
-    :param poll_s: seconds between two polls for waiters.
-    :param clock: a monotonic clock, in seconds.
+    in another database. The metastore drops a lock after ``timeout_ms`` without a heartbeat.
     """
 
     def __init__(

@@ -74,7 +74,6 @@ class Access:
     :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
     :param timeout_s: seconds to wait for the connection, and for each answer.
     :param login: of the digest scheme; only this login can use the nodes that it creates.
-    :param password: of the login.
     :param tls: ``None`` for an unencrypted connection.
     """
 
@@ -93,7 +92,6 @@ class Access:
 class Session:
     """A connection that is restored automatically, with a time-out for every call.
 
-    :param access: addresses and credentials.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials.
     """
@@ -112,10 +110,8 @@ class Session:
     def call(self, start: Callable[[], Any], path: str = "/") -> Any:
         """Return the answer of an asynchronous kazoo call.
 
-        The call is retried while the connection is lost.
+        The call is started again while the connection is lost. Messages name the path.
 
-        :param start: starts the call, and starts it again after a lost answer.
-        :param path: of the node, for messages.
         :raises LockUnreachableError: if there is no answer in time; it may have been carried out.
         :raises ConfigurationError: if ZooKeeper denies access.
         """
@@ -131,10 +127,7 @@ class Session:
 
     @contextmanager
     def translated(self, path: str) -> Iterator[None]:
-        """Translate kazoo's errors, except those about missing or changed nodes.
-
-        :param path: of the node, for messages.
-        """
+        """Translate kazoo's errors, except those about missing or changed nodes."""
         access = self.access
         try:
             yield
@@ -176,12 +169,9 @@ def check_lock_service(access: Access, base_path: str | None, lease_root: str) -
     """Check that locks and leases can be created in ZooKeeper; return a summary.
 
     Under each path that exists, an ephemeral node is created and removed, so that a missing
-    permission is found now and not at the end of a job. Locks and leases are not touched.
+    permission is found now and not at the end of a job. Locks and leases are not touched. Hudi's locks
+    use no login; their path is ``None`` if they are in another service.
 
-    :param access: addresses and credentials.
-    :param base_path: the parent of Hudi's locks, which use no login; ``None`` if Hudi's lock is in
-        another service.
-    :param lease_root: the parent of the leases.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it denies access.
     """

@@ -23,8 +23,6 @@ class ZookeeperCommitLock:
     The owner of an entry is the address of its machine before Hudi 1.2. In Hudi 1.2 it is the id of its
     Spark application in one of the four times that a write takes the lock, and empty in the others.
 
-    :param access: addresses of ZooKeeper and credentials.
-    :param base_path: the parent of Hudi's locks.
     :param lock_key: name of the lock; Hudi takes ``hoodie.table.name``.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials.

@@ -31,10 +31,8 @@ _FOLDER = "requests"
 
 
 class ZookeeperStore:
-    """The ``Store`` below a path of ZooKeeper.
+    """The ``Store`` below a path of ZooKeeper, apart from Hudi's own locks.
 
-    :param access: addresses and credentials.
-    :param root: the parent of the leases, apart from Hudi's own locks.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials or the path.
     """
