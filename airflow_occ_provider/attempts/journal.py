@@ -56,9 +56,15 @@ class Journal:
     now: TryKey
     publish_instants: Callable[[Sequence[str]], None] = lambda _: None
     record: TaskRecord = field(init=False)
+    _is_stored: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.record = self._read()
+
+    def store_identity(self) -> None:
+        """Record the identity before a driver that is no attempt starts with it."""
+        if not self._is_stored:
+            self._save(self.record)
 
     def begin(self, digest: str, since: str) -> None:
         """Record the work that the identity stands for, with the first attempt.
@@ -125,8 +131,13 @@ class Journal:
     def _read(self) -> TaskRecord:
         kept = self.store.get()
         if kept is None:
-            if self.now.number > 1:
-                _log.warning("There is no record of the tries before %s.", self.now.number)
+            if self.now.number == 1:
+                return self._change(TaskRecord())
+            _log.warning(
+                "There is no record of the tries before %s: they ended before they were queued, or "
+                "Airflow's state store has lost it.",
+                self.now.number,
+            )
             return self._save(TaskRecord())
         try:
             record = TaskRecord.from_json(kept)
@@ -145,6 +156,7 @@ class Journal:
 
     def _save(self, record: TaskRecord) -> TaskRecord:
         self.store.set(self._change(record).to_json())
+        self._is_stored = True
         return self.record
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_MS = 15_000
 LONGEST_ANSWER_S = 10.0
+_QUEUE_MODULE = "airflow_occ_provider.leases.queue"
 
 
 class HudiLock(Protocol):
@@ -178,6 +179,7 @@ class HudiLockHook(BaseHook):
 def _load(module: str) -> None:
     with suppress(ImportError):  # the connection's first use explains it
         import_module(module)
+        import_module(_QUEUE_MODULE)
 
 
 def answer_timeout_s(fields: Fields) -> float:

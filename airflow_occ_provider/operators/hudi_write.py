@@ -167,6 +167,7 @@ class HudiWriteOperator(HudiSparkOperator):
         """Settle the earlier tries, run the job once, and return its result by the table."""
         started = time.monotonic()
         run = self._protected_run(context)
+        run.look_up()
         run.warn_of_few_retries()
         with known_state(run.journal):
             commit = self._settle_earlier(run)

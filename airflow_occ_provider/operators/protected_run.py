@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from airflow_occ_provider.attempts.choices import AdmissionMode, rendered_option
 from airflow_occ_provider.attempts.claim import Claim, known_options
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
+from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
 from airflow_occ_provider.attempts.rivals import still_pending
@@ -53,7 +55,15 @@ class ProtectedRun:
         self.log = task.log
         self.work = metrics.Work(task.dag_id, task.task_id, task.table)
         self.measured = partial(metrics.attempt, self.work)
-        self.journal = open_journal(context)
+
+    def look_up(self) -> None:
+        """Ask Airflow; meanwhile threads find Spark, and import the lock's client."""
+        _ = self._site, self.lock, self.journal
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal of the task run."""
+        return open_journal(self.context)
 
     @cached_property
     def table(self) -> HudiTable:
@@ -87,14 +97,17 @@ class ProtectedRun:
         )
 
     @cached_property
-    def _site(self) -> Site:
+    def _site(self) -> Future[Site]:
+        """The site's configuration, which a thread reads."""
         task = self._task
-        return read_site(
+        with_arguments = partial(
+            read_site,
             self.spark.hook.spark_binary or "spark-submit",
             {**os.environ, **environment(task)},
             properties_file=task.properties_file,
             class_path=(task.driver_class_path or "").split(os.pathsep),
         )
+        return ThreadPoolExecutor(1, "read-site").submit(with_arguments)
 
     def prepare(self, order_token: str = "") -> Preparation:
         """Decide a driver's options, and have the UI show them."""
@@ -107,7 +120,7 @@ class ProtectedRun:
             self.lock, task.early_conflict_detection, task.conflict_resolution, given
         )
         signature = sign(self.context, self.journal.record.identity, snapshot, order_token)
-        preparation = prepare(protection, self.job, self._site, signature, snapshot)
+        preparation = prepare(protection, self.job, self._site.result(), signature, snapshot)
         hide(preparation.options)
         task.hudi_defaults = dict(preparation.shown)
         return preparation
@@ -184,6 +197,7 @@ class ProtectedRun:
 
     def run_clean(self, preparation: Preparation, table: str) -> tuple[int, Reading]:
         """Run Hudi's clean of a table; return the exit code and the log's reading."""
+        self.journal.store_identity()
         return run_clean(self.spark, self.job, preparation, table)
 
 

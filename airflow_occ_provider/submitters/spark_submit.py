@@ -65,6 +65,7 @@ class SparkSubmit:
     environment: Mapping[str, str] | None = None
     killed: Flag = field(default_factory=Flag)
     _process: Any = field(default=None, init=False)
+    _is_gone: bool = field(default=False, init=False)
     _lines: queue.Queue[str | None] = field(
         default_factory=lambda: queue.Queue(_LINES_AHEAD), init=False
     )
@@ -112,7 +113,8 @@ class SparkSubmit:
         driver = DriverProcess.of_handle(handle)
         if self._process is not None and self._process.pid == driver.pid:
             code = self._process.poll()
-            return Running() if code is None or marked(handle.facts["key"]) else Ended(code)
+            self._is_gone = self._is_gone or not (code is None or marked(handle.facts["key"]))
+            return Ended(code) if self._is_gone else Running()
         if not ProcessTable.here().proves(driver.table):
             return Unseen(f"{handle} is none of this host's processes")
         return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)

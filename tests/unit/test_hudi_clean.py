@@ -15,6 +15,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import clean_run as module
+from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
@@ -63,8 +64,10 @@ class CleanDriver:
 
     def __init__(self, task, run, submission):
         self.drive = partial(task.drive, run, submission)
+        self.store = run.context["task_state_store"]
 
     def run(self, key, listeners):
+        assert self.store[RECORD_KEY]["identity"] == key, "a later try could not find it"
         (listen,) = listeners
         self.exit_code = self.drive(listen)
 
@@ -249,7 +252,9 @@ def test_a_clean_that_fails_otherwise_is_not(folder, task, context):
 
 
 def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
-    identity = open_journal(context).record.identity
+    earlier = open_journal(context)
+    earlier.store_identity()
+    identity = earlier.record.identity
     survivor = subprocess.Popen(
         ["sleep", "60"], env={**os.environ, IDENTITY_VARIABLE: identity}, start_new_session=True
     )

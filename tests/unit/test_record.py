@@ -103,10 +103,17 @@ def test_a_retry_keeps_the_identity_of_an_attempt(start):
     assert (kept.digest, kept.since) == ("d", "s")
 
 
+def test_the_identity_of_a_driver_that_is_no_attempt_is_stored_before_it_starts(start, store):
+    first = start(1)
+    first.store_identity()
+    assert store[RECORD_KEY]["identity"] == first.record.identity
+    assert start(1).record.identity == first.record.identity
+
+
 def test_a_change_that_can_wait_is_stored_with_the_next_one(start, store):
     first = start(1)
     first.begin("d", "")
-    assert not store[RECORD_KEY]["digest"]
+    assert store == {}
     first.set_request(QueueEntry("q", "asked", 7, 1))
     assert store[RECORD_KEY]["digest"] == "d"
     first.drop_request()
@@ -214,6 +221,7 @@ def test_a_store_that_was_busy_is_asked_again(start, store, monkeypatch):
     monkeypatch.setattr(task_run, "_PAUSE_S", 0)
     store.refuses = 2
     run = start(1)
+    run.keep(ATTEMPT)
     assert store[RECORD_KEY]["identity"] == run.record.identity
 
 

@@ -49,6 +49,7 @@ class Write(HudiWriteOperator):
 
     def _protected_run(self, context):
         run = super()._protected_run(context)
+        run.look_up = lambda: None
         run.prepare = self.prepare
         run.known_options = lambda: dict(self.options)
         run.run_clean = self.run_clean
