@@ -99,7 +99,7 @@ class HudiLockHook(BaseHook):
     limits: ClassVar[str] = ""
     """What *Test* cannot check, as text."""
     client_module: ClassVar[str] = ""
-    """The module that imports the client of the lock service, if there is one."""
+    """The module with the service's client, if it takes long to import."""
 
     def __init__(
         self, lock_conn_id: str = default_conn_name, connection: Connection | None = None
@@ -139,7 +139,7 @@ class HudiLockHook(BaseHook):
         return self.lease_backend.terms()
 
     def load_client(self) -> None:
-        """Import the lock service's client in a thread, while Airflow answers others."""
+        """Import a client that takes long to import in a thread, while Airflow answers."""
         if self.client_module:
             Thread(target=_load, args=(self.client_module,), daemon=True, name="load-client").start()
 

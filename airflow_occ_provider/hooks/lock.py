@@ -14,7 +14,7 @@ from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 
 
 def lock_hook(lock_conn_id: str) -> HudiLockHook:
-    """Return the hook of a lock connection, while a thread imports its client.
+    """Return the hook of a lock connection; a thread imports a client that takes long.
 
     :param lock_conn_id: id of the connection.
     :raises ConfigurationError: if the connection does not exist, or is not a lock connection.

@@ -122,7 +122,8 @@ class LeaseService(Protocol):
 
         The requests that it supersedes are withdrawn.
 
-        :raises LeaseRefusedError: if the owner's run holds a lease that does not cover the request.
+        :raises LeaseRefusedError: if the owner's run holds a lease that does not cover the request, or
+            a later try of the owner is queued.
         """
 
     def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:

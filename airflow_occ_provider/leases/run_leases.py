@@ -11,7 +11,8 @@ from airflow_occ_provider.leases.rules import QueuedRequest, Request
 def covering_lease(asked: Request, queue: Iterable[QueuedRequest]) -> QueuedRequest | None:
     """Return the lease of the request's own run that covers it, if there is one.
 
-    :raises LeaseRefusedError: if its run's leases do not cover it: waiting while holding could deadlock.
+    :raises LeaseRefusedError: if none covers it, or a later one conflicts with it: waiting while
+        holding could deadlock.
     """
     of_run = [one for one in queue if asked.owner.is_within(one.request.owner)]
     for one in sorted(of_run, key=lambda queued: queued.order, reverse=True):

@@ -26,6 +26,7 @@ class Operations:
         self._heartbeats = heartbeats
         self._outlines: dict[Instant, ConcurrentOperation] = {}
         self._read: dict[Instant, ConcurrentOperation] = {}
+        self._commits: dict[Instant, CommitMetadata | None] = {}
 
     def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
         """Return operations with only the times that the timeline's listing shows."""
@@ -45,7 +46,10 @@ class Operations:
 
     def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """Return the commit metadata of completed writes, without those archived since."""
-        return list(filter(None, map_concurrently(self.snapshot.reader.commit, instants).values()))
+        wanted = tuple(instants)
+        new = (one for one in wanted if one not in self._commits)
+        self._commits |= map_concurrently(self.snapshot.reader.commit, new)
+        return [found for one in wanted if (found := self._commits[one])]
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self._heartbeats.get(instant.time))
