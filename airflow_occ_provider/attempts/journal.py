@@ -103,9 +103,13 @@ class Journal:
         if entry != self.record.queue_entry:
             self._save(replace(self.record, queue_entry=entry))
 
-    def drop_request(self) -> None:
-        """Record with the next change that the request ended; a stale entry does no harm."""
-        self._change(replace(self.record, queue_entry=None))
+    def drop_request(self, *, at_once: bool) -> None:
+        """Record that the request ended.
+
+        :param at_once: whether to store it now, not with the next change: a process that continues
+            this try would take the entry for its place.
+        """
+        (self._save if at_once else self._change)(replace(self.record, queue_entry=None))
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
         """Record what the next attempt has to write alone, and what it waits for.

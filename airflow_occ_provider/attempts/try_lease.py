@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Terms, Ticket
@@ -106,6 +106,7 @@ class TryLease:
             if not is_fenced:
                 on_lost = LossAction("the driver is ended", self.spark.end)
             keeper = Keeper(service, ticket, request.terms.ttl_ms, on_lost)
+            is_done = False
             try:
                 with keeper:
                     try:
@@ -113,10 +114,11 @@ class TryLease:
                     finally:
                         if not is_fenced:
                             self._see_driver_end()
+                is_done = True
             finally:
                 # A lease that alone keeps others away stays held while the driver does not end.
                 if is_fenced or not self.spark.lives:
-                    self._release(service, ticket, held_s)
+                    self._release(service, ticket, held_s, is_done=is_done)
 
     def _granted(
         self, claim: Claim, options: Mapping[str, str], request: AdmissionRequest
@@ -152,10 +154,15 @@ class TryLease:
             self.spark.end()
             time.sleep(_PAUSE_S)
 
-    def _release(self, service: LeaseService, ticket: Ticket, held_s: float) -> None:
+    def _release(self, service: LeaseService, ticket: Ticket, held_s: float, *, is_done: bool) -> None:
+        """Release the lease.
+
+        :param is_done: whether the try goes on; else its record may not change again.
+        """
         try:
             if service.release(ticket):
                 self.on_released(time.monotonic() - held_s)
-                self.run.drop_request()
+                with suppress(StateStoreError):
+                    self.run.drop_request(at_once=not is_done)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)

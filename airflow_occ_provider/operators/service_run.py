@@ -23,10 +23,10 @@ def serve(run: ProtectedRun, task: ServiceTask) -> dict[str, Any]:
     :raises WaitNeeded: if it is not admitted yet, or other drivers have to end first.
     """
     started = time.monotonic()
-    run.look_up()
     run.warn_of_few_retries()
     with known_state(run.journal):
         end_earlier_services(run.journal, SparkSubmit(), run.log)
+    run.look_up()
     run.refuse_deaths()
     options = run.known_options()
     plans = plans_of(run, task, HeartbeatRule.of(options))

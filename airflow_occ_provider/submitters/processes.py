@@ -65,7 +65,8 @@ def end_survivors(identity: str, driver: DriverProcess | None = None) -> tuple[l
 def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] = lambda: True) -> None:
     started, left = time.monotonic(), living()
     send(left, signal.SIGTERM)
-    while (left or not reaped()) and time.monotonic() < started + _TERM_GRACE_S:
+    asked = time.monotonic()
+    while (left or not reaped()) and time.monotonic() < asked + _TERM_GRACE_S:
         time.sleep(_POLL_S)
         left = living()
     quiet = 0  # a process shows no environment during its exec
@@ -74,7 +75,7 @@ def _end(living: Callable[[], list[psutil.Process]], reaped: Callable[[], bool] 
         quiet = 0 if left or not reaped() else quiet + 1
         if quiet == _LOOKS:
             return
-        time.sleep(_POLL_S / 2)
+        time.sleep(_POLL_S)
         left = living()
 
 

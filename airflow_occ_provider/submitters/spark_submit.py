@@ -113,8 +113,8 @@ class SparkSubmit:
         driver = DriverProcess.of_handle(handle)
         if self._process is not None and self._process.pid == driver.pid:
             code = self._process.poll()
-            self._is_gone = self._is_gone or not (code is None or marked(handle.facts["key"]))
-            return Ended(code) if self._is_gone else Running()
+            left = code is None or (not self._is_gone and marked(handle.facts["key"]))
+            return Running() if left else Ended(code)
         if not ProcessTable.here().proves(driver.table):
             return Unseen(f"{handle} is none of this host's processes")
         return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)
@@ -144,6 +144,7 @@ class SparkSubmit:
         driver, key = DriverProcess.of_handle(handle), handle.facts.get("key", "")
         if self._process is not None and self._process.pid == driver.pid:
             end_session(self._process, key)
+            self._is_gone = self._process.poll() is not None and not marked(key)
         elif ProcessTable.here().proves(driver.table):
             end_survivors(key, driver)
 

@@ -2,8 +2,9 @@
 
 Both run the same write, one after the other in each round, each on its own table. The job of the bare
 one receives the options of optimistic concurrency control by hand. Before and behind the driver, both
-are tasks of one real Airflow; inside it, the drivers run alone, since a driver beside an Airflow varies
-by more than what is measured. ``CHECK=1`` makes it a test.
+are tasks of one real Airflow; inside it, the drivers run alone, without the operator's guards and its
+reading of their logs, since a driver beside an Airflow varies by more than what is measured.
+``CHECK=1`` makes it a test.
 """
 
 from __future__ import annotations

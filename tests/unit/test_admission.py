@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts import admission as module
 from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.record import QueueEntry, TaskRecord
+from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
@@ -373,3 +374,13 @@ def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeyp
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)
     assert driver.kept == [True] * 3
     assert line.requests() == ()
+
+
+def test_a_try_that_waits_inside_its_lease_is_queued_anew_by_its_next_process(store, line, monkeypatch):
+    run, lease = admitted(store, line, monkeypatch, 60)
+    with pytest.raises(WaitNeeded), lease:
+        raise WaitNeeded(None)
+    assert line.requests() == ()
+    again = task(lock_conn_id="lock", scope=["p"])._protected_run(context(store))
+    assert again.journal.record.identity == run.journal.record.identity
+    assert again.journal.record.queue_entry is None

@@ -116,7 +116,7 @@ def test_a_change_that_can_wait_is_stored_with_the_next_one(start, store):
     assert store == {}
     first.set_request(QueueEntry("q", "asked", 7, 1))
     assert store[RECORD_KEY]["digest"] == "d"
-    first.drop_request()
+    first.drop_request(at_once=False)
     assert store[RECORD_KEY]["place"]
     first.succeed()
     assert not store[RECORD_KEY].get("place")
