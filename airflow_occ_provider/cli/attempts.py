@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from airflow.state import TaskScope, get_state_backend
 
 from airflow_occ_provider.attempts.commit import find_commit
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
-from airflow_occ_provider.cli.table import exit_on_error, format_time, print_table
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord, Waiting
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -30,12 +33,16 @@ def attempts(args: argparse.Namespace) -> None:
     except TableUnreadableError as error:
         tables, unreadable = {}, error.message
     described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
-    if args.output == "json":
-        print(json.dumps({**_run(record), "attempts": described}, indent=2))
-        return
-    print_table(_row(one) for one in described)
-    if record.waiting:
-        print(f"waiting since {format_time(record.waiting.since_ms)}: {record.waiting.reason}")
+    all_values = {**_run(record), "attempts": described}
+    print_described(all_values, args.output, partial(_print_text, record.waiting, described))
+
+
+def _print_text(
+    waiting: Waiting | None, described: list[dict[str, Any]], show: Callable[[Rows], None]
+) -> None:
+    show(map(_row, described))
+    if waiting:
+        print(f"waiting since {format_time(waiting.since_ms)}: {waiting.reason}")
 
 
 def _record(args: argparse.Namespace) -> TaskRecord:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.cleaning import foresee, pending_residue
-from airflow_occ_provider.cli.table import exit_on_error, print_table
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -18,10 +20,12 @@ _NOTHING = "No pending writes and no residue of dead writers."
 def ghosts(args: argparse.Namespace) -> None:
     """Print the pending writes, then the residue of dead writers."""
     described = _described(args)
-    if args.output == "json":
-        print(json.dumps(described, indent=2))
-    elif described:
-        print_table(map(_row, described))
+    print_described(described, args.output, partial(_print_text, described))
+
+
+def _print_text(described: list[dict[str, Any]], show: Callable[[Rows], None]) -> None:
+    if described:
+        show(map(_row, described))
     else:
         print(_NOTHING)
 

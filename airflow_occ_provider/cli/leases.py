@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from typing import Any, NoReturn
 
-from airflow_occ_provider.cli.table import exit_on_error, format_time, print_described, print_table
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, blockers
 from airflow_occ_provider.storage.address import canonical_table
@@ -30,7 +32,7 @@ def leases_list(args: argparse.Namespace) -> None:
         # Of all tables: a request may be blocked in another one of its tables.
         queue = service.requests()
     described = list(_described(queue, table))
-    print_described(described, args.output, lambda: _print_text(described))
+    print_described(described, args.output, partial(_print_text, described))
 
 
 @exit_on_error
@@ -116,12 +118,12 @@ def _owner(queued: QueuedRequest) -> dict[str, Any]:
     return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
 
 
-def _print_text(described: Sequence[dict[str, Any]]) -> None:
+def _print_text(described: Sequence[dict[str, Any]], show: Callable[[Rows], None]) -> None:
     if not described:
         print("The queue is empty.")
     for table, group in groupby(described, key=lambda one: one["table"]):
         print(table)
-        print_table(_row(one) for one in group)
+        show(_row(one) for one in group)
 
 
 def _row(described: dict[str, Any]) -> dict[str, str]:

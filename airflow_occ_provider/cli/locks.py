@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.cli.table import exit_on_error, format_time, print_described, print_table
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
@@ -28,7 +31,7 @@ _TIMES = (
 def locks(args: argparse.Namespace) -> None:
     """Print the holder and the waiters."""
     described = _described(args)
-    print_described(described, args.output, lambda: _print_text(described))
+    print_described(described, args.output, partial(_print_text, described))
 
 
 def _described(args: argparse.Namespace) -> dict[str, Any]:
@@ -66,12 +69,12 @@ def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str
     return {"owner": owner or None, "since_ms": since_ms, "age_ms": age_ms, "until_ms": until_ms}
 
 
-def _print_text(described: dict[str, Any]) -> None:
+def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None:
     print(f"{described['provider']}: {described['path'] or _UNSEEN}")
     holder = described["holder"]
     waiters = [_row("waits", one) for one in described["waiters"]]
     if holder or waiters:
-        print_table([*([_row("holds", holder)] if holder else []), *waiters])
+        show([*([_row("holds", holder)] if holder else []), *waiters])
         print(_TIMES)
     elif described["seen"]:
         print(_FREE)

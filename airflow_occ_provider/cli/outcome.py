@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.cli.output import print_described
 
 
 def outcome(args: argparse.Namespace) -> None:
@@ -23,7 +23,7 @@ def outcome(args: argparse.Namespace) -> None:
     except OSError as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error.strerror}") from error
     reading = log.read(args.exit_code)
-    print(_as_json(reading) if args.output == "json" else _as_text(reading))
+    print_described(_described(reading), args.output, lambda _: print(_as_text(reading)))
 
 
 def _open(name: str) -> AbstractContextManager[TextIO]:
@@ -32,17 +32,14 @@ def _open(name: str) -> AbstractContextManager[TextIO]:
     return Path(name).open(encoding="utf-8", errors="replace")
 
 
-def _as_json(reading: Reading) -> str:
-    return json.dumps(
-        {
-            "outcome": reading.outcome,
-            "instant": reading.instant,
-            "rival": reading.rival,
-            "lines": reading.lines,
-            "remedy": reading.remedy,
-        },
-        indent=2,
-    )
+def _described(reading: Reading) -> dict[str, Any]:
+    return {
+        "outcome": reading.outcome,
+        "instant": reading.instant,
+        "rival": reading.rival,
+        "lines": reading.lines,
+        "remedy": reading.remedy,
+    }
 
 
 def _as_text(reading: Reading) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.utils.cli import suppress_logs_and_warning
 
+from airflow_occ_provider.cli.output import print_described
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -61,7 +60,7 @@ def timeline(args: argparse.Namespace) -> None:
     archived = snapshot.history() if args.archived else ()
     instants = [*archived, *snapshot.timeline]
     described = [describe(snapshot, one, heartbeats, files=args.files) for one in instants]
-    print_described(described, args.output, lambda: print_table(map(_timeline_row, described)))
+    print_described(described, args.output, lambda show: show(map(_timeline_row, described)))
 
 
 @exit_on_error
@@ -70,7 +69,7 @@ def writers(args: argparse.Namespace) -> None:
     hook = _hook(args)
     pending = [*hook.pending_writers(), *hook.pending_table_services()]
     described = list(map(_writer, pending))
-    print_described(described, args.output, lambda: print_table(map(_writer_row, described)))
+    print_described(described, args.output, lambda show: show(map(_writer_row, described)))
 
 
 @exit_on_error
@@ -86,7 +85,7 @@ def conflicts(args: argparse.Namespace) -> None:
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
     described = [_verdict(time, verdict) for time, verdict in judged.items() if verdict]
     rows = (row for one in described for row in _verdict_rows(one))
-    print_described(described, args.output, lambda: print_table(rows))
+    print_described(described, args.output, lambda show: show(rows))
 
 
 def _hook(args: argparse.Namespace) -> HudiTableHook:
@@ -101,19 +100,6 @@ def _version(text: str | None) -> tuple[int, int] | None:
     if not (major.isdigit() and minor.isdigit()):
         raise SystemExit(f"--hudi-version: {text!r} is not a version such as 1.2")
     return int(major), int(minor)
-
-
-def print_described(described: object, output: str, print_text: Callable[[], None]) -> None:
-    """Print JSON values in the chosen format."""
-    if output == "json":
-        print(json.dumps(described, indent=2))
-    else:
-        print_text()
-
-
-def print_table(rows: Iterable[dict[str, str]]) -> None:
-    """Print rows as plain text: a partition's name may contain rich's markup."""
-    AirflowConsole(markup=False, emoji=False).print_as_table(list(rows))
 
 
 def format_time(epoch_ms: int) -> str:

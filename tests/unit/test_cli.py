@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from airflow.cli.cli_parser import get_parser
 
-from airflow_occ_provider.cli.table import _verdict_rows, print_table
+from airflow_occ_provider.cli.output import print_rows
+from airflow_occ_provider.cli.table import _verdict_rows
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 LIVE = "live_direct"
+FORMATS = ("table", "json", "yaml", "plain")
 
 
 @pytest.fixture
@@ -59,6 +62,30 @@ def test_writers_shows_which_writers_are_alive(run, table):
     assert "UPSERT" in run("writers", path)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("timeline", "--archived"), ("writers",), ("conflicts",), ("ghosts",)],
+    ids=lambda it: it[0],
+)
+def test_every_format_shows_the_same(run, table, command):
+    name, *options = command
+    printed = {form: run(name, table(LIVE), *options, "--output", form) for form in FORMATS}
+    described = json.loads(printed["json"])
+    assert described
+    assert without_ages(yaml.safe_load(printed["yaml"])) == without_ages(described)
+    key = "instant" if name == "ghosts" else "time"
+    for form in ("table", "plain"):
+        assert all(str(one[key]) in printed[form] for one in described)
+    assert "|" not in printed["plain"]
+    assert "===" not in printed["plain"]
+
+
+def without_ages(described):
+    """Leave out what depends on the moment."""
+    ages = ("margin_ms", "dead_in_ms", "proof")
+    return [{key: one[key] for key in one if key not in ages} for one in described]
+
+
 def test_conflicts_name_the_rival_and_the_file_groups(run, table):
     path = table(LIVE)
     found = json.loads(run("conflicts", path, "--output", "json"))
@@ -73,7 +100,7 @@ def test_conflicts_name_the_rival_and_the_file_groups(run, table):
 
 def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
     names = ["tag=[red]x", "[/y]", "dt=:smile:", "[link=z]"]
-    print_table({"partition": name} for name in names)
+    print_rows({"partition": name} for name in names)
     printed = capsys.readouterr().out
     assert all(name in printed for name in names)
 
