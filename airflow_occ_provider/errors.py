@@ -9,6 +9,8 @@
     ├── LeaseRefusedError         retry no,  committed no       a second lease beside the first
     ├── AdmissionTimeoutError     retry no,  committed no       waited too long for a lease
     ├── StateStoreError           retry yes, committed unknown  Airflow did not store the task's record
+    ├── SubmitterUnreachableError retry yes, committed unknown  what runs the drivers did not answer
+    ├── NotSubmittedError         retry yes, committed no       a submission failed, nothing was started
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── WorkerLostError           retry no,  committed no       the worker died with its driver too often
     ├── WriterAliveError          retry no,  committed no       a writer to be cleaned is still alive
@@ -101,6 +103,20 @@ class StateStoreError(OccError):
     retry = True
     cause = "storage"
     committed = None
+
+
+class SubmitterUnreachableError(OccError):
+    """What runs the drivers, such as YARN, did not answer or refused a request."""
+
+    retry = True
+    committed = None
+
+
+class NotSubmittedError(OccError):
+    """A submission failed, and no driver was started."""
+
+    retry = True
+    committed = False
 
 
 class FenceError(OccError):

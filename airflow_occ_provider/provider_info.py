@@ -32,12 +32,18 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": _modules(
             "operators",
-            *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_write"),
+            *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_streamer", "hudi_write"),
             *("keep_lease", "lease", "release_lease"),
         ),
         "sensors": _modules("sensors", "heartbeat", "lease"),
         "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),
         "triggers": _modules("triggers", "free_scope", "heartbeat", "lease", "survivor"),
+        "task-decorators": [
+            {
+                "name": "hudi_write",
+                "class-name": "airflow_occ_provider.decorators.hudi_write.hudi_write_task",
+            }
+        ],
         "connection-types": locks,
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }

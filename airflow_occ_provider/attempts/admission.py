@@ -36,15 +36,17 @@ class AdmissionRequest:
     def __post_init__(self) -> None:
         self._claim_ttl_ms = self.terms.claim_ttl_ms
 
-    def ask(self, scopes: Iterable[Scope]) -> tuple[Ticket, Status]:
+    def ask(self, scopes: Iterable[Scope], *, is_held: bool = False) -> tuple[Ticket, Status]:
         """Queue the request, or adopt the one that an earlier process queued.
 
+        :param is_held: whether to adopt it even if it was for other scopes.
         :raises LeaseRefusedError: if the task's run holds a lease that does not cover it.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
         wanted = tuple(scopes)
-        asked = "; ".join(map(str, wanted))
-        entry = self._entry(hashlib.sha256(repr(wanted).encode()).hexdigest())
+        asked, known = "; ".join(map(str, wanted)), self.run.record.queue_entry
+        digest = hashlib.sha256(repr(wanted).encode()).hexdigest()
+        entry = self._entry(known.asked if known and is_held else digest)
         was_queued = entry == self.run.record.queue_entry
         # Recorded before it is queued: if this process dies in between, the next one finds it.
         self.run.set_request(entry)
@@ -106,6 +108,11 @@ class AdmissionRequest:
             )
         self.service.renew(ticket, self._claim_ttl_ms)
         return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms)
+
+    def pass_on(self, ticket: Ticket) -> AdmissionWait:
+        """Renew a held lease until a trigger runs; return what that needs to keep it."""
+        self.service.renew(ticket, self.terms.claim_ttl_ms)
+        return AdmissionWait(ticket, self.terms.ttl_ms, self.terms.claim_ttl_ms, 0)
 
     def _entry(self, asked: str) -> QueueEntry:
         known, this_try = self.run.record.queue_entry, self.run.now.number

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.rules import Scope
 
@@ -19,24 +20,33 @@ class Admitted:
 
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
+    :param loss: the error that ended the lease before this process took it over.
     """
 
     scope: Scope | None = None
     order_token: str = ""
     is_fenced: bool = True
     keeper: Keeper | None = None
+    loss: LeaseLostError | None = None
+
+    @property
+    def lost(self) -> LeaseLostError | None:
+        """The error that ended the lease, if it is lost."""
+        return self.loss or (self.keeper.lost if self.keeper else None)
 
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if its lease is lost."""
-        if self.is_fenced or self.keeper is None or self.keeper.lost is None:
-            return None
-        return Stop(Outcome.KILLED, self.keeper.lost.message)
+        lost = self.lost
+        return None if self.is_fenced or lost is None else Stop(Outcome.KILLED, lost.message)
 
     def refuse_if_lost(self) -> None:
-        """Raise if the lease was lost and nothing else keeps other writers away."""
-        if self.keeper and not self.is_fenced:
-            self.keeper.refuse_if_lost()
+        """Raise if the lease was lost and nothing else keeps other writers away.
+
+        :raises LeaseLostError: then.
+        """
+        if self.lost and not self.is_fenced:
+            raise self.lost
 
     def outside(self, partitions: Sequence[str]) -> list[str]:
         """Return the partitions that the scope does not cover."""

@@ -14,9 +14,11 @@ from airflow_occ_provider.attempts.driver import Driver, Guard
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement, settle
-from airflow_occ_provider.attempts.submitter import Traits
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.attempts.submitter import Handle, Traits
+from airflow_occ_provider.attempts.waits import DriverWait, WaitNeeded
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -28,6 +30,7 @@ class Attempt:
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param path: base path of the table as the task names it, if that is another spelling.
+    :param record: what is known of it so far, such as from earlier processes.
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
     """
 
@@ -41,28 +44,52 @@ class Attempt:
     on_settled: Callable[[Outcome, float], None] = lambda *_: None
     needs_live_log: InitVar[bool] = False
     path: InitVar[str] = ""
+    record: InitVar[AttemptRecord | None] = None
     recorder: AttemptRecorder = field(init=False)
     _traits: Traits = field(init=False)
 
-    def __post_init__(self, journal: Journal, log: Any, needs_live_log: bool, path: str) -> None:
+    def __post_init__(
+        self,
+        journal: Journal,
+        log: Any,
+        needs_live_log: bool,
+        path: str,
+        record: AttemptRecord | None,
+    ) -> None:
         self._traits = self.driver.submitter.traits
         refuse_unsafe(self._traits, needs_live_log=needs_live_log)
-        self.recorder = AttemptRecorder(journal, path or self.table.path, log)
+        self.recorder = AttemptRecorder(journal, path or self.table.path, log, record)
 
     def watch(
-        self, guards: Sequence[Guard] = (), listeners: Sequence[Callable[[str], object]] = ()
+        self,
+        guards: Sequence[Guard] = (),
+        listeners: Sequence[Callable[[str], object]] = (),
+        wait: Callable[[Handle], DriverWait] | None = None,
     ) -> None:
         """Start the driver and watch it to its end; end and settle it if interrupted.
 
+        A driver that earlier processes have started is not started again.
+
+        :param wait: returns the wait for a running driver, if this process is not to watch it.
         :raises FenceError: if something of the driver does not end.
+        :raises WaitNeeded: if the driver runs, and this process is not to watch it.
         """
-        recorder = self.recorder
+        driver = self.driver
         try:
-            self.driver.run(
-                self.signature.identity, (recorder.feed, *listeners), recorder.started, guards
-            )
+            if driver.handle is None:
+                driver.start(self.signature.identity, self.recorder.started)
+            if wait and driver.handle and not driver.stop and driver.lives:
+                raise WaitNeeded(wait(driver.handle))
+            driver.follow((self.recorder.feed, *listeners), guards)
+        except WaitNeeded:
+            raise
+        except NotSubmittedError:
+            self.recorder.ended(1, log_read=True)
+            raise
         except BaseException:  # a task time-out, an interrupt: nothing is left behind
-            if self.driver.ended:
+            driver.recover(self.signature.identity, self.recorder.started)
+            driver.end()
+            if driver.ended:
                 self.settle()
             raise
 

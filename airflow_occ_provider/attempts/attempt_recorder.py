@@ -30,20 +30,17 @@ class AttemptRecorder:
     is recorded later, at the latest after the driver's end.
 
     :param table: base path of the table that it writes.
+    :param attempt: what is known of it so far, such as from earlier processes.
     """
 
-    def __init__(self, run: Journal, table: str, logger: Any) -> None:
+    def __init__(
+        self, run: Journal, table: str, logger: Any, attempt: AttemptRecord | None = None
+    ) -> None:
         self._run = run
         self._logger = logger
         self.log = DriverLog()
         self._ask_again_at: float | None = None
-        self._attempt = AttemptRecord(
-            try_number=run.now.number,
-            max_tries=run.now.max_tries,
-            identity=run.record.identity,
-            table=table,
-            started_ms=now_ms(),
-        )
+        self._attempt = attempt or new_attempt(run, table)
 
     @property
     def seconds(self) -> float:
@@ -113,6 +110,20 @@ class AttemptRecorder:
         for line in unrepeated(settlement.lines):
             self._logger.info("Decided by: %s", line.removeprefix(": "))
         log_retired_heartbeats(self._logger, "The driver", settlement.retired)
+
+
+def new_attempt(run: Journal, table: str) -> AttemptRecord:
+    """Return the record of an attempt that begins now.
+
+    :param table: base path of the table that it writes.
+    """
+    return AttemptRecord(
+        try_number=run.now.number,
+        max_tries=run.now.max_tries,
+        identity=run.record.identity,
+        table=table,
+        started_ms=now_ms(),
+    )
 
 
 def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) -> None:

@@ -25,7 +25,6 @@ from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
     prepared,
-    refuse_unproven,
     remove_leftovers,
 )
 from airflow_occ_provider.attempts.submitter import Submitter
@@ -93,7 +92,8 @@ class CleanRun:
     def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
         """End the drivers of earlier tries of the task run."""
         for identity in run.record.identities:
-            if end_earlier(submitter, partial(submitter.find, identity), "an earlier try's clean"):
+            key = clean_key(identity, outlives=submitter.traits.outlives_task)
+            if end_earlier(submitter, partial(submitter.find, key), "an earlier try's clean"):
                 self.log.info("The clean of an earlier try was still running, and was ended.")
             remove_leftovers(identity)
 
@@ -127,15 +127,23 @@ class CleanRun:
             self.log.warning("Left: %s", one)
 
 
+def clean_key(identity: str, *, outlives: bool) -> str:
+    """Return the key of a task run's cleans.
+
+    :param outlives: whether they outlive the task, and must not be taken for its job.
+    """
+    return f"{identity}-clean" if outlives else identity
+
+
 def run_clean(
     spark: DriverRun, job: SparkJob, preparation: Preparation, table: str
 ) -> tuple[int, Reading]:
     """Run Hudi's clean instead of a task's job; return exit code and log reading."""
     job = replace(job, application=clean_job.__file__, arguments=(table,))
-    refuse_unproven(job, preparation.site)
+    spark.refuse(job, preparation.site)
     log = DriverLog()
-    with prepared(job, preparation.options) as submission:
+    with prepared(job, preparation.options, is_remote=spark.is_remote) as submission:
         driver = spark.driver(submission)
-        driver.run(preparation.signature.identity, [log.feed])
+        driver.run(clean_key(preparation.signature.identity, outlives=spark.is_remote), [log.feed])
     exit_code = driver.exit_code or 0
     return exit_code, log.read(exit_code)

@@ -74,6 +74,16 @@ def find_commit(snapshot: Snapshot, identity: str, since: str = "") -> Commit | 
     return _Search(snapshot, since).first(_signed_by([identity]))
 
 
+def find_recorded(snapshot: Snapshot, instants: Sequence[str], since: str = "") -> Commit | None:
+    """Find the youngest write commit among some instants.
+
+    :param instants: requested times.
+    :param since: as in ``find_commit``.
+    :raises HistoryUnreadableError: as ``find_commit``.
+    """
+    return _Search(snapshot, since).first(_among(instants)) if instants else None
+
+
 class _GoneError(Exception):
     """A listed file no longer existed when it was read."""
 
@@ -144,6 +154,10 @@ def _signed_by(identities: Sequence[str]) -> _Wanted:
     return wanted
 
 
+def _among(instants: Sequence[str]) -> _Wanted:
+    return lambda commit: commit.instant.time in instants and not commit.metadata.is_table_service
+
+
 def earlier_commit(
     table: HudiTable,
     identities: Sequence[str],
@@ -151,6 +165,7 @@ def earlier_commit(
     recorded: Sequence[str] = (),
     *,
     must_exist: bool = False,
+    signed: bool = True,
 ) -> Commit | None:
     """Find what an earlier try of a task run committed, and check its data.
 
@@ -158,6 +173,7 @@ def earlier_commit(
     :param recorded: recorded requested times of the writes of earlier tries.
     :param must_exist: whether the table is known to have existed: then a missing table means that the
         storage does not show it.
+    :param signed: whether the job's commits are signed; else the recorded writes are the task run's.
     :raises CommitStateUnknownError: if only archived instants can show it, and they cannot be read; or
         if a recorded write is completed without a signature.
     :raises DataLossError: if the commit exists and files of it are gone.
@@ -166,6 +182,8 @@ def earlier_commit(
     search = _Search(snapshot, since)
     try:
         commit = search.first(_signed_by(identities))
+        if commit is None and recorded and not signed:
+            commit = search.first(_among(recorded))
     except HistoryUnreadableError as error:
         raise CommitStateUnknownError(
             f"commit state unknown: an earlier try may have committed, and {error.message}",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_occ_provider.attempts.outcome import Stop
-from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
-from airflow_occ_provider.errors import FenceError
+from airflow_occ_provider.attempts.waits import DriverEvent
+from airflow_occ_provider.errors import FenceError, NotSubmittedError, SubmitterUnreachableError
 
 _LOOKS = 3
 TICK_S = 0.5
@@ -29,13 +32,16 @@ class Driver:
     """A driver that a submitter runs for this attempt.
 
     :param echo: takes each line of its log before the attempt does.
+    :param handle: of a driver that runs already; ``None`` until it is started.
+    :param stop: why it was, or is to be, stopped.
     """
 
     submitter: Submitter
     echo: Callable[[str], object] = lambda _: None
-    stop: Stop | None = field(default=None, init=False)
+    handle: Handle | None = None
+    stop: Stop | None = None
     log_read: bool = field(default=False, init=False)
-    _handle: Handle | None = field(default=None, init=False)
+    _is_submitting: bool = field(default=False, init=False)
 
     def run(
         self,
@@ -50,23 +56,61 @@ class Driver:
         :param guards: asked after each batch of lines and at every tick; the first stop ends it.
         :raises FenceError: if one of its processes does not end.
         """
+        try:
+            self.start(key, on_start)
+            self.follow(listeners, guards)
+        except BaseException:
+            self.end()
+            raise
+
+    def start(self, key: str, on_start: Callable[[Handle], None]) -> None:
+        """Start the driver.
+
+        :param on_start: records its handle; if it raises, a gated driver never starts.
+        """
 
         def started(handle: Handle) -> None:
-            self._handle = handle
+            self.handle = handle
             on_start(handle)
 
+        self._is_submitting = self.submitter.traits.start == "findable"
         try:
-            handle = self.submitter.submit(key, started)
-            while (lines := self.submitter.read(handle, TICK_S)) is not None:
-                for line in lines:
-                    for listen in (self.echo, *listeners):
-                        listen(line)
-                self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
-                if self.stop:
-                    self.submitter.end(handle)  # again, until it has ended
-            self.log_read = True
-        finally:
-            self.end()
+            self.submitter.submit(key, started)
+        except NotSubmittedError:
+            self._is_submitting = False
+            raise
+        self._is_submitting = False
+
+    def recover(self, key: str, on_start: Callable[[Handle], None]) -> None:
+        """Look for a driver whose submission was interrupted, and record it.
+
+        It stays unknown if there is one while its service does not answer.
+        """
+        if self._is_submitting and self.handle is None:
+            with suppress(SubmitterUnreachableError):
+                self.handle = self.submitter.find(key)
+                self._is_submitting = False
+            if self.handle:
+                on_start(self.handle)
+
+    def follow(self, listeners: Sequence[Callable[[str], object]], guards: Sequence[Guard] = ()) -> None:
+        """Watch a started driver to its end, and end all that it started.
+
+        :param guards: asked after each batch of lines and at every tick; the first stop ends it.
+        :raises FenceError: if one of its processes does not end.
+        """
+        if self.handle is None:
+            raise AssertionError("the driver was not started")
+        while (lines := self.submitter.read(self.handle, TICK_S)) is not None:
+            for line in lines:
+                for listen in (self.echo, *listeners):
+                    listen(line)
+            self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
+            if self.stop:
+                self.submitter.end(self.handle)  # again, until it has ended
+        state = self.submitter.poll(self.handle)
+        self.log_read = not isinstance(state, Ended) or state.log_is_whole
+        self.end()
         if not self.ended:
             raise FenceError(
                 "something that the driver started does not end",
@@ -76,23 +120,23 @@ class Driver:
     @property
     def exit_code(self) -> int | None:
         """Its exit code, negative for a signal; ``None`` if it runs or is unknown."""
-        state = self.submitter.poll(self._handle) if self._handle else None
+        state = self.submitter.poll(self.handle) if self.handle else None
         return state.exit_code if isinstance(state, Ended) else None
 
     @property
     def lives(self) -> bool:
         """Whether one of its processes may be alive."""
-        return self._handle is not None and not self.ended
+        return self._is_submitting if self.handle is None else not self.ended
 
     @property
     def ended(self) -> bool:
         """Whether it was started, and none of its processes is alive."""
-        return self._handle is not None and isinstance(self.submitter.poll(self._handle), Ended)
+        return self.handle is not None and isinstance(self.submitter.poll(self.handle), Ended)
 
     def end(self) -> None:
         """End it and all that it started."""
-        if self._handle:
-            self.submitter.end(self._handle)
+        if self.handle:
+            self.submitter.end(self.handle)
 
 
 def end_earlier(submitter: Submitter, find: Callable[[], Handle | None], what: str) -> bool:
@@ -119,10 +163,32 @@ class DriverRun(Protocol):
     def lives(self) -> bool:
         """Whether a process of the driver may be alive."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the driver runs elsewhere, with files of its own, and outlives the task."""
+
+    def refuse(self, job: SparkJob, site: Site) -> None:
+        """Refuse a job that cannot be made safe where its driver would run.
+
+        :raises ConfigurationError: naming the argument or setting.
+        """
+
     def driver(self, submission: Submission) -> Driver:
-        """Return the driver that runs a submission; it ends with the task.
+        """Return the driver that runs a submission, before it is started.
 
         :raises DriverKilledError: if the task was asked to stop before.
+        """
+
+    def running(self, handle: Handle, event: DriverEvent) -> Driver:
+        """Return the driver that an earlier process of the task has started.
+
+        :param event: of the process that has watched it.
+        """
+
+    def submitter(self, handle: Handle | None) -> Submitter:
+        """Return what finds, follows and ends the drivers of earlier processes.
+
+        :param handle: of such a driver; ``None`` for one that was not recorded.
         """
 
     def end(self) -> None:

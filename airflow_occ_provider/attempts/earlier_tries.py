@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
 from airflow_occ_provider.attempts.audit import run_again
+from airflow_occ_provider.attempts.clean_run import clean_key
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit
 from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.journal import Journal, now_ms
@@ -34,6 +35,7 @@ class EarlierTries:
     """The attempts of a task run that may still reach the table.
 
     :param clean: has Hudi roll back the failed writes of a table.
+    :param signed: whether the job's commits are signed.
     """
 
     run: Journal
@@ -42,6 +44,7 @@ class EarlierTries:
     _: KW_ONLY
     clean: Callable[[str], None]
     log: Any
+    signed: bool = True
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, after a check of its data.
@@ -60,6 +63,7 @@ class EarlierTries:
                 record.since,
                 record.instants_in(table),
                 must_exist=record.has_seen(table),
+                signed=self.signed,
             )
         except DataLossError as loss:
             if not any(loss.instant in one.instants and not one.end for one in record.attempts):
@@ -142,17 +146,22 @@ class EarlierTries:
         log_retired_heartbeats(self.log, f"Try {attempt.try_number}", retired)
 
 
-def end_earlier_drivers(run: Journal, submitter: Submitter, log: Any) -> None:
+def end_earlier_drivers(
+    run: Journal, submitter_of: Callable[[Handle | None], Submitter], log: Any
+) -> None:
     """End the visible drivers of earlier tries, and record their end.
 
-    :raises FenceError: if a process does not end.
+    :param submitter_of: returns what follows a driver; of ``None``, one that was not recorded.
+    :raises FenceError: if a driver does not end.
     """
     for attempt in run.record.unsettled:
         handle = attempt.driver
+        submitter = submitter_of(handle)
         is_seen = handle is not None and not isinstance(submitter.poll(handle), Unseen)
         find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
         was_running = end_earlier(submitter, find, what)
         remove_leftovers(attempt.identity)
+        is_seen = is_seen or (handle is None and was_running)
         if is_seen and submitter.traits.end_is_final and not attempt.end:
             end = f"ended by try {run.now.number}" if was_running else "found ended"
             log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
@@ -160,7 +169,9 @@ def end_earlier_drivers(run: Journal, submitter: Submitter, log: Any) -> None:
 
 
 def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
-    handle = submitter.find(attempt.identity)
+    of_clean = clean_key(attempt.identity, outlives=submitter.traits.outlives_task)
+    keys = dict.fromkeys((attempt.identity, of_clean))
+    handle = next(filter(None, map(submitter.find, keys)), None)
     if handle is None and attempt.driver:
         is_running = isinstance(submitter.poll(attempt.driver), Running)
         handle = attempt.driver if is_running else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_occ_provider.hudi.format.properties import fold
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
@@ -31,6 +31,7 @@ class Signature:
         lease has a greater token.
     """
 
+    is_written: ClassVar[bool] = True
     identity: str
     dag_id: str
     run_id: str
@@ -55,6 +56,16 @@ class Signature:
         text["map_index"] = _number(text["map_index"], -1)
         text["try_number"] = _number(text["try_number"], 1)
         return cls(**text)
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenSignature(Signature):
+    """The signature of a job whose commits do not carry it, such as Hudi Streamer's.
+
+    Its commits are found by the instants that its driver has reported.
+    """
+
+    is_written: ClassVar[bool] = False
 
 
 def _number(text: str, otherwise: int) -> int:

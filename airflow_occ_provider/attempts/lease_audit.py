@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
@@ -86,25 +86,22 @@ def audit_lease(commit: Commit, admitted: Admitted) -> None:
         ) from lost
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CommitLockAudit:
     """Checks that Hudi's own lock in ZooKeeper was taken while an attempt ran."""
 
     lock: LockConnection
     options: Mapping[str, str]
     table: HudiTable
-    _before: int | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._before = self._taken()
-
-    def refuse_unlocked(self, commit: Commit) -> None:
+    def refuse_unlocked(self, commit: Commit, before: int | None) -> None:
         """Refuse a commit that was made without the lock.
 
+        :param before: the lock's count before the attempt.
         :raises MisconfigurationError: if no process took it since the audit began.
         """
-        after = self._taken()
-        if after is None or after > (self._before or 0):
+        after = self.count()
+        if after is None or after > (before or 0):
             return
         raise MisconfigurationError(
             f"commit {commit.instant.time} was made without Hudi's lock, which was not taken "
@@ -115,8 +112,8 @@ class CommitLockAudit:
             committed=True,
         )
 
-    def _taken(self) -> int | None:
-        """Return how often the lock was acquired or released; ``None`` if that is not visible."""
+    def count(self) -> int | None:
+        """Return how often the lock was acquired or released; ``None`` if unknown."""
         key = self.options.get(_LOCK_KEY) or self.table.config().name
         if not key or not self._is_in_view:
             return None

@@ -33,6 +33,8 @@ class AttemptRecord:
     :param log_read: whether the driver's log was read to its end, so that all its writes are recorded.
     :param outcome: its outcome by the table, one of ``attempts.outcome.Outcome``.
     :param settled: whether it can no longer change the table.
+    :param order_token: of the lease under which it runs, if there is one.
+    :param lock_count: how often Hudi's lock had been requested before it; ``None`` if unknown.
     """
 
     try_number: int
@@ -48,6 +50,8 @@ class AttemptRecord:
     log_read: bool = False
     outcome: str = ""
     settled: bool = False
+    order_token: str = ""
+    lock_count: int | None = None
 
     @property
     def is_unexplained(self) -> bool:

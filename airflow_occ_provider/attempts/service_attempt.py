@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder, new_attempt
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.journal import Journal
@@ -19,8 +19,8 @@ from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, prepared
-from airflow_occ_provider.attempts.submitter import Submitter
-from airflow_occ_provider.errors import WriteConflictError
+from airflow_occ_provider.attempts.submitter import Handle, Submitter
+from airflow_occ_provider.errors import NotSubmittedError, WriteConflictError
 from airflow_occ_provider.hudi.writer.table_service import ServiceOp
 
 
@@ -65,11 +65,22 @@ class ServiceAttempt:
         """Run one driver that takes the steps."""
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
-        recorded = AttemptRecorder(plans.run, plans.path, plans.log)
-        with prepared(job, preparation.options, without=preparation.without) as submission:
+        record = new_attempt(plans.run, plans.path)
+        if self.spark.is_remote:
+            plans.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
+        recorded = AttemptRecorder(plans.run, plans.path, plans.log, record)
+        with prepared(
+            job,
+            preparation.options,
+            without=preparation.without,
+            is_remote=self.spark.is_remote,
+        ) as submission:
             driver = self.spark.driver(submission)
             try:
                 driver.run(plans.run.record.identity, [recorded.feed], recorded.started)
+            except NotSubmittedError:
+                recorded.ended(1, log_read=True)
+                raise
             finally:
                 if driver.ended:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
@@ -104,12 +115,15 @@ class ServiceAttempt:
         return settlement
 
 
-def end_earlier_services(run: Journal, submitter: Submitter, log: Any) -> None:
-    """End the drivers of earlier tries on this host; settle those seen to end.
+def end_earlier_services(
+    run: Journal, submitter_of: Callable[[Handle | None], Submitter], log: Any
+) -> None:
+    """End the visible drivers of earlier tries; settle those seen to end.
 
-    :raises FenceError: if a process does not end.
+    :param submitter_of: returns what follows a driver; of ``None``, one that was not recorded.
+    :raises FenceError: if a driver does not end.
     """
-    end_earlier_drivers(run, submitter, log)
+    end_earlier_drivers(run, submitter_of, log)
     for attempt in run.record.unsettled:
         if attempt.end:
             run.settle(attempt)

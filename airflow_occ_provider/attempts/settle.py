@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_occ_provider import errors
 from airflow_occ_provider.attempts.audit import Loss, audit
-from airflow_occ_provider.attempts.commit import Commit, find_commit
+from airflow_occ_provider.attempts.commit import Commit, find_commit, find_recorded
 from airflow_occ_provider.attempts.failure import Failure, sentence
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -125,6 +125,8 @@ def settle(
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
         commit = find_commit(snapshot, signature.identity, signature.latest_instant)
+        if commit is None and not signature.is_written:
+            commit = find_recorded(snapshot, log.own_instants, signature.latest_instant)
         loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
         taken = _taken_back(snapshot, log) if commit is None else ()
     except errors.TableUnreadableError as error:

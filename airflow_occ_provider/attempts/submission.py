@@ -12,12 +12,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
     EARLY_DETECTION,
     RULES,
@@ -53,39 +54,44 @@ class Submission:
     :param application: the shipped runner.
     :param arguments: its argument: the path of the file with everything that the driver receives.
     :param environment: variables to set on the process that starts the driver.
+    :param files: paths and URLs of files that go to the driver's folder.
     """
 
     application: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
+    files: tuple[str, ...] = ()
 
 
-def refuse_unproven(job: SparkJob, site: Site) -> None:
+def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> None:
     """Refuse jobs for which no real run has shown that the protection works.
 
-    :raises ConfigurationError: for a deploy mode other than client, or an application that is
-        not a PySpark file on this machine.
+    :param is_remote: whether the driver runs elsewhere, so that Spark fetches its files.
+    :raises ConfigurationError: for another deploy mode than the submitter's, or an application that
+        is not a PySpark file there.
     """
+    expected = "cluster" if is_remote else "client"
     given = (
         ("deploy_mode", job.deploy_mode),
         (f"conf {_DEPLOY_MODE}", job.conf.get(_DEPLOY_MODE)),
         (f"{site.spark.name} {_DEPLOY_MODE}", site.spark_property(_DEPLOY_MODE)),
     )
     for place, mode in given:
-        if mode not in (None, "", "client"):
+        if mode not in (None, "", expected):
             raise ConfigurationError(
                 place,
                 f"deploy mode {mode!r} is not proven to protect the write",
-                remedy="use client mode, where the driver runs on the worker",
+                remedy="use client mode, or cluster mode on YARN: name both the master and the "
+                "deploy-mode in the Spark connection",
             )
-    path = _local_path(job.application)
-    if path is None or not path.endswith(".py"):
+    path = local_path(job.application)
+    if not job.application.endswith(".py") or (path is None and not is_remote):
         raise ConfigurationError(
             "application",
-            f"{job.application!r} is not a PySpark file on this machine",
-            remedy="give a local .py file: only there can the driver prove what it reads",
+            f"{job.application!r} is not a PySpark file{'' if is_remote else ' on this machine'}",
+            remedy="give a .py file" + ("" if is_remote else " that lies on the worker"),
         )
-    if not Path(path).is_file():
+    if path is not None and not Path(path).is_file():
         raise ConfigurationError("application", f"{path} does not exist", remedy="correct the path")
 
 
@@ -135,18 +141,28 @@ def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
 
 @contextmanager
 def prepared(
-    job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+    job: SparkJob,
+    options: Mapping[str, str],
+    *,
+    without: Sequence[str] = (),
+    is_remote: bool = False,
 ) -> Iterator[Submission]:
     """Write the driver's input to a file for its owner only; remove it afterwards.
 
     :param without: prefixes of the site's options that do not go with the attempt.
+    :param is_remote: whether the driver finds its files in its own folder.
     """
     identity = options.get(IDENTITY_KEY, "")
     handle, path = tempfile.mkstemp(prefix=_file_prefix(identity), suffix=".json")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as payload:
-            json.dump(_payload(job, options, without), payload)
-        yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
+            driven = replace(job, application=_name(job.application)) if is_remote else job
+            json.dump(driver_input(driven, options, without), payload)
+        if is_remote:
+            files = (path, job.application)
+            yield Submission(run_job.__file__, (_name(path),), {IDENTITY_VARIABLE: identity}, files)
+        else:
+            yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
     finally:
         Path(path).unlink(missing_ok=True)
 
@@ -164,7 +180,7 @@ def _file_prefix(identity: str) -> str:
     return f"airflow_occ_{identity}_"
 
 
-def _payload(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
+def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
     """Return what ``run_job.py`` reads; options are stripped, as in Hudi's own file."""
     return {
         "application": job.application,
@@ -172,12 +188,18 @@ def _payload(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) 
         "options": {key.strip(): value.strip() for key, value in options.items()},
         "without": list(without),
         "rules": [rule._asdict() for rule in RULES],
+        "pause_s": HeartbeatRule.of(options).tolerance_ms / 1000,
     }
 
 
-def _local_path(application: str) -> str | None:
+def local_path(application: str) -> str | None:
+    """Return the path of a file on this machine; ``None`` for one elsewhere."""
     path = application.removeprefix("file://").removeprefix("file:")
     return None if "://" in path or path.startswith("hdfs:") else path
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _text(value: object) -> str:

@@ -68,9 +68,11 @@ class Unseen:
     """It is unknown whether the driver is alive, for example on another host.
 
     :param reason: for people.
+    :param is_away: whether that is because the service that knows does not answer.
     """
 
     reason: str
+    is_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,11 @@ class Ended:
     """No process of the driver is alive.
 
     :param exit_code: the driver's, negative for a signal; ``None`` if it is not known.
+    :param log_is_whole: whether nothing of its log is missing, as far as this process has read it.
     """
 
     exit_code: int | None
+    log_is_whole: bool = True
 
 
 class Submitter(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,14 +15,21 @@ from airflow_occ_provider.attempts.claim import Claim, inherited, leases_above
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
-from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.errors import ConfigurationError, OccError, StateStoreError
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.waits import DriverWait, WaitNeeded
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    OccError,
+    StateStoreError,
+)
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
-from airflow_occ_provider.leases.lease import LeaseService, Terms, Ticket
+from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket
 from airflow_occ_provider.leases.rules import Owner, Scope
 
 _PAUSE_S = 1.0
+_LONGEST_WAIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,20 @@ class TryLease:
 
     @contextmanager
     def admitted(
-        self, claim: Claim, options: Mapping[str, str], *, is_queued: bool
+        self,
+        claim: Claim,
+        options: Mapping[str, str],
+        *,
+        is_queued: bool,
+        begun: AttemptRecord | None = None,
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim requests, for the time of a block.
 
+        A block that waits for its driver passes the lease on with the wait.
+
         :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
+        :param begun: an attempt that runs, or has run, under the lease: if the lease is gone, the block
+            runs without it.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
             lease's time to live is too short.
@@ -59,7 +75,7 @@ class TryLease:
         :raises WaitNeeded: if the lease is not granted yet.
         """
         if is_queued:
-            with self._held(claim, options) as admitted:
+            with self._held(claim, options, begun) as admitted:
                 yield admitted
             return
         if not claim.is_fenced(options):
@@ -86,7 +102,9 @@ class TryLease:
             yield admitted
 
     @contextmanager
-    def _held(self, claim: Claim, options: Mapping[str, str]) -> Iterator[Admitted]:
+    def _held(
+        self, claim: Claim, options: Mapping[str, str], begun: AttemptRecord | None = None
+    ) -> Iterator[Admitted]:
         is_fenced = claim.is_fenced(options)
         with closing(self.lock.leases()) as service:
             request = AdmissionRequest(
@@ -99,41 +117,64 @@ class TryLease:
             )
             if not is_fenced:
                 self._refuse_short(request.terms)
-            scope, ticket = self._granted(claim, options, request)
-            self.on_granted(request.waited_s)
-            held_s = time.monotonic()
-            on_lost = LossAction("the job runs on, and Hudi's commit check decides")
-            if not is_fenced:
-                on_lost = LossAction("the driver is ended", self.spark.end)
-            keeper = Keeper(service, ticket, request.terms.ttl_ms, on_lost)
-            is_done = False
-            try:
-                with keeper:
-                    try:
-                        yield Admitted(scope, ticket.order_token, is_fenced, keeper)
-                    finally:
-                        if not is_fenced:
-                            self._see_driver_end()
-                is_done = True
-            finally:
-                # A lease that alone keeps others away stays held while the driver does not end.
-                if is_fenced or not self.spark.lives:
-                    self._release(service, ticket, held_s, is_done=is_done)
+            scope, ticket, status = self._requested(claim, options, request, is_held=begun is not None)
+            if begun and not (status.held and ticket.order_token == begun.order_token):
+                self._release(service, ticket, time.monotonic(), is_done=True)
+                yield Admitted(scope, begun.order_token, is_fenced, loss=_lost(begun))
+                return
+            if not status.held:
+                raise WaitNeeded(request.keep(ticket, status))
+            if begun is None:
+                self.on_granted(request.waited_s)
+            with self._kept(request, ticket, is_fenced=is_fenced) as keeper:
+                yield Admitted(scope, ticket.order_token, is_fenced, keeper)
 
-    def _granted(
-        self, claim: Claim, options: Mapping[str, str], request: AdmissionRequest
-    ) -> tuple[Scope, Ticket]:
-        """Request the lease; return its scope and ticket once it is held."""
+    @contextmanager
+    def _kept(self, request: AdmissionRequest, ticket: Ticket, *, is_fenced: bool) -> Iterator[Keeper]:
+        """Renew a held lease for the time of a block, then release it or pass it on."""
+        held_s = time.monotonic()
+        on_lost = LossAction("the job runs on, and Hudi's commit check decides")
+        if not is_fenced:
+            on_lost = LossAction("the driver is ended", self.spark.end)
+        is_done = is_passed_on = False
+        try:
+            with Keeper(request.service, ticket, request.terms.ttl_ms, on_lost) as keeper:
+                try:
+                    yield keeper
+                except WaitNeeded as needed:
+                    if not isinstance(needed.wait, DriverWait):
+                        raise
+                    passed = replace(needed.wait, lease=request.pass_on(ticket))
+                    is_passed_on = True
+                    raise WaitNeeded(passed) from None
+                finally:
+                    if not (is_fenced or is_passed_on):
+                        self._see_driver_end()
+            is_done = True
+        finally:
+            # A lease that alone keeps others away stays held while the driver does not end.
+            if not is_passed_on and (is_fenced or not self.spark.lives):
+                self._release(request.service, ticket, held_s, is_done=is_done)
+
+    def _requested(
+        self,
+        claim: Claim,
+        options: Mapping[str, str],
+        request: AdmissionRequest,
+        *,
+        is_held: bool,
+    ) -> tuple[Scope, Ticket, Status]:
+        """Request the lease; return its scope, ticket and status.
+
+        :param is_held: whether an earlier process was granted it, for a scope as it was then.
+        """
         asked = claim.scope(options, self.run.record.escalation)
         of_run = request.service.requests_of_run(request.owner)
         leases = leases_above(request.owner, asked.table, of_run)
         if claim.is_fenced(options):
             asked = inherited(asked, claim.declared(options), leases)
         beside = () if leases else claim.beside(asked)
-        ticket, status = request.ask([asked, *beside])
-        if not status.held:
-            raise WaitNeeded(request.keep(ticket, status))
-        return asked, ticket
+        return asked, *request.ask([asked, *beside], is_held=is_held)
 
     def _refuse_short(self, terms: Terms) -> None:
         """Refuse a time to live that is too short to end a driver in it."""
@@ -150,7 +191,8 @@ class TryLease:
         """Keep the lease until no process of the driver is alive: only it keeps others away."""
         if self.spark.lives:
             self.log.warning("The driver does not end; its lease is renewed until it has ended.")
-        while self.spark.lives:
+        deadline_s = time.monotonic() + _LONGEST_WAIT_S  # the end of one elsewhere may stay unknown
+        while self.spark.lives and (time.monotonic() < deadline_s or not self.spark.is_remote):
             self.spark.end()
             time.sleep(_PAUSE_S)
 
@@ -166,3 +208,11 @@ class TryLease:
                     self.run.drop_request(at_once=not is_done)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
+
+
+def _lost(begun: AttemptRecord) -> LeaseLostError:
+    return LeaseLostError(
+        f"the lease {begun.order_token} of the attempt that is followed expired before this process "
+        "took it over",
+        remedy="check whether a triggerer and a worker slot were free in time, or raise claim_ttl_s",
+    )

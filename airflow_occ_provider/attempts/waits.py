@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
 from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import Wait
 from airflow_occ_provider.errors import AdmissionTimeoutError, CommitStateUnknownError
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
@@ -51,10 +54,50 @@ class SurvivorWait:
     deadline_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class DriverWait:
+    """A wait for the end of a driver that outlives the task's process.
+
+    :param handle: of the driver.
+    :param rule: judges its heartbeat.
+    :param started_ms: epoch milliseconds at which it was submitted.
+    :param lease: the lease that is to be renewed meanwhile, if there is one.
+    :param is_fenced: whether the driver runs on without the lease.
+    """
+
+    handle: Handle
+    rule: HeartbeatRule
+    started_ms: int
+    lease: AdmissionWait | None = None
+    is_fenced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEvent:
+    """What a process that watched a driver tells the next one.
+
+    :param stop: why it ended the driver, if it did.
+    :param is_logged: whether the task's log has the whole log of the driver.
+    """
+
+    stop: Stop | None = None
+    is_logged: bool = False
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> DriverEvent:
+        """Read the event of ``HudiDriverTrigger``."""
+        stop = event.get("stop")
+        reason = Stop(Outcome(stop["outcome"]), stop["line"]) if stop else None
+        return cls(reason, is_logged=event["status"] == "ended")
+
+
+TaskWait = AdmissionWait | InstantsWait | SurvivorWait | DriverWait
+
+
 class WaitNeeded(BaseException):
     """Raised by a step that has to wait; not an error, so no error handler catches it."""
 
-    def __init__(self, wait: AdmissionWait | InstantsWait | SurvivorWait) -> None:
+    def __init__(self, wait: TaskWait) -> None:
         super().__init__(wait)
         self.wait = wait
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt import Attempt
+from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
@@ -25,9 +26,11 @@ from airflow_occ_provider.attempts.lease_audit import (
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
+from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
 from airflow_occ_provider.errors import JobError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
@@ -41,6 +44,7 @@ class WriteAttempt:
     :param path: base path of the table, as the task names it.
     :param require_commit: whether a job that writes nothing fails.
     :param is_queued: whether the next try requests a lease.
+    :param is_deferrable: whether no process has to watch a driver that outlives it.
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param on_margin: called with the seconds until Hudi counts the driver's write as dead.
@@ -54,6 +58,7 @@ class WriteAttempt:
     spark: DriverRun
     require_commit: bool
     is_queued: bool
+    is_deferrable: bool
     grants: Callable[[WriteConflictError], bool | None]
     on_settled: Callable[[Outcome, float], None]
     on_margin: Callable[[float], None]
@@ -65,43 +70,90 @@ class WriteAttempt:
         """Run the job, and return what it committed, if anything.
 
         :raises OccError: if the attempt failed, or its commit is not safe.
+        :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         self.run.begin(digest, preparation.signature.latest_instant)
-        audit = CommitLockAudit(self.lock, preparation.options, self.table)
-        one_table = OneTable(self.path)
+        count = CommitLockAudit(self.lock, preparation.options, self.table).count()
+        token = preparation.signature.order_token
+        record = replace(new_attempt(self.run, self.path), order_token=token, lock_count=count)
         admitted.refuse_if_lost()
-        with prepared(job, preparation.options) as submission:
-            settlement = self._run(submission, preparation, admitted, one_table)
+        if self.spark.is_remote:
+            self.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
+        with prepared(job, preparation.options, is_remote=self.spark.is_remote) as submission:
+            return self._outcome(self.spark.driver(submission), preparation, admitted, record)
+
+    def resumed(
+        self,
+        begun: AttemptRecord,
+        event: DriverEvent,
+        preparation: Preparation,
+        admitted: Admitted,
+    ) -> Commit | None:
+        """Continue an attempt of an earlier process; return what it committed.
+
+        :param event: of the process that has watched its driver.
+        :raises OccError: if the attempt failed, or its commit is not safe.
+        :raises WaitNeeded: if the driver runs, and no process has to watch it.
+        """
+        if begun.driver is None:
+            raise AssertionError("the attempt has no driver")
+        since, token = self.run.record.since or "", begun.order_token
+        signature = replace(preparation.signature, latest_instant=since, order_token=token)
+        driver = self.spark.running(begun.driver, event)
+        return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
+
+    def _outcome(
+        self, driver: Driver, preparation: Preparation, admitted: Admitted, record: AttemptRecord
+    ) -> Commit | None:
+        """Watch the driver, and return what it committed, if that is sound."""
+        one_table = OneTable(self.path)
+        settlement = self._run(driver, preparation, admitted, record, one_table)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options))
         if commit:
-            audit.refuse_unlocked(commit)
+            audit = CommitLockAudit(self.lock, preparation.options, self.table)
+            audit.refuse_unlocked(commit, record.lock_count)
             audit_scope(commit, admitted, self.log)
             audit_lease(commit, admitted)
         return commit
 
     def _run(
         self,
-        submission: Submission,
+        driver: Driver,
         preparation: Preparation,
         admitted: Admitted,
+        record: AttemptRecord,
         one_table: OneTable,
     ) -> Settlement:
         """Run the driver under its guards, and return its settlement by the table."""
         options = preparation.options
-        attempt = self.attempt(self.spark.driver(submission), preparation.signature, options)
+        attempt = self.attempt(driver, preparation.signature, options, record)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
         alarm = HeartbeatAlarm(self.table, log, rule, self.log, self.on_margin)
         has_one_name = _locks_one_name(options)
         guards: list[Guard] = [admitted, alarm, *([one_table] if has_one_name else [])]
+        outlives = driver.submitter.traits.outlives_task
+        may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
+        fenced = admitted.is_fenced
+        wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
         with alarm:  # not while the attempt is settled: that removes the heartbeat
-            attempt.watch(guards, [one_table.on_line] if has_one_name else ())
+            listeners = [one_table.on_line] if has_one_name else ()
+            attempt.watch(guards, listeners, wait if may_wait else None)
         return attempt.settle(is_judged=True)
 
-    def attempt(self, driver: Driver, signature: Signature, options: Mapping[str, str]) -> Attempt:
-        """Return an attempt whose driver is not started yet."""
+    def attempt(
+        self,
+        driver: Driver,
+        signature: Signature,
+        options: Mapping[str, str],
+        record: AttemptRecord | None = None,
+    ) -> Attempt:
+        """Return an attempt at the driver's work.
+
+        :param record: what is known of it so far.
+        """
         return Attempt(
             self.run,
             self.table,
@@ -112,6 +164,7 @@ class WriteAttempt:
             on_settled=self.on_settled,
             needs_live_log=_locks_one_name(options),
             path=self.path,
+            record=record,
         )
 
     def _explain(

@@ -105,13 +105,17 @@ def _state(time: str, snapshot: Snapshot | None) -> str:
     return f"{found.action} {found.state.value}" if found else "not in the active timeline"
 
 
+def _driver(handle: dict[str, Any]) -> str:
+    return f"{handle['pid']} on {handle['host']}" if "pid" in handle else str(handle["name"])
+
+
 def _row(described: dict[str, Any]) -> dict[str, str]:
     driver = described["driver"]
     instants = [f"{time}: {state}" for time, state in described["instants"].items()]
     return {
         "try": str(described["try_number"]),
         "started": format_time(described["started_ms"]),
-        "driver": f"{driver['pid']} on {driver['host']}" if driver else "-",
+        "driver": _driver(driver) if driver else "-",
         "end": described["end"] or "not observed",
         "outcome": described["outcome"] or "-",
         "instants": "\n".join(instants) or "-",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,7 +11,9 @@ import subprocess
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 from airflow_occ_provider.embedded.java import find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError
@@ -72,6 +75,44 @@ def resolve_jar(group: str, name: str, version: str) -> Path:
     return jar
 
 
+def resolve_jars(
+    name: str, modules: Sequence[tuple[str, str, str]], *, alone: Sequence[tuple[str, str, str]] = ()
+) -> Path:
+    """Return a folder with jars and all that they need, from the cache or Maven.
+
+    Two processes may resolve at once: the folder appears when it is complete.
+
+    :param name: of the folder in the cache; other modules need another name.
+    :param modules: group, artifact and release of each jar.
+    :param alone: further jars, without what they need.
+    :raises EmbeddedError: if one cannot be resolved.
+    """
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolve-") as scratch:
+        found, ivy = Path(scratch) / "jars", Path(scratch) / "ivy.xml"
+        ivy.write_text(
+            '<ivy-module version="2.0"><info organisation="local" module="wanted"/><configurations>'
+            '<conf name="default"/></configurations><dependencies>'
+            + "".join(_dependency(one, "default->master,runtime") for one in modules)
+            + "".join(_dependency(one, "default->master") for one in alone)
+            + "</dependencies></ivy-module>"
+        )
+        pattern = found / "[artifact]-[revision](-[classifier]).[ext]"
+        wanted = ("-ivy", str(ivy), "-confs", "default", "-types", "jar", "bundle")
+        _run_ivy(name, (*wanted, "-retrieve", str(pattern)), Path(scratch))
+        with contextlib.suppress(OSError):  # another process was faster: its folder is not empty
+            found.rename(folder)
+    return folder
+
+
+def _dependency(module: tuple[str, str, str], conf: str) -> str:
+    group, name, version = map(quoteattr, module)
+    return f"<dependency org={group} name={name} rev={version} conf={quoteattr(conf)}/>"
+
+
 def pyspark_home() -> Path:
     """Return the home of a Spark 3.5: ``SPARK_HOME``, or the installed PySpark.
 
@@ -101,26 +142,36 @@ def _installed_pyspark() -> Path | None:
 
 
 def _resolve(group: str, name: str, version: str, scratch: Path) -> None:
+    wanted = ("-dependency", group, name, version, "-confs", "master", "-notransitive")
+    _run_ivy(
+        f"{name} {version}",
+        (*wanted, "-retrieve", str(scratch / "[artifact]-[revision].[ext]")),
+        scratch,
+        expected=scratch / f"{name}-{version}.jar",
+    )
+
+
+def _run_ivy(
+    what: str, arguments: Sequence[str], scratch: Path, *, expected: Path | None = None
+) -> None:
     ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
-        raise EmbeddedError(f"Spark at {pyspark_home()} has no Ivy jar to resolve {name}")
+        raise EmbeddedError(f"Spark at {pyspark_home()} has no Ivy jar to resolve {what}")
     command = [
         str(find_java_home() / "bin" / "java"),
         *_trust_store(scratch),
-        *("-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(scratch / "ivy")),
-        *("-dependency", group, name, version, "-confs", "master", "-notransitive"),
-        *("-retrieve", str(scratch / "[artifact]-[revision].[ext]")),
+        *("-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(scratch / "ivy"), *arguments),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise EmbeddedError(f"{name} {version} was not resolved in {_TIMEOUT_S} s") from error
-    if done.returncode or not (scratch / f"{name}-{version}.jar").is_file():
+        raise EmbeddedError(f"{what} was not resolved in {_TIMEOUT_S} s") from error
+    if done.returncode or (expected and not expected.is_file()):
         shutil.rmtree(scratch / "ivy", ignore_errors=True)
         problems = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise EmbeddedError(
-            f"{name} {version} cannot be resolved from Maven. Give access to a repository, or put the "
-            f"jar into {cache_folder()}.\n" + "\n".join(problems[-6:])
+            f"{what} cannot be resolved from Maven. Give access to a repository, or put the "
+            f"jars into {cache_folder()}.\n" + "\n".join(problems[-6:])
         )
 
 

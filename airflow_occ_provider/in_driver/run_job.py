@@ -4,8 +4,9 @@ Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's 
 path and its arguments, and the rules that no configuration of the site may break. Before the job's
 first line runs, this program reads Hudi's own configuration in the driver, adds the options, and reads
 it again. If an option contradicts the rules or has another value than given, the job does not run. The
-facts that decide the attempt's outcome go to the driver's log, one JSON line for each. This file is
-copied to machines without the provider: it imports the standard library and PySpark only.
+facts that decide the attempt's outcome go to the driver's log, one JSON line for each, and to a file if
+the payload names one. Payload and job may be URLs of Hadoop's file systems. This file is copied to
+machines without the provider: it imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import contextlib
 import ctypes
 import json
 import os
+import pathlib
 import re
 import signal
 import sys
+import threading
+import time
 import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
@@ -33,6 +37,8 @@ LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON
 MOST_FRAMES = 12
 MOST_CAUSES = 20
 MOST_OF_A_MESSAGE = 20_000
+REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
+COPIES = []  # where facts go besides the log
 
 
 def main(payload):
@@ -40,44 +46,103 @@ def main(payload):
     from pyspark import SparkContext
 
     die_with_driver()
-    with open(payload, encoding="utf-8") as file:
-        given = json.load(file)
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
-    problem = protect(jvm, given)
-    if problem:
-        report("not_protected", reason=f"{problem}; the job was not started")
-        return EXIT_UNPROTECTED
-    report("protected", options=len(given["options"]), followed=follow(jvm))
-    run(given["application"], given["arguments"])
+    given = json.loads(content_of(payload))
+    with reporting(jvm, given.get("report")):
+        problem = protect(jvm, given)
+        if problem:
+            report("not_protected", reason=f"{problem}; the job was not started")
+            return EXIT_UNPROTECTED
+        followed = follow(jvm, *(copy.path for copy in COPIES))
+        report("protected", options=len(given["options"]), followed=followed)
+        for copy in COPIES:
+            copy.start()
+        threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
+        run(given["application"], given["arguments"])
     return 0
+
+
+@contextlib.contextmanager
+def reporting(jvm, wanted):
+    """Copy the facts to a file too if the payload has the program for it."""
+    if wanted:
+        program = types.ModuleType("airflow_occ_report")
+        exec(compile(wanted["program"], "report.py", "exec"), vars(program))
+        COPIES.append(program.opened(jvm, hadoop_configuration(jvm), wanted["url"], report))
+    try:
+        yield
+    finally:
+        for copy in COPIES:
+            copy.close()
+
+
+def hadoop_configuration(jvm):
+    """Return Hadoop's configuration, with what Spark's adds to it."""
+    spark = jvm.org.apache.spark
+    return spark.deploy.SparkHadoopUtil.get().newConfiguration(spark.SparkConf())
+
+
+def content_of(name):
+    """Return the content of a file, of this machine or of Hadoop's file systems."""
+    from pyspark import SparkContext
+
+    if not REMOTE.match(name) or name.startswith("file:"):
+        return pathlib.Path(local_path(name)).read_bytes()
+    jvm = SparkContext._jvm
+    remote = jvm.org.apache.hadoop.fs.Path(name)
+    stream = remote.getFileSystem(hadoop_configuration(jvm)).open(remote)
+    with contextlib.closing(stream):
+        return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
+
+
+def local_path(name):
+    """Return a file's path on this machine; of a remote file, its name."""
+    path = name.removeprefix("file://").removeprefix("file:")
+    return os.path.basename(path) if REMOTE.match(path) else path
 
 
 def run(application, arguments):
     """Run the job, and report its end."""
+    code = 1
     try:
         become(application, arguments)
+        code = 0
     except SystemExit as left:
-        code = 0 if left.code is None else left.code
-        report("end", exit_code=code & 0xFF if isinstance(code, int) else 1)
+        code = left.code & 0xFF if isinstance(left.code, int) else int(left.code is not None)
         raise
     except BaseException as error:
         report("fatal", causes=causes_of(error))
-        report("end", exit_code=1)
         raise
-    report("end", exit_code=0)
+    finally:
+        report("end", exit_code=code)
 
 
 def die_with_driver():
     """Have Linux kill this process together with the JVM that started it."""
     if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def die_after_pause(limit_s):
+    """End the driver if it was paused for longer than a heartbeat is tolerated.
+
+    Another try may have taken its place. A pause uses no CPU time; a call that blocks this thread does.
+    """
+    while True:
+        clock_s, cpu_s = time.monotonic(), time.process_time()
+        time.sleep(0.5)
+        gap_s = time.monotonic() - clock_s
+        if gap_s > limit_s and time.process_time() - cpu_s < gap_s / 10:
+            report("paused", seconds=round(gap_s), limit=limit_s)
+            os.kill(os.getppid(), signal.SIGKILL)
 
 
 def report(fact, **details):
     """Write a fact as a separate line of the driver's log, even if sys.stderr changed."""
     line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
+    for copy in COPIES:
+        copy.add(line.encode())
     with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
         log.write(line.encode())
 
@@ -89,9 +154,8 @@ def causes_of(error):
         of_jvm = type(error).__module__.startswith("pyspark.errors.")
         causes.append(described(python_name(type(error)), text_of(error), of_jvm, []))
         try:
-            causes += causes_in_jvm(
-                getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-            )
+            of_java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+            causes += causes_in_jvm(of_java)
         except Exception as lost:  # the JVM is gone
             causes.append(described(python_name(type(lost)), text_of(lost), False, []))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -138,10 +202,10 @@ def protect(jvm, given):
     except TypeError:
         return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
     of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
-    found = contradiction(of_site.items(), given["rules"], place_of_defaults(jvm))
-    found = found or contradiction(SparkConf().getAll(), given["rules"], "Spark's own configuration")
-    if found:
-        return found
+    places = {place_of_defaults(jvm): of_site.items(), "Spark's own configuration": SparkConf().getAll()}
+    found = filter(None, (contradiction(one, given["rules"], place) for place, one in places.items()))
+    if problem := next(found, None):
+        return problem
     kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
     wanted = {**kept, **given["options"]}
     try:
@@ -151,16 +215,12 @@ def protect(jvm, given):
     except Exception as error:
         return f"this release of Hudi does not take options ({error})"
     read = hudi.getGlobalProps()
-    wrong = [key for key, value in wanted.items() if read.getProperty(key) != value]
-    wrong += [key for key in of_site if key not in wanted and read.getProperty(key) is not None]
+    wrong = [key for key in {**of_site, **wanted} if read.getProperty(key) != wanted.get(key)]
     return f"Hudi does not read what was set: {', '.join(wrong)}" if wrong else None
 
 
 def contradiction(options, rules, place):
-    """Return the option that breaks a rule, and what to do about it, or None.
-
-    Keys and values are read as in ``hudi/writer/options.py``, which makes the rules.
-    """
+    """Return the option that breaks a rule, as ``hudi/writer/options.py`` reads it."""
     for key, given in options:
         name, value = key.strip().removeprefix("spark."), " ".join(given.split())
         for rule in rules:
@@ -173,22 +233,23 @@ def place_of_defaults(jvm):
     """Return where Hudi found options of the site, as far as it is visible."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     found = loader.getResource("hudi-defaults.conf")
-    folder = jvm.java.lang.System.getenv("HUDI_CONF_DIR")
-    return found.toString() if found else f"hudi-defaults.conf of {folder or '/etc/hudi/conf'}"
+    named = jvm.java.lang.System.getenv("HUDI_CONF_DIR") or "/etc/hudi/conf"
+    return found.toString() if found else f"hudi-defaults.conf of {named}"
 
 
-def follow(jvm):
+def follow(jvm, *files):
     """Have Hudi's loggers of instants and conflicts report; return whether they do."""
     try:
         log4j = jvm.org.apache.logging.log4j
         # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
         for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
-            appender = reporting_appender(jvm)
+            appenders = [reporting_appender(jvm, file) for file in (None, *files)]
             for name in FOLLOWED_LOGGERS:
                 for logger in loggers_of(log4j, context.getConfiguration(), name):
                     logger.setLevel(log4j.Level.INFO)
                     if logger.getName() == name or not logger.isAdditive():
-                        logger.addAppender(appender, log4j.Level.INFO, None)
+                        for appender in appenders:
+                            logger.addAppender(appender, log4j.Level.INFO, None)
             context.updateLoggers()
     except Exception as error:  # another logging library: the table still shows the outcome
         report("not_followed", reason=str(error))
@@ -196,15 +257,18 @@ def follow(jvm):
     return True
 
 
-def reporting_appender(jvm):
-    """Return a started appender that writes messages as facts in any user's layout."""
+def reporting_appender(jvm, file=None):
+    """Return a started appender that writes messages as facts to the log or a file."""
     core = jvm.org.apache.logging.log4j.core
     layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
-    console = core.appender.ConsoleAppender
-    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
+    if file:
+        builder = core.appender.FileAppender.newBuilder().withFileName(file).withAppend(True)
+    else:
+        console = core.appender.ConsoleAppender
+        builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
     builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
-    builder.setName("airflow_occ_provider")
+    builder.setName(f"airflow_occ_provider{file or ''}")
     appender = builder.build()
     appender.start()
     return appender
@@ -221,11 +285,10 @@ def loggers_of(log4j, configuration, name):
 
 def become(application, arguments):
     """Run the job as spark-submit would: as __main__, with its folder on the path."""
-    path = application.removeprefix("file://").removeprefix("file:")
+    path = local_path(application)
     sys.argv[:] = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
-    with open(path, "rb") as source:
-        code = compile(source.read(), path, "exec")
+    code = compile(content_of(application), path, "exec")
     job = types.ModuleType("__main__")
     vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
     sys.modules["__main__"] = job
@@ -233,6 +296,5 @@ def become(application, arguments):
 
 
 if __name__ == "__main__":
-    status = main(*sys.argv[1:])
-    if status:
+    if status := main(*sys.argv[1:]):
         sys.exit(status)

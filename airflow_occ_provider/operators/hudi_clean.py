@@ -31,7 +31,6 @@ from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -170,7 +169,7 @@ class HudiCleanOperator(HudiSparkOperator):
         return CleanRun(run.table, self.table, rule, self.log)
 
     def _clean(self, run: ProtectedRun, clean: CleanRun) -> dict[str, Any]:
-        clean.end_earlier_drivers(run.journal, SparkSubmit())
+        clean.end_earlier_drivers(run.journal, run.spark.submitter(None))
         options = run.known_options()
         with run.alone_if_unlocked(options, self.table) as admitted:
             cleaning = clean.clean(lambda: run.run_clean(run.prepare(), self.table), admitted)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowRuntimeError
 
+from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     refuse_unfit,
@@ -15,15 +21,25 @@ from airflow_occ_provider.attempts.choices import (
     rendered_options,
 )
 from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.preparation import strategy_option
-from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
+from airflow_occ_provider.attempts.jobs import Job, PythonFile
+from airflow_occ_provider.attempts.journal import known_state
+from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
+from airflow_occ_provider.attempts.reattach import begun_attempt
+from airflow_occ_provider.attempts.record import AttemptRecord, digest
+from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
+from airflow_occ_provider.attempts.write_attempt import WriteAttempt
+from airflow_occ_provider.errors import FenceError, TableUnreadableError
+from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import redact
 from airflow_occ_provider.operators.protected_run import ProtectedRun, hide
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
+from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.table import HudiTable
@@ -37,7 +53,8 @@ if TYPE_CHECKING:
 class HudiSparkOperator(SparkSubmitOperator):
     """A ``SparkSubmitOperator`` with a Hudi table, waits, and a driver that it ends.
 
-    A subclass sets the fields below in its own ``__init__``, and does its work in ``_steps``.
+    A subclass sets the fields below in its own ``__init__``. What it does is in ``_steps``: by default a
+    write, which needs the fields of a writer too.
 
     :param name: of the Spark application, or ``None``.
     :param retries: upper bound of all retries of the task.
@@ -54,7 +71,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("conf", "env_vars", "scope", "instants", "hudi_options", "hudi_defaults", "submission"), "json"
-    )
+    ) | {"sql": "sql"}
     overwrite_rtif_after_execution = True
 
     table: str
@@ -65,6 +82,9 @@ class HudiSparkOperator(SparkSubmitOperator):
     hudi_options: Mapping[str, Any] | str | None
     admission: AdmissionMode
     admission_timeout: timedelta
+    require_commit: bool
+    survivor_timeout: timedelta
+    deferrable: bool
 
     def __init__(self, *, name: str | None, retries: int | None, **kwargs: Any) -> None:
         super().__init__(name=name or "", retries=None if retries is None else int(retries), **kwargs)
@@ -72,6 +92,7 @@ class HudiSparkOperator(SparkSubmitOperator):
         refuse_unfit({key.removeprefix("_"): value for key, value in vars(self).items()})
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
+        self._watched = DriverEvent()
         self._killed = Flag()
         self._spark: SparkRun | None = None
 
@@ -93,11 +114,20 @@ class HudiSparkOperator(SparkSubmitOperator):
             raise TableUnreadableError(event["message"])
         return self._deferring(self._resumed_steps, context)
 
+    def execute_after_driver(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Continue after ``HudiDriverTrigger`` has fired: the table decides."""
+        self._watched = DriverEvent.of(event)
+        return self._deferring(self._resumed_steps, context)
+
     def on_kill(self) -> None:
         """End the driver and everything that it started, within Airflow's five seconds."""
         self._killed.set()
         if self._spark:
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
+
+    def job(self, context: Context) -> Job:  # noqa: ARG002
+        """Return the task's own job."""
+        return PythonFile(self.application, tuple(self.application_args or ()))
 
     def claim(self, table: HudiTable) -> Claim:
         """Return the claim of the task before it writes."""
@@ -112,7 +142,114 @@ class HudiSparkOperator(SparkSubmitOperator):
         refuse_wrong_pairs(self.table, self.early_conflict_detection, self.conflict_resolution, options)
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        raise NotImplementedError
+        """Settle the earlier tries, run the job once, and return its result by the table."""
+        started = time.monotonic()
+        run = self._protected_run(context)
+        run.look_up()
+        run.warn_of_few_retries()
+        with known_state(run.journal):
+            begun = begun_attempt(
+                run.journal, run.spark.submitter, self.table, self._digest(run), self.log
+            )
+            commit = None if begun else self._settle_earlier(run)
+        if begun:
+            commit = self._continue(run, begun)
+        elif commit is None:
+            run.refuse_deaths()
+            options = run.known_options()
+            run.wait_for_rivals(options)
+            with run.admitted(options) as admitted:
+                run.wait_for_rivals(options)
+                commit = self._attempt(run, admitted)
+        result = {
+            **(commit.facts() if commit else NO_COMMIT),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        emit_asset_events(context, self.outlets, self.table, result)
+        audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
+        run.journal.succeed()
+        return result
+
+    def _digest(self, run: ProtectedRun) -> str:
+        return digest(*run.user_job.work(), self.table, run.claim.partitions)
+
+    def _settle_earlier(self, run: ProtectedRun) -> Commit | None:
+        """Return what an earlier try committed, once none of them can commit any more."""
+        journal, work, preparation = run.journal, self._digest(run), run.prepare()
+        rule = HeartbeatRule.of(preparation.options)
+        tries = EarlierTries(
+            journal,
+            run.open,
+            rule,
+            clean=partial(self._roll_back, run, preparation),
+            log=self.log,
+            signed=run.user_job.signs,
+        )
+        end_earlier_drivers(journal, run.spark.submitter, self.log)
+        commit = tries.commit(self.table, work)
+        if commit is None and journal.record.unsettled:
+            wait = tries.settle()
+            commit = tries.commit(self.table, work)
+            if wait and commit is None:
+                wait_for_survivor(journal, wait, rule, self.survivor_timeout)
+        if commit:
+            tries.close()
+        elif journal.record.digest not in ("", work):
+            self.log.info("The task's application, arguments, table or scope are others than before.")
+            journal.abandon(work)
+        return commit
+
+    def _roll_back(self, run: ProtectedRun, preparation: Preparation, table: str) -> None:
+        """Have Hudi roll back a table's failed writes, alone if its lock excludes no other process."""
+        if table != self.table:  # an earlier try's table, under that table's own lock
+            lock = run.lock.options(table)
+            preparation = replace(preparation, options={**preparation.options, **lock})
+        with run.alone_if_unlocked(preparation.options, table) as admitted:
+            exit_code, reading = run.run_clean(preparation, table)
+            admitted.refuse_if_lost()
+        if exit_code:
+            raise FenceError(
+                f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",
+                remedy="correct what the task's log shows; nothing was run, so nothing is lost",
+            )
+
+    def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
+        """Run the job once; return what it committed, if anything."""
+        preparation = run.prepare(admitted.order_token)
+        return self._write_attempt(run).commit(run.job, self._digest(run), preparation, admitted)
+
+    def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:
+        """Continue the attempt that an earlier process began; return what it committed."""
+        preparation = run.prepare(begun.order_token)
+        with run.admitted(preparation.options, begun) as admitted:
+            return self._write_attempt(run).resumed(begun, self._watched, preparation, admitted)
+
+    def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:
+        return WriteAttempt(
+            run=run.journal,
+            table=run.table,
+            path=self.table,
+            claim=run.claim,
+            lock=run.lock,
+            spark=run.spark,
+            require_commit=self.require_commit,
+            is_queued=self.admission is not AdmissionMode.OFF,
+            is_deferrable=self.deferrable,
+            grants=partial(self._grants, run),
+            on_settled=run.measured,
+            on_margin=partial(metrics.own_heartbeat_margin, run.work),
+            log=self.log,
+        )
+
+    def _grants(self, run: ProtectedRun, error: BaseException) -> bool | None:
+        """Return whether the retry policy will grant a retry; ``None`` if it is unknown."""
+        policy, now = self.retry_policy, run.journal.now
+        if not isinstance(policy, HudiConflictRetryPolicy):
+            return None
+        try:
+            return policy.grants(error, now.number, now.max_tries, run.context)
+        except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
+            return None
 
     def _resumed_steps(self, context: Context) -> dict[str, Any]:
         return self._steps(context)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias, RetryPolicy
-from airflow.sdk.exceptions import AirflowRuntimeError
-
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
@@ -21,35 +13,25 @@ from airflow_occ_provider.attempts.choices import (
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
-from airflow_occ_provider.attempts.journal import known_state
-from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import digest
-from airflow_occ_provider.attempts.waits import wait_for_survivor
-from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.errors import ConfigurationError, FenceError
-from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
-from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
 
 class HudiWriteOperator(HudiSparkOperator):
-    """Run a PySpark job as a safe concurrent writer of one Hudi table.
+    """Run a Spark job as a safe concurrent writer of one Hudi table.
 
     It is a ``SparkSubmitOperator`` with a table: the job is yours, unmodified, and the arguments of that
-    operator still work, except a few that cannot be made safe. Optimistic concurrency control, the
+    operator still work, except a few that cannot be made safe. The job is a PySpark file
+    (``application``), a class with a ``main`` (``java_class``, and its jar as ``application``) or
+    ``sql``. Optimistic concurrency control, the
     lock, early conflict detection and lazy cleaning reach the job through Hudi's own global
     configuration. A driver that does not read it never runs the job. The operator reads the attempt's
     outcome from the table, retries a conflict, and never repeats a commit that this task run has made.
@@ -59,6 +41,10 @@ class HudiWriteOperator(HudiSparkOperator):
 
     :param table: base path of the table that the job writes, absolute or a URL. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param sql: the job as Spark SQL, a text or the path of an ``.sql`` file: statements of which one
+        writes the table. (templated)
+    :param table_name: the name of the table in ``sql``; by default the one in its
+        ``hoodie.properties``. (templated)
     :param scope: the partitions that the job will touch, each with all below it, such as
         ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
         unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
@@ -67,7 +53,8 @@ class HudiWriteOperator(HudiSparkOperator):
         not detect; all writers of the table should agree on it. If so, the job writes its scope alone,
         and is stopped if it loses its lease.
     :param reads_table: whether the job reads the table that it writes (MERGE, UPDATE, SCD2), so that a
-        rival's commit in between would be lost. It has the same effect as ``key_safe``.
+        rival's commit in between would be lost. It has the same effect as ``key_safe``. ``sql``
+        implies it where its text shows that.
     :param admission: ``"queue"`` to be queued for the table before the job runs, without a worker
         slot, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it, before the task
@@ -85,6 +72,9 @@ class HudiWriteOperator(HudiSparkOperator):
     :param require_commit: whether the task fails if the job succeeds but writes nothing.
     :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
         whose end was not seen and that still writes; then the task fails as *commit state unknown*.
+    :param deferrable: whether the task gives its worker slot back while its driver runs, if the driver
+        outlives the task's process (cluster mode). A trigger then renews the lease and watches the
+        driver until its end.
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
     :param job_retries: how often the job's own errors are retried; by default ``retries`` if it
@@ -101,7 +91,9 @@ class HudiWriteOperator(HudiSparkOperator):
     the rest.
     """
 
-    template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "scope")
+    template_fields: Sequence[str] = (
+        *(*HudiSparkOperator.template_fields, "scope", "sql", "table_name", "reads_table"),
+    )
     ui_color = "#d6ecf7"
 
     def __init__(
@@ -109,6 +101,8 @@ class HudiWriteOperator(HudiSparkOperator):
         *,
         table: str,
         lock_conn_id: str = HudiLockHook.default_conn_name,
+        sql: str | None = None,
+        table_name: str | None = None,
         scope: str | Sequence[str] | None = None,
         key_safe: bool = False,
         reads_table: bool = False,
@@ -120,6 +114,7 @@ class HudiWriteOperator(HudiSparkOperator):
         hudi_options: Mapping[str, Any] | str | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),
+        deferrable: bool = True,
         name: str | None = None,
         job_retries: int | None = None,
         retries: int | None = DEFAULT_RETRIES,
@@ -127,6 +122,9 @@ class HudiWriteOperator(HudiSparkOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, retries=retries, retry_policy=retry_policy, **kwargs)
+        self.sql = sql
+        self.table_name = table_name
+        self.template_ext = (".sql",) if sql else ()  # arguments that end in it stay as they are
         self.table = table
         self.lock_conn_id = lock_conn_id
         self.scope = scope
@@ -142,133 +140,23 @@ class HudiWriteOperator(HudiSparkOperator):
         self.hudi_options = hudi_options
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
+        self.deferrable = deferrable
         self.job_retries = job_retries
-        if self.admission is AdmissionMode.OFF and (key_safe or reads_table):
-            raise ConfigurationError(
-                "admission",
-                "off, and key_safe or reads_table: Hudi's check does not find what they are about",
-                remedy="leave admission out: only the queue keeps such writers apart",
-            )
+        refuse_two_jobs(self)
+        refuse_unqueued(self.admission, key_safe, reads_table)
         self.refuse_options(constant_options(hudi_options))
 
     def execute_after_wait(self, context: Context, event: object) -> dict[str, Any]:  # noqa: ARG002
         """Continue after ``HudiSurvivorTrigger`` has fired: the table decides."""
         return self._deferring(self._steps, context)
 
-    def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
+    def job(self, context: Context) -> Job:  # noqa: ARG002
+        """Return the task's own job."""
+        return named_job(self)
+
+    def claim(self, table: HudiTable) -> Claim:
         """Return the claim of the task before it writes.
 
-        :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
+        :raises ConfigurationError: for a wrong scope, or a job that cannot be made safe.
         """
-        partitions = named_partitions(self.scope)
-        return Claim(canonical_table(self.table), partitions, self.key_safe, self.reads_table)
-
-    def _steps(self, context: Context) -> dict[str, Any]:
-        """Settle the earlier tries, run the job once, and return its result by the table."""
-        started = time.monotonic()
-        run = self._protected_run(context)
-        run.look_up()
-        run.warn_of_few_retries()
-        with known_state(run.journal):
-            commit = self._settle_earlier(run)
-        if commit is None:
-            run.refuse_deaths()
-            options = run.known_options()
-            run.wait_for_rivals(options)
-            with run.admitted(options) as admitted:
-                run.wait_for_rivals(options)
-                commit = self._attempt(run, admitted)
-        result = {
-            **(commit.facts() if commit else NO_COMMIT),
-            "seconds": round(time.monotonic() - started, 1),
-        }
-        self._emit_asset_events(context, result)
-        audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
-        run.journal.succeed()
-        return result
-
-    def _digest(self, run: ProtectedRun) -> str:
-        arguments = self.application_args or ()
-        return digest(self.application, arguments, self.table, run.claim.partitions)
-
-    def _settle_earlier(self, run: ProtectedRun) -> Commit | None:
-        """Return what an earlier try committed, once none of them can commit any more."""
-        journal, work, preparation = run.journal, self._digest(run), run.prepare()
-        rule = HeartbeatRule.of(preparation.options)
-        tries = EarlierTries(
-            journal,
-            run.open,
-            rule,
-            clean=partial(self._clean, run, preparation),
-            log=self.log,
-        )
-        end_earlier_drivers(journal, SparkSubmit(), self.log)
-        commit = tries.commit(self.table, work)
-        if commit is None and journal.record.unsettled:
-            wait = tries.settle()
-            commit = tries.commit(self.table, work)
-            if wait and commit is None:
-                wait_for_survivor(journal, wait, rule, self.survivor_timeout)
-        if commit:
-            tries.close()
-        elif journal.record.digest not in ("", work):
-            self.log.info("The task's application, arguments, table or scope are others than before.")
-            journal.abandon(work)
-        return commit
-
-    def _clean(self, run: ProtectedRun, preparation: Preparation, table: str) -> None:
-        """Have Hudi roll back a table's failed writes, alone if its lock excludes no other process."""
-        if table != self.table:  # an earlier try's table, under that table's own lock
-            lock = run.lock.options(table)
-            preparation = replace(preparation, options={**preparation.options, **lock})
-        with run.alone_if_unlocked(preparation.options, table) as admitted:
-            exit_code, reading = run.run_clean(preparation, table)
-            admitted.refuse_if_lost()
-        if exit_code:
-            raise FenceError(
-                f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",
-                remedy="correct what the task's log shows; nothing was run, so nothing is lost",
-            )
-
-    def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
-        """Run the job once; return what it committed, if anything."""
-        preparation = run.prepare(admitted.order_token)
-        return self._write_attempt(run).commit(run.job, self._digest(run), preparation, admitted)
-
-    def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:
-        return WriteAttempt(
-            run=run.journal,
-            table=run.table,
-            path=self.table,
-            claim=run.claim,
-            lock=run.lock,
-            spark=run.spark,
-            require_commit=self.require_commit,
-            is_queued=self.admission is not AdmissionMode.OFF,
-            grants=partial(self._grants, run),
-            on_settled=run.measured,
-            on_margin=partial(metrics.own_heartbeat_margin, run.work),
-            log=self.log,
-        )
-
-    def _grants(self, run: ProtectedRun, error: BaseException) -> bool | None:
-        """Return whether the retry policy will grant a retry; ``None`` if it is unknown."""
-        policy, now = self.retry_policy, run.journal.now
-        if not isinstance(policy, HudiConflictRetryPolicy):
-            return None
-        try:
-            return policy.grants(error, now.number, now.max_tries, run.context)
-        except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
-            return None
-
-    def _emit_asset_events(self, context: Context, result: Mapping[str, Any]) -> None:
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = dict(result)
-            elif isinstance(outlet, AssetAlias) and result["instant"]:  # the alias then means the table
-                path = self.table.rstrip("/")
-                uri = path if "://" in path else f"file://{path}"
-                try:
-                    context["outlet_events"][outlet].add(Asset(uri), extra=dict(result))
-                except ValueError as error:  # Airflow refuses the URI; the commit stays
-                    self.log.warning("The alias %s gets no event of %s: %s", outlet.name, uri, error)
+        return claim_of(self, named_job(self), table)

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.task_run import is_dag_test
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.operators.release_lease import (
     RETRIES,
@@ -20,7 +21,6 @@ from airflow_occ_provider.operators.release_lease import (
     HudiReleaseLeaseOperator,
     release_lease,
 )
-from airflow_occ_provider.operators.task_run import is_dag_test
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from airflow.sdk import BaseOperator, RetryPolicy
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.deployment import run_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.leases.rules import Scope
-from airflow_occ_provider.operators.deployment import run_owner
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import (
     RETRIES,
@@ -23,7 +24,6 @@ from airflow_occ_provider.operators.release_lease import (
     HudiReleaseLeaseOperator,
 )
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 

@@ -16,24 +16,26 @@ from airflow_occ_provider.attempts.choices import AdmissionMode, rendered_option
 from airflow_occ_provider.attempts.claim import Claim, known_options
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
+from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import still_pending
 from airflow_occ_provider.attempts.site import Site, read_site
-from airflow_occ_provider.attempts.submission import SparkJob, refuse_unproven
+from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import InstantsWait, wait_for_instants
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.deployment import task_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.task_run import open_journal, sign
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import secrets_in
-from airflow_occ_provider.operators.deployment import task_owner
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun, environment
-from airflow_occ_provider.operators.task_run import open_journal, sign
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.table import HudiTable
@@ -86,15 +88,15 @@ class ProtectedRun:
         return self._task.claim(self.table)
 
     @cached_property
-    def job(self) -> SparkJob:
+    def user_job(self) -> Job:
         """The task's own job."""
-        task = self._task
-        return SparkJob(
-            application=task.application,
-            arguments=tuple(task.application_args or ()),
-            conf=task.conf or {},
-            deploy_mode=self.spark.hook._connection["deploy_mode"],
-        )
+        return self._task.job(self.context)
+
+    @cached_property
+    def job(self) -> SparkJob:
+        """The PySpark job by which it runs."""
+        mode = self.spark.hook._connection["deploy_mode"]
+        return spark_job(self.user_job, self.table, self._task.conf or {}, mode)
 
     @cached_property
     def _site(self) -> Future[Site]:
@@ -119,7 +121,8 @@ class ProtectedRun:
         protection = Protection(
             self.lock, task.early_conflict_detection, task.conflict_resolution, given
         )
-        signature = sign(self.context, self.journal.record.identity, snapshot, order_token)
+        identity, signs = self.journal.record.identity, self.user_job.signs
+        signature = sign(self.context, identity, snapshot, order_token, is_written=signs)
         preparation = prepare(protection, self.job, self._site.result(), signature, snapshot)
         hide(preparation.options)
         task.hudi_defaults = dict(preparation.shown)
@@ -128,7 +131,7 @@ class ProtectedRun:
     def known_options(self) -> dict[str, str]:
         """Return the known options of the job; refuse what cannot run before it is queued."""
         preparation = self.prepare()
-        refuse_unproven(self.job, preparation.site)
+        self.spark.refuse(self.job, preparation.site)
         self.log.info(self.lock.check())
         spark = {**dict(preparation.site.spark.options), **(self._task.conf or {})}
         return known_options(preparation.options, spark, self.table.config())
@@ -148,10 +151,15 @@ class ProtectedRun:
             log=self.log,
         )
 
-    def admitted(self, options: Mapping[str, str]) -> AbstractContextManager[Admitted]:
-        """Hold the lease that the task requests, for the time of a block."""
+    def admitted(
+        self, options: Mapping[str, str], begun: AttemptRecord | None = None
+    ) -> AbstractContextManager[Admitted]:
+        """Hold the lease that the task requests, for the time of a block.
+
+        :param begun: the attempt that runs under the lease already, if there is one.
+        """
         is_queued = self._task.admission is not AdmissionMode.OFF
-        return self.lease.admitted(self.claim, options, is_queued=is_queued)
+        return self.lease.admitted(self.claim, options, is_queued=is_queued, begun=begun)
 
     def alone_if_unlocked(
         self, options: Mapping[str, str], table: str

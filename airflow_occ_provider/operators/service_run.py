@@ -11,7 +11,6 @@ from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans, ServiceTask
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.protected_run import ProtectedRun
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 FOREIGN = ("application", "application_args", "key_safe", "reads_table")
 """Arguments of ``HudiWriteOperator`` that a table service has no use for."""
@@ -25,7 +24,7 @@ def serve(run: ProtectedRun, task: ServiceTask) -> dict[str, Any]:
     started = time.monotonic()
     run.warn_of_few_retries()
     with known_state(run.journal):
-        end_earlier_services(run.journal, SparkSubmit(), run.log)
+        end_earlier_services(run.journal, run.spark.submitter, run.log)
     run.look_up()
     run.refuse_deaths()
     options = run.known_options()

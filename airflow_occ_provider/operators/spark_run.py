@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -18,11 +18,17 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
+from airflow_occ_provider.attempts.submitter import Handle, Submitter
+from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import ConfigurationError, DriverKilledError
-from airflow_occ_provider.operators.task_run import show_fields
+from airflow_occ_provider.hooks.submitters import AggregatedLogs, follower, resource_manager
+from airflow_occ_provider.hooks.task_run import show_fields
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
+from airflow_occ_provider.submitters.yarn.cluster import YarnCluster, protected_conf
+from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
 _NAME_OPTION = "spark.app.name"
 _MASTER_WITHOUT_CONNECTION = "yarn"
+_ASKED_TO_STOP = Stop(Outcome.KILLED, "the task was asked to stop")
 
 
 @dataclass
@@ -46,6 +53,7 @@ class SparkRun:
     context: Context
     killed: Flag
     _driver: Driver | None = field(default=None, init=False)
+    _shows_fields: bool = field(default=True, init=False)
 
     @cached_property
     def hook(self) -> SparkSubmitHook:
@@ -54,6 +62,8 @@ class SparkRun:
         :raises ConfigurationError: if the Spark connection is missing.
         """
         hook, conn_id = self.task._get_hook(), self.task._conn_id
+        if hook._java_class:  # run_main.py calls it
+            hook._java_class = None
         if hook._connection["master"] == _MASTER_WITHOUT_CONNECTION:
             try:
                 BaseHook.get_connection(conn_id)
@@ -65,8 +75,33 @@ class SparkRun:
                 ) from error
         return hook
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the driver runs in YARN, and outlives the task."""
+        connection = self.hook._connection
+        return bool(connection["deploy_mode"] == "cluster" and connection["master"] == "yarn")
+
+    def refuse(self, job: SparkJob, site: Site) -> None:
+        """Refuse a job that cannot be made safe where its driver would run."""
+        refuse_unproven(job, site, is_remote=self.is_remote)
+        if self.is_remote:
+            _ = self._manager, protected_conf("", job.conf, submission="")
+
+    def running(self, handle: Handle, event: DriverEvent) -> Driver:
+        """Return the driver that an earlier process of the task has started."""
+        echo = (lambda _: None) if event.is_logged else self._echo
+        stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
+        self._driver = Driver(self.submitter(handle), echo, handle, stop)
+        return self._driver
+
+    def submitter(self, handle: Handle | None) -> Submitter:
+        """Return what follows the drivers of earlier processes."""
+        if handle:
+            return follower(handle, self.killed)
+        return YarnCluster(self._manager) if self.is_remote else SparkSubmit()
+
     def driver(self, submission: Submission) -> Driver:
-        """Return the driver that runs a submission on this host; it ends with the task.
+        """Return the driver that runs a submission, before it is started.
 
         :raises DriverKilledError: if the task was asked to stop before.
         """
@@ -77,17 +112,36 @@ class SparkRun:
         with self.substituted(submission):
             self._add_lineage()
             hook = self._attempt_hook()
-            command = hook._build_spark_submit_command(submission.application)
             variables = {**os.environ, **environment(self.task)}
-        submitter = SparkSubmit(command, variables, self.killed)
-        shown = cache(partial(show_fields, self.task))
-
-        def echo(line: str) -> None:
-            shown()  # with the first line: no driver waits for the UI
-            hook.log.info(line.strip())
-
-        self._driver = Driver(submitter, echo)
+        self._driver = Driver(self._submitter(hook, submission, variables), self._echo)
         return self._driver
+
+    def _submitter(
+        self, hook: SparkSubmitHook, submission: Submission, variables: Mapping[str, str]
+    ) -> Submitter:
+        """Return the submitter of a command that the hook builds."""
+        if not self.is_remote:
+            command = hook._build_spark_submit_command(submission.application)
+            return SparkSubmit(command, variables, self.killed)
+        hook._files = ",".join(filter(None, (hook._files, *submission.files)))
+        hook._env_vars = environment(self.task)  # the identity is the launcher's alone
+
+        def command_with(conf: Mapping[str, str]) -> list[str]:
+            hook._conf = dict(conf)
+            return list(hook._build_spark_submit_command(submission.application))
+
+        logs = AggregatedLogs(self._manager)
+        return YarnCluster(self._manager, command_with, hook._conf, variables, logs, self.killed)
+
+    @cached_property
+    def _manager(self) -> ResourceManager:
+        return resource_manager(self.task._conn_id)
+
+    def _echo(self, line: str) -> None:
+        if self._shows_fields:  # with the first line: no driver waits for the UI
+            self._shows_fields = False
+            show_fields(self.task)
+        self.hook.log.info(line.strip())
 
     def _attempt_hook(self) -> SparkSubmitHook:
         """Return the hook with the attempt's values, without another look-up of the connection."""
@@ -129,6 +183,8 @@ class SparkRun:
     def end(self) -> None:
         """End a running driver; safe in a signal handler: takes no lock, logs nothing."""
         if self._driver:
+            if self.killed.is_set() and isinstance(self._driver.submitter, YarnCluster):
+                self._driver.stop = self._driver.stop or _ASKED_TO_STOP
             with suppress(ProcessLookupError):
                 self._driver.end()
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
-from airflow_occ_provider.attempts.waits import AdmissionWait, InstantsWait, SurvivorWait
+from airflow_occ_provider.attempts.waits import AdmissionWait, DriverWait, InstantsWait, TaskWait
+from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def defer(
     task: HudiSparkOperator,
-    wait: AdmissionWait | InstantsWait | SurvivorWait,
+    wait: TaskWait,
     method_name: str = "",
     kwargs: dict[str, Any] | None = None,
 ) -> NoReturn:
@@ -64,13 +65,13 @@ def log_admission(event: Mapping[str, Any], log: Any) -> None:
     log.info("%s", known.get(event["status"]) or event.get("message"))
 
 
-def _trigger(
-    task: HudiSparkOperator, wait: AdmissionWait | InstantsWait | SurvivorWait
-) -> tuple[BaseTrigger, str]:
+def _trigger(task: HudiSparkOperator, wait: TaskWait) -> tuple[BaseTrigger, str]:
     if isinstance(wait, AdmissionWait):
         return admission_trigger(wait, task.lock_conn_id), "execute_after_admission"
     if isinstance(wait, InstantsWait):
         return _heartbeat_trigger(task, wait), "execute_after_rivals"
+    if isinstance(wait, DriverWait):
+        return _driver_trigger(task, wait), "execute_after_driver"
     trigger = HudiSurvivorTrigger(
         table=wait.of.table,
         storage_conn_id=task.storage_conn_id,
@@ -93,4 +94,21 @@ def _heartbeat_trigger(task: HudiSparkOperator, wait: InstantsWait) -> HudiHeart
         interval_ms=wait.rule.interval_ms,
         tolerable_misses=wait.rule.tolerable_misses,
         deadline_ms=wait.deadline_ms,
+    )
+
+
+def _driver_trigger(task: HudiSparkOperator, wait: DriverWait) -> HudiDriverTrigger:
+    lease, limit = wait.lease, task.execution_timeout
+    return HudiDriverTrigger(
+        lock_conn_id=task.lock_conn_id,
+        ticket=lease.ticket.to_json() if lease else {},
+        ttl_ms=lease.ttl_ms if lease else 0,
+        claim_ttl_ms=lease.claim_ttl_ms if lease else 0,
+        deadline_ms=wait.started_ms + round(limit.total_seconds() * 1000) if limit else 0,
+        driver=wait.handle.to_json(),
+        is_fenced=wait.is_fenced,
+        table=task.table,
+        storage_conn_id=task.storage_conn_id,
+        interval_ms=wait.rule.interval_ms,
+        tolerable_misses=wait.rule.tolerable_misses,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TryKey
 from airflow_occ_provider.errors import StateStoreError
@@ -80,10 +80,12 @@ class TaskStateStore:
         raise AssertionError("not reached")
 
 
-def sign(context: Context, identity: str, snapshot: Snapshot, order_token: str) -> Signature:
+def sign(
+    context: Context, identity: str, snapshot: Snapshot, order_token: str, *, is_written: bool = True
+) -> Signature:
     """Return the signature of one try of a task run."""
     ti = context["ti"]
-    return Signature(
+    return (Signature if is_written else UnwrittenSignature)(
         identity=identity,
         dag_id=ti.dag_id,
         run_id=ti.run_id,

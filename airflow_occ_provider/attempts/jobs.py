@@ -1,0 +1,276 @@
+"""The kinds of a user's job, and the PySpark file that runs each of them.
+
+``in_driver/run_job.py`` protects the driver and runs a PySpark file: the user's own, or one of ours that
+runs what is not a PySpark file. Everything else of an attempt is the same for all kinds.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.attempts.choices import AdmissionMode
+from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
+from airflow_occ_provider.attempts.streamer import STREAMERS, refuse_unsafe_arguments
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.in_driver import run_function, run_main, run_sql
+from airflow_occ_provider.storage.address import canonical_table, named_partitions
+from airflow_occ_provider.storage.table import HudiTable
+
+_FAILS_WITH_OTHERS = (run_sql.CATALOG, run_sql.SERIALIZER)
+
+
+class Job:
+    """A kind of job."""
+
+    __slots__ = ()
+
+    @property
+    def signs(self) -> bool:
+        """Whether Hudi writes the task run's signature into the job's commits."""
+        return True
+
+    def work(self) -> tuple[str, Sequence[object]]:
+        """Return the words for the digest of the task run's work: a name and arguments."""
+        raise NotImplementedError
+
+    def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
+        """Return the PySpark file that runs it, and the file's arguments.
+
+        :param table: the task's table.
+        :raises ConfigurationError: for a job that cannot be made safe.
+        """
+        raise NotImplementedError
+
+    def reads(self, table: HudiTable) -> str:  # noqa: ARG002
+        """Return why it reads the table that it writes; empty if that is not known."""
+        return ""
+
+    def refuse(self, conf: Mapping[str, object]) -> None:
+        """Refuse a job whose Spark settings do not go with it.
+
+        :raises ConfigurationError: then.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFile(Job):
+    """A PySpark file on this machine."""
+
+    path: str
+    arguments: tuple[object, ...] = ()
+
+    def work(self) -> tuple[str, Sequence[object]]:
+        """Return its path and arguments."""
+        return self.path, self.arguments
+
+    def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+        """Return the file itself."""
+        return self.path, tuple(map(str, self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Sql(Job):
+    """A text of Spark SQL, of which one statement writes.
+
+    :param text: the rendered text.
+    :param table: base path of the table.
+    :param name: by which the text names it; ``None`` for the name in ``hoodie.properties``.
+    """
+
+    text: str
+    table: str
+    name: str | None = None
+
+    def work(self) -> tuple[str, Sequence[object]]:
+        """Return the text, and the name if one was given."""
+        return "sql", (self.text, *((self.name,) if self.name else ()))
+
+    def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
+        """Return the file that runs the statements."""
+        name, read = self._read(table)
+        return run_sql.__file__, (self.table, name, read.target, *read.statements)
+
+    def reads(self, table: HudiTable) -> str:
+        """Return what its statements show."""
+        return self._read(table)[1].reads
+
+    def refuse(self, conf: Mapping[str, object]) -> None:
+        """Refuse another catalog or serializer than Hudi's SQL needs."""
+        for key in _FAILS_WITH_OTHERS:
+            given, needed = conf.get(key), run_sql.NEEDED[key]
+            if given not in (None, "", needed):
+                raise ConfigurationError(
+                    "conf", f"{key}={given}, and Hudi's SQL needs {needed}", remedy=f"remove {key}"
+                )
+
+    def _read(self, table: HudiTable) -> tuple[str, SqlText]:
+        config = table.config()
+        if not config.exists:
+            raise ConfigurationError(
+                "sql",
+                f"writes a table that does not exist yet: {self.table}",
+                remedy="create it with a first write of a PySpark file or a function",
+            )
+        name = self.name or config.name
+        return name, read_sql(self.text, self.table, name)
+
+
+@dataclass(frozen=True, slots=True)
+class MainClass(Job):
+    """A class with a ``main`` for the driver's JVM.
+
+    :param name: the class's full name.
+    :param jar: the jar that contains it.
+    """
+
+    name: str
+    jar: str
+    arguments: tuple[object, ...] = ()
+
+    @property
+    def signs(self) -> bool:
+        """Whether its commits are signed; those of Hudi Streamer have checkpoints only."""
+        return self.name not in STREAMERS
+
+    def work(self) -> tuple[str, Sequence[object]]:
+        """Return the class's name and its arguments."""
+        return f"{self.jar}!{self.name}", self.arguments
+
+    def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
+        """Return the file that calls the class."""
+        if not self.signs:
+            refuse_unsafe_arguments(self.arguments, table.path)
+        if self.jar and not Path(self.jar.removeprefix("file://").removeprefix("file:")).is_file():
+            raise ConfigurationError(
+                "application",
+                f"{self.jar!r} is not a jar on this machine",
+                remedy="give a local jar, or leave it out and name the jar in jars or packages",
+            )
+        return run_main.__file__, (self.jar, self.name, *map(str, self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Job):
+    """A Python function that gets ``spark``, and writes or returns a DataFrame.
+
+    :param source: its source text, without decorators.
+    :param table: base path of the table.
+    """
+
+    name: str
+    source: str
+    table: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def work(self) -> tuple[str, Sequence[object]]:
+        """Return its source text and its arguments."""
+        return f"function {self.name}", (self.source, self._call())
+
+    def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+        """Return the file that calls it."""
+        return run_function.__file__, (self.table, self.name, self.source, self._call())
+
+    def _call(self) -> str:
+        given = {name: _plain(value) for name, value in sorted(self.arguments.items())}
+        for name, value in given.items():
+            _refuse_unpicklable(name, value)
+        return base64.b64encode(pickle.dumps(given, protocol=4)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a time as the standard library's, which the driver's Python can read."""
+    return datetime.fromisoformat(value.isoformat()) if isinstance(value, datetime) else value
+
+
+def _refuse_unpicklable(name: str, value: Any) -> None:
+    try:
+        pickle.dumps(value, protocol=4)
+    except Exception as error:
+        raise ConfigurationError(
+            "op_kwargs",
+            f"{name} is a {type(value).__name__}, which does not go to the driver: {error}",
+            remedy="pass what the function needs of it, such as ds, or text that a template renders",
+        ) from error
+
+
+def named_job(task: Any) -> Job:
+    """Return the kind of job that an operator's rendered fields name."""
+    arguments = tuple(task.application_args or ())
+    if task.sql:
+        return Sql(task.sql, task.table, task.table_name)
+    if task._java_class:
+        return MainClass(task._java_class, task.application or "", arguments)
+    return PythonFile(task.application, arguments)
+
+
+def refuse_two_jobs(task: Any) -> None:
+    """Refuse a task without a job, or with several.
+
+    :raises ConfigurationError: then.
+    """
+    given = {
+        "application": task.application,
+        "java_class": task._java_class,
+        "application_args": task.application_args,
+    }
+    others = [name for name, value in given.items() if value]
+    if task.sql and others:
+        raise ConfigurationError(
+            others[0],
+            "given beside sql, which is the job",
+            remedy="leave it out; templates are the arguments of a text of SQL",
+        )
+    if not (task.sql or task.application or task._java_class):
+        raise ConfigurationError("application", "there is no job", remedy="give application, or sql")
+
+
+def claim_of(task: Any, job: Job, table: HudiTable) -> Claim:
+    """Return the claim of a writing task, with what its job implies.
+
+    :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table; or if
+        the job reads what it writes, and the task is not queued.
+    """
+    implied = "" if task.reads_table else job.reads(table)
+    if implied:
+        task.reads_table = True
+        task.log.info("reads_table is implied: %s. The task runs exclusively.", implied)
+    refuse_unqueued(task.admission, task.key_safe, task.reads_table)
+    partitions = named_partitions(task.scope)
+    return Claim(canonical_table(task.table), partitions, task.key_safe, task.reads_table)
+
+
+def refuse_unqueued(admission: AdmissionMode, key_safe: bool, reads_table: bool) -> None:
+    """Refuse a writer that needs the queue and is not queued.
+
+    :raises ConfigurationError: then.
+    """
+    if admission is AdmissionMode.OFF and (key_safe or reads_table):
+        raise ConfigurationError(
+            "admission",
+            "off, and key_safe or reads_table: Hudi's check does not find what they are about",
+            remedy="leave admission out: only the queue keeps such writers apart",
+        )
+
+
+def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mode: str) -> SparkJob:
+    """Return the PySpark job by which a job of any kind runs.
+
+    :raises ConfigurationError: for a job that cannot be made safe.
+    """
+    job.refuse(conf)
+    if deploy_mode == "cluster" and isinstance(job, MainClass) and job.jar:
+        raise ConfigurationError(
+            "application",
+            f"{job.jar} does not go to the cluster by itself",
+            remedy="leave application out, and name the jar in jars or packages",
+        )
+    application, arguments = job.application(table)
+    return SparkJob(application, arguments, conf, deploy_mode)

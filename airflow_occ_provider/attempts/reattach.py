@@ -1,0 +1,65 @@
+"""Finds the attempt of a task run whose driver outlives the run's processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.submitter import Handle, Submitter, Unseen
+
+
+def begun_attempt(
+    run: Journal, submitter: Callable[[Handle | None], Submitter], table: str, digest: str, log: Any
+) -> AttemptRecord | None:
+    """Return the attempt whose driver does this try's work, running or ended.
+
+    The driver of a task that the user cleared is not continued. One that was submitted but
+    not recorded is found by the task run's identity, and recorded.
+
+    :param submitter: returns what follows a driver.
+    :param table: base path of the table that the task writes.
+    :param digest: of the work of this try.
+    """
+    record = run.record
+    own = [one for one in record.unsettled if (one.identity, one.table) == (record.identity, table)]
+    if record.since is None or any(one.max_tries != run.now.max_tries for one in own):
+        return None  # the user cleared the task, which ends its driver
+    if record.digest != digest and all(one.try_number != run.now.number for one in own):
+        return None  # within a try only the rendering can differ, such as a time in the arguments
+    for attempt in reversed(own):
+        if (
+            attempt.driver
+            and not attempt.end
+            and _is_followed(submitter(attempt.driver), attempt.driver)
+        ):
+            log.info("Following %s, which try %s started.", attempt.driver, attempt.try_number)
+            return attempt
+    return _unrecorded(run, submitter, own, log)
+
+
+def _is_followed(follower: Submitter, driver: Handle) -> bool:
+    state = follower.poll(driver)
+    return follower.traits.outlives_task and (not isinstance(state, Unseen) or state.is_away)
+
+
+def _unrecorded(
+    run: Journal,
+    submitter: Callable[[Handle | None], Submitter],
+    own: list[AttemptRecord],
+    log: Any,
+) -> AttemptRecord | None:
+    """Return the attempt whose driver was not recorded, if its submitter finds the driver."""
+    attempt = next((one for one in own if not (one.driver or one.end)), None)
+    if attempt is None:
+        return None
+    current = submitter(None)
+    found = current.find(run.record.identity) if current.traits.outlives_task else None
+    if found is None:
+        return None
+    log.info("Following %s, which try %s did not record.", found, attempt.try_number)
+    attempt = replace(attempt, driver=found)
+    run.keep(attempt)
+    return attempt

@@ -1,0 +1,229 @@
+"""Reads a text of Spark SQL: what it writes, and whether it reads that before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.storage.address import canonical_table
+
+_DIALECT = "spark"
+_CATALOG, _DATABASE = "spark_catalog", "default"
+_HUDI_OPTION = re.compile(r"\s*(?:spark\.)?(?:hoodie\.|_)", re.IGNORECASE)
+_SETTING = re.compile(r"SET\b\s*(?P<key>[^=]*)", re.IGNORECASE | re.DOTALL)
+_PROCEDURE = re.compile(r"CALL\s+(?P<name>[\w.`]+)\s*\(", re.IGNORECASE)
+_NAMED_TABLE = re.compile(r"""\btable\s*=>\s*(['"])(?P<name>.*?)\1""", re.IGNORECASE)
+_READ_ONLY = ("show_", "stats_", "validate_", "help", "commits_compare")
+_OF_OPERATORS = {
+    "run_clustering": "use HudiClusteringOperator",
+    "run_compaction": "use HudiCompactionOperator",
+    "run_clean": "use HudiCleanOperator",
+}
+_ALONE = "run it in a task of its own under HudiLeaseOperator, while no other writer runs"
+_UNFENCED = ("rollback_", "create_savepoint", "delete_", "upgrade_", "downgrade_", "repair_", "restore_")
+_FOREIGN = ("copy_to_table", "run_bootstrap", "hdfs_parquet_import", "run_ttl")
+_HARMLESS = ("Select", "SetOperation", "Subquery", "Cache", "Uncache", "Refresh", "Describe")
+_HARMLESS_COMMANDS = ("SHOW", "EXPLAIN")
+_REMEDIES = {
+    "Use": "name tables with their database, so that what is written can be checked",
+    "MultitableInserts": "write each table by a task of its own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SqlText:
+    """The statements of a text, of which one writes.
+
+    :param statements: in their order, without the semicolons between them.
+    :param target: the table as the writing statement names it; empty for a procedure.
+    :param reads: why the statement reads the table that it writes; empty if it does not.
+    """
+
+    statements: tuple[str, ...]
+    target: str
+    reads: str
+
+
+def read_sql(text: str, table: str, name: str) -> SqlText:
+    """Read a text of Spark SQL, and refuse what cannot be made safe.
+
+    :param table: base path of the table that it may write.
+    :param name: by which its statements name that table.
+    :raises ConfigurationError: if it does not parse, writes another table, or does not write exactly
+        once; or for a statement that Hudi's check for conflicts does not cover.
+    """
+    reader = _Reader(canonical_table(table), tuple(name.lower().replace("`", "").split(".")))
+    statements = tuple(split(text))
+    for statement in statements:
+        reader.take(statement)
+    if len(reader.writes) != 1:
+        shown = "; ".join(map(_shortened, reader.writes)) or "none"
+        raise ConfigurationError(
+            "sql",
+            f"{len(reader.writes)} of its statements write ({shown}), and a task run makes one commit",
+            remedy="write once: use temporary views for what comes before, and a task for each write",
+        )
+    implied = reader.implied or ("it also reads what it writes" if reader.is_read else "")
+    return SqlText(statements, reader.target, implied)
+
+
+def split(text: str) -> Iterator[str]:
+    """Yield the statements of a text; comments and strings may contain semicolons.
+
+    :raises ConfigurationError: if a string or a comment does not end.
+    """
+    from sqlglot import tokenize
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tokens = tokenize(text, dialect=_DIALECT)
+    except SqlglotError as error:
+        raise ConfigurationError(
+            "sql", f"is not Spark SQL: {error}", remedy="close its strings and comments"
+        ) from error
+    begun = ended = None
+    for token in tokens:
+        if token.token_type.name == "SEMICOLON":
+            if begun is not None and ended is not None:
+                yield text[begun : ended + 1]
+            begun = ended = None
+        else:
+            begun, ended = (token.start if begun is None else begun), token.end
+    if begun is not None and ended is not None:
+        yield text[begun : ended + 1]
+
+
+class _Reader:
+    """Reads statement by statement.
+
+    :param path: the canonical path of the table.
+    :param name: the parts of its name, in lower case.
+    """
+
+    def __init__(self, path: str, name: Sequence[str]) -> None:
+        self._path, self._name = path, ".".join(name)
+        full = (_DATABASE, *name) if len(name) == 1 else tuple(name)
+        self._own = {tuple(name), full, (_CATALOG, *full)}
+        self.writes: list[str] = []
+        self.target = ""
+        self.implied = ""
+        self.is_read = False
+
+    def take(self, statement: str) -> None:
+        """Take the next statement."""
+        tree = _parsed(statement)
+        kinds = {one.__name__ for one in type(tree).__mro__}
+        target = None
+        if kinds & {"Merge", "Update", "Delete", "Insert"}:
+            target = self._write(tree, statement)
+        elif "Command" in kinds and str(tree.this).upper() == "CALL":
+            self._call(statement)
+        elif not self._is_harmless(tree, kinds, statement):
+            remedy = _REMEDIES.get(type(tree).__name__, _ALONE)
+            _refuse(statement, "is not covered by Hudi's check for conflicts", remedy)
+        self._note_reads(tree, target)
+
+    def _write(self, tree: Any, statement: str) -> Any:
+        from sqlglot import exp
+
+        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        if not isinstance(table, exp.Table) or not self._is_own(table):
+            _refuse(
+                statement,
+                f"does not write {self._name}, as which the task's table {self._path} is known to it",
+                "write each table by a task of its own, or correct table or table_name",
+            )
+        self.writes.append(statement)
+        self.target = ".".join(f"`{part.name}`" for part in table.parts)
+        word = type(tree).__name__.upper()
+        if word in ("MERGE", "UPDATE"):
+            self.implied = f"{word} reads the rows that it changes"
+        elif word == "DELETE" and tree.args.get("where"):
+            self.implied = "DELETE reads the rows that its predicate names"
+        return table
+
+    def _call(self, statement: str) -> None:
+        found = _PROCEDURE.match(statement)
+        name = found["name"].replace("`", "").rpartition(".")[2].lower() if found else ""
+        if name.startswith(_READ_ONLY):
+            return
+        remedy = _OF_OPERATORS.get(name)
+        if remedy or name.startswith((*_UNFENCED, *_FOREIGN)) or not name:
+            _refuse(statement, "is not covered by Hudi's check for conflicts", remedy or _ALONE)
+        named = _NAMED_TABLE.search(statement)
+        if named and tuple(named["name"].lower().replace("`", "").split(".")) not in self._own:
+            _refuse(
+                statement, f"is not for {self._name}", "give each table's procedures a task of its own"
+            )
+        self.writes.append(statement)
+        self.implied = f"what the procedure {name} reads is unknown"
+
+    def _is_harmless(self, tree: Any, kinds: set[str], statement: str) -> bool:
+        """Whether a statement changes the session at most."""
+        from sqlglot import exp
+
+        if isinstance(tree, exp.Set):
+            setting = _SETTING.match(statement)
+            if setting and _HUDI_OPTION.match(setting["key"]):
+                _refuse(
+                    statement, "sets an option of Hudi", "give it in hudi_options, which are checked"
+                )
+            return True
+        if isinstance(tree, exp.Create):
+            if not (tree.find(exp.TemporaryProperty) and tree.kind in ("VIEW", "FUNCTION")):
+                return False
+            if tree.kind == "VIEW" and self._is_own(tree.find(exp.Table)):
+                _refuse(statement, "hides the table that the task writes", "give the view another name")
+            return True
+        if isinstance(tree, exp.Command):
+            return str(tree.this).upper() in _HARMLESS_COMMANDS
+        return bool(kinds.intersection(_HARMLESS))
+
+    def _note_reads(self, tree: Any, target: Any) -> None:
+        from sqlglot import exp
+
+        tables = (one for one in tree.find_all(exp.Table) if one is not target)
+        texts = (one.this for one in tree.find_all(exp.Literal) if one.is_string)
+        self.is_read = self.is_read or (
+            any(self._is_own(one) or self._is_at(one.name) for one in tables)
+            or any(map(self._is_at, texts))
+        )
+
+    def _is_own(self, table: Any) -> bool:
+        return tuple(part.name.lower() for part in table.parts) in self._own
+
+    def _is_at(self, path: str) -> bool:
+        try:
+            return canonical_table(path) == self._path
+        except ConfigurationError:
+            return False
+
+
+def _parsed(statement: str) -> Any:
+    import logging
+
+    from sqlglot import parse_one
+    from sqlglot.errors import SqlglotError
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement it cannot analyse
+    try:
+        return parse_one(statement, dialect=_DIALECT)
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise ConfigurationError(
+            "sql",
+            f"{_shortened(statement)!r} cannot be read, so that what it writes is unknown: {first}",
+            remedy="correct it, or run it from a PySpark file (application)",
+        ) from error
+
+
+def _refuse(statement: str, problem: str, remedy: str) -> NoReturn:
+    raise ConfigurationError("sql", f"{_shortened(statement)!r} {problem}", remedy=remedy)
+
+
+def _shortened(statement: str) -> str:
+    text = " ".join(statement.split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

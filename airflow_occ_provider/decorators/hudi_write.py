@@ -1,0 +1,107 @@
+"""``@task.hudi_write``: a function as a safe concurrent writer of one table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.bases.decorator import (
+    DecoratedOperator,
+    TaskDecorator,
+    task_decorator_factory,
+)
+
+from airflow_occ_provider.attempts.jobs import Function, Job
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SESSION = "spark"
+_NOT_ACCEPTED = ("application", "application_args", "java_class", "sql", "table_name")
+
+
+class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):
+    """Runs a function in a protected driver.
+
+    :param python_callable: the function.
+    :param op_args: its positional arguments. (templated)
+    :param op_kwargs: its keyword arguments. (templated)
+    """
+
+    custom_operator_name = "@task.hudi_write"
+    template_fields: Sequence[str] = (
+        *DecoratedOperator.template_fields,
+        *HudiWriteOperator.template_fields,
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **DecoratedOperator.template_fields_renderers,
+        **HudiWriteOperator.template_fields_renderers,
+    }
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Sequence[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        name, signature = python_callable.__name__, inspect.signature(python_callable)
+        if SESSION not in signature.parameters:
+            raise TypeError(f"{name}: it needs a parameter {SESSION}, for the session")
+        refused = [one for one in _NOT_ACCEPTED if kwargs.get(one)]
+        if refused:
+            raise TypeError(f"@task.hudi_write takes no {refused[0]}: the function is the job")
+        super().__init__(
+            python_callable=python_callable,
+            op_kwargs={SESSION: None, **_named(signature, op_args or ()), **(op_kwargs or {})},
+            application=inspect.getsourcefile(python_callable) or name,
+            **kwargs,
+        )
+
+    def job(self, context: Context) -> Job:
+        """Return the function, with its arguments and what it names of the context."""
+        takes = inspect.signature(self.python_callable).parameters
+        of_context = {key: value for key, value in context.items() if key in takes}
+        given = {**of_context, **self.op_kwargs}
+        del given[SESSION]
+        source: str = self.get_python_source()  # type: ignore[no-untyped-call]
+        return Function(self.python_callable.__name__, source, self.table, given)
+
+
+def _named(signature: inspect.Signature, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Return positional arguments by name; the session is none of them.
+
+    :raises TypeError: for a parameter that has no name.
+    """
+    others = [one for one in signature.parameters.values() if one.name != SESSION]
+    unnamed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    if any(one.kind in unnamed for one in signature.parameters.values()):
+        raise TypeError(f"{signature}: every parameter of a function for the driver needs a name")
+    return dict(signature.replace(parameters=others).bind_partial(*arguments).arguments)
+
+
+def hudi_write_task(
+    python_callable: Callable[..., Any] | None = None,
+    multiple_outputs: bool | None = None,
+    **kwargs: Any,
+) -> TaskDecorator:
+    """Run a function as a safe concurrent writer of one Hudi table.
+
+    The function runs in the driver. It gets the session as ``spark``, its own arguments, and what it
+    names of the context, such as ``ds``. It returns the DataFrame to upsert; or it writes itself, and
+    returns nothing. Only its source text goes to the driver: it imports what it uses. The result is
+    that of ``HudiWriteOperator``.
+
+    :param python_callable: the function.
+    :param multiple_outputs: whether the result's facts are XComs of their own, too.
+    :param kwargs: arguments of ``HudiWriteOperator``, such as ``table``.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=_HudiWriteDecoratedOperator,
+        **kwargs,
+    )

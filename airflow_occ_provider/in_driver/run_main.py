@@ -1,0 +1,45 @@
+"""A PySpark job of this provider: calls the main of a class in the driver's JVM.
+
+Run through ``run_job.py`` as ``run_main.py JAR CLASS ARGUMENT ...``, after that has given Hudi its
+options in the same JVM. JAR may be empty. It imports the standard library and PySpark only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+JARS = "spark.jars"
+
+
+def main(jar, name, *arguments):
+    """Call the class's main with arguments that no command line shows."""
+    from pyspark import SparkContext
+
+    jvm, gateway = SparkContext._jvm, SparkContext._gateway
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if jar:
+        add(jvm, loader, jar)
+    jvm.java.lang.Class.forName(name, True, loader)  # an error names a missing class
+    given = gateway.new_array(jvm.java.lang.String, len(arguments))
+    for number, argument in enumerate(arguments):
+        given[number] = argument
+    found = jvm
+    for part in name.split("."):
+        found = getattr(found, part)
+    found.main(given)
+
+
+def add(jvm, loader, jar):
+    """Add a jar to the driver and its executors.
+
+    ``--jars`` would replace the jars of the site, such as Hudi's own.
+    """
+    path = os.path.abspath(jar.removeprefix("file://").removeprefix("file:"))
+    loader.addURL(jvm.java.io.File(path).toURI().toURL())
+    others = jvm.java.lang.System.getProperty(JARS)  # the context to come reads it
+    jvm.java.lang.System.setProperty(JARS, ",".join(filter(None, (others, path))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,101 @@
+"""A PySpark job of this provider: runs Spark SQL that writes one Hudi table.
+
+Run through ``run_job.py`` as ``run_sql.py TABLE NAME TARGET STATEMENT ...``. It registers the table
+under NAME if a catalog in the session's memory does not have it, and runs nothing unless TARGET, the
+table as the writing statement names it, is at TABLE. It imports the standard library and PySpark only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+EXIT_UNPROTECTED = 78  # EX_CONFIG, as in run_job.py
+EXTENSIONS = "spark.sql.extensions"
+CATALOG = "spark.sql.catalog.spark_catalog"
+SERIALIZER = "spark.serializer"
+REGISTRATOR = "spark.kryo.registrator"
+EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
+NEEDED = {
+    CATALOG: "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    SERIALIZER: "org.apache.spark.serializer.KryoSerializer",
+}
+
+
+def main(table, name, target, *statements):
+    """Run the statements in a session with Hudi's SQL."""
+    spark = session()
+    problem = register(spark, table, name) or misplaced(spark, table, target or name)
+    if problem:
+        refuse(problem)
+    for statement in statements:
+        spark.sql(statement)
+
+
+def session():
+    """Return a session with Hudi's SQL extension beside the user's own."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf, builder = SparkConf(), SparkSession.builder
+    for key, needed in NEEDED.items():
+        given = conf.get(key, needed)
+        if given != needed:
+            refuse(f"Spark's configuration has {key}={given}: remove it, Hudi's SQL needs {needed}")
+        builder = builder.config(key, needed)
+    extensions = [one for one in conf.get(EXTENSIONS, "").split(",") if one.strip()]
+    if EXTENSION not in map(str.strip, extensions):
+        builder = builder.config(EXTENSIONS, ",".join([*extensions, EXTENSION]))
+    if not conf.get(REGISTRATOR, ""):
+        builder = builder.config(REGISTRATOR, "org.apache.spark.HoodieSparkKryoRegistrar")
+    return builder.getOrCreate()
+
+
+def register(spark, table, name):
+    """Register the table for this driver; return why that is not possible."""
+    if spark.catalog.tableExists(quoted(name)):
+        return None
+    if spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory":
+        return f"the catalog has no table {name}: register it there, or give its name as table_name"
+    database = name.rpartition(".")[0]
+    if database:
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
+    path = table.replace("\\", "\\\\").replace("'", "\\'")
+    spark.sql(f"CREATE TABLE {quoted(name)} USING hudi LOCATION '{path}'")
+    return None
+
+
+def misplaced(spark, table, target):
+    """Return why a table's name is not that of the table at a path, or None."""
+    state = spark._jsparkSession.sessionState()
+    known = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted(target)))
+    location = known.location().toString()
+    if qualified(spark, location) == qualified(spark, table):
+        return None
+    return f"the statement writes {target}, which is at {location}, and the task's table is {table}"
+
+
+def qualified(spark, location):
+    """Return a location as Hadoop names it; S3 has one name for its three schemes."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(location)
+    full = path.getFileSystem(spark._jsc.hadoopConfiguration()).makeQualified(path).toString()
+    scheme, found, rest = full.rstrip("/").partition("://")
+    return f"s3://{rest}" if found and scheme in ("s3a", "s3n") else full.rstrip("/")
+
+
+def quoted(name):
+    """Return a table's name in this session's catalog as SQL has it."""
+    parts = name.replace("`", "").split(".")
+    return ".".join(f"`{part}`" for part in parts[-2:])
+
+
+def refuse(problem):
+    """End the driver before anything is written, as ``run_job.py`` does."""
+    fact = json.dumps({"fact": "not_protected", "reason": f"{problem}; no statement was run"})
+    sys.stderr.write(f"airflow_occ_provider: {fact}\n")
+    sys.stderr.flush()
+    sys.exit(EXIT_UNPROTECTED)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

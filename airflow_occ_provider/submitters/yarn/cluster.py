@@ -1,0 +1,227 @@
+"""``spark-submit`` in YARN's cluster mode, where a container runs the driver."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.processes import end_survivors
+from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.driver_log import DriverLog, OpenLog, open_aggregated
+from airflow_occ_provider.submitters.yarn.launcher import Launcher
+from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+
+_ATTEMPTS = "spark.yarn.maxAppAttempts"
+_TAGS = "spark.yarn.tags"
+_NAME = "yarn"
+_PLAIN_KEY = re.compile(r"[a-z0-9_-]{1,64}")
+_LOOK_S = 0.2
+_TAIL = 20
+_PROOF_S = 120.0
+
+
+def identity_tag(key: str) -> str:
+    """Return the tag of all applications of a task run."""
+    plain = key if _PLAIN_KEY.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
+    return f"airflow_occ_{plain}"
+
+
+def protected_conf(key: str, conf: Mapping[str, object], *, submission: str) -> dict[str, str]:
+    """Return Spark's configuration for one submission that YARN does not repeat.
+
+    :param key: identity of the task run.
+    :param conf: the user's configuration.
+    :param submission: a tag of this submission alone.
+    :raises ConfigurationError: if YARN would start the driver again.
+    """
+    attempts = str(conf.get(_ATTEMPTS, 1)).strip()
+    if attempts != "1":
+        raise ConfigurationError(
+            f"conf {_ATTEMPTS}",
+            f"with {attempts} YARN runs a failed driver again, unknown to Airflow",
+            remedy="remove it, and use the task's retries",
+        )
+    tags = [one.strip() for one in str(conf.get(_TAGS, "")).split(",") if one.strip()]
+    return {
+        **{name: str(value) for name, value in conf.items()},
+        _ATTEMPTS: "1",
+        _TAGS: ",".join([*tags, identity_tag(key), submission]),
+        "spark.yarn.submit.waitAppCompletion": "false",
+    }
+
+
+@dataclass
+class YarnCluster:
+    """Run one ``spark-submit`` command whose driver runs in YARN.
+
+    :param manager: the ResourceManager of the cluster to which the command submits.
+    :param command: returns the command for the configuration of one submission, see
+        ``protected_conf``.
+    :param conf: the user's configuration.
+    :param environment: of ``spark-submit``; ``None`` for that of this process.
+    :param open_log: opens aggregated logs: without it the end of a log is lost.
+    :param killed: set when the task was asked to stop.
+    :param end_s: the longest wait of ``end``: Airflow kills a task 5 s after its request to stop.
+    """
+
+    name = _NAME
+    traits = Traits(logs="live", start="findable", outlives_task=True, end_is_final=True, exit_code=True)
+
+    manager: ResourceManager
+    command: Callable[[Mapping[str, str]], Sequence[str]] = lambda _: ()
+    conf: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = None
+    open_log: OpenLog | None = None
+    killed: Flag = field(default_factory=Flag)
+    end_s: float = 3.5
+    _launcher: Launcher = field(default_factory=Launcher, init=False)
+    _logs: dict[str, DriverLog] = field(default_factory=dict, init=False)
+    _ends: dict[str, Ended] = field(default_factory=dict, init=False)
+    _unproven_since: float = field(default=0.0, init=False)
+
+    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
+        """Run ``spark-submit`` to its end, then record the application that it made.
+
+        :raises SubmitterUnreachableError: if there is none.
+        """
+        submission = f"{identity_tag(key)}_{secrets.token_hex(4)}"
+        command = self.command(protected_conf(key, self.conf, submission=submission))
+        environment = os.environ if self.environment is None else self.environment
+        code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
+        found = self.manager.applications(submission)
+        if not found:
+            said = "".join(self._launcher.said()[-_TAIL:])
+            if code:
+                raise NotSubmittedError(
+                    f"spark-submit failed with exit code {code}, before it submitted anything:\n{said}",
+                    remedy="correct what spark-submit says",
+                )
+            raise SubmitterUnreachableError(
+                f"spark-submit ended with exit code {code}, and {' and '.join(self.manager.addresses)} "
+                f"shows no application with the tag {submission}:\n{said}",
+                remedy="correct what spark-submit says; if it submitted an application, kill that, and "
+                "give the ResourceManager of its cluster",
+            )
+        handle = self._handle(key, found[0])
+        started(handle)
+        if self.killed.is_set():
+            self.end(handle)
+        return handle
+
+    def find(self, key: str) -> Handle | None:
+        """Return the living application of a task run.
+
+        A ``spark-submit`` that an earlier try left on this host is ended first: it would submit later.
+
+        :raises SubmitterUnreachableError: if the ResourceManager does not answer.
+        """
+        end_survivors(key)
+        for application in self.manager.applications(identity_tag(key)):
+            if isinstance(self._state(application), Running):
+                return self._handle(key, application)
+        return None
+
+    def poll(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver is alive, as far as YARN proves it."""
+        name = handle.facts.get("application", "")
+        ended, log = self._ends.get(name), self._logs.get(name)
+        if ended and log and not log.is_whole:
+            return replace(ended, log_is_whole=False)
+        try:
+            return ended or self._look(handle)[1]
+        except SubmitterUnreachableError as error:
+            return Unseen(str(error), is_away=True)
+
+    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
+        """Return lines of ``spark-submit``, then of the driver; ``None`` after its end.
+
+        ``None`` also if YARN has ended or forgotten the application, but for minutes does not prove that
+        its container ended: then ``poll`` returns ``Unseen``.
+        """
+        if self.killed.is_set():
+            self.end(handle)
+        lines: list[str] | None = self._launcher.said()
+        if not lines:
+            with suppress(SubmitterUnreachableError):  # it may come back
+                lines = self._lines(handle)
+        if lines == []:
+            time.sleep(wait_s)
+        return lines
+
+    def end(self, handle: Handle) -> None:
+        """Kill the application and wait a little for the end of its container."""
+        if handle.facts.get("application"):
+            with suppress(SubmitterUnreachableError):  # poll shows it
+                self._manager(handle).kill(handle.facts["application"])
+        deadline = time.monotonic() + self.end_s
+        while isinstance(self.poll(handle), Running) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+
+    def _lines(self, handle: Handle) -> list[str] | None:
+        application, state = self._look(handle)
+        if application is None or (application.is_over and isinstance(state, Unseen)):
+            self._unproven_since = self._unproven_since or time.monotonic()
+            return [] if time.monotonic() - self._unproven_since < _PROOF_S else None
+        self._unproven_since = 0.0
+        if application.container is None:
+            return None if isinstance(state, Ended) else []
+        log = self._logs.setdefault(application.id, DriverLog(self.open_log))
+        if not isinstance(state, Ended):
+            return log.live(application.container)
+        return log.after(application.container, application.id, application.user, application.logs)
+
+    def _look(self, handle: Handle) -> tuple[Application | None, Running | Ended | Unseen]:
+        name = handle.facts.get("application", "")
+        application = self._manager(handle).application(name) if name else None
+        state = self._ends.get(name) or self._state(application)
+        if isinstance(state, Ended):
+            self._ends[name] = state
+        return application, state
+
+    def _manager(self, handle: Handle) -> ResourceManager:
+        """Return the cluster of a handle: the user may have moved to another one since."""
+        addresses = tuple(handle.facts.get("resource_managers", ()))
+        is_ours = addresses in ((), self.manager.addresses)
+        return self.manager if is_ours else ResourceManager(addresses)
+
+    def _handle(self, key: str, application: Application) -> Handle:
+        managers = list(self.manager.addresses)
+        facts = {"key": key, "application": application.id, "resource_managers": managers}
+        return Handle(_NAME, f"YARN {application.id}", facts)
+
+    def _state(self, application: Application | None) -> Running | Ended | Unseen:
+        """Return what YARN proves; a final state alone does not prove an end.
+
+        A killed application is ``KILLED`` before its node ends the container, and one whose node is lost
+        is ``FAILED`` while its container may run on. Its node proves the end, or the logs that the node
+        has aggregated.
+        """
+        if application is None:
+            return Unseen("YARN does not know the application")
+        if not application.is_over:
+            return Running()
+        if not application.started_ms:
+            return Unseen("the ResourceManager hides the application from this user")
+        container = application.container
+        lives = container.lives(application.started_ms) if container else False
+        if container and lives is None:
+            with suppress(OSError):
+                logs = open_aggregated(self.open_log, container, application.id, application.user)
+                if logs:
+                    logs.close()
+                    lives = False
+        if container and lives is None:
+            return Unseen(
+                f"{application.id} is {application.state}, but its node {container.node} does not prove "
+                "that the driver has ended"
+            )
+        return Running() if lives else Ended(application.exit_code)

@@ -1,0 +1,122 @@
+"""A client of the NodeManager that runs a driver's container."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+_TIMEOUT_S = 10.0
+_EXITED = re.compile(r"DONE|EXITED_\w+|CONTAINER_CLEANEDUP_AFTER_KILL|CONTAINER_RESOURCES_CLEANINGUP")
+_HEAD_LINES = 50
+_SLACK = 64 * 1024
+_MOST = 1024 * 1024
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container and where it runs.
+
+    :param manager: web address of its NodeManager.
+    :param id: such as ``container_1795412430323_0001_01_000001``.
+    :param node: host and port by which YARN names the node.
+    """
+
+    manager: str
+    id: str
+    node: str
+
+    @classmethod
+    def of(cls, logs: str, node: str) -> Container | None:
+        """Return the container with a page of logs, as the ResourceManager names it.
+
+        :param logs: ``http://host:port/node/containerlogs/CONTAINER/USER``.
+        :param node: host and port of the node.
+        """
+        parts = urlsplit(logs)
+        found = re.search(r"/containerlogs/(container_\w+)", parts.path)
+        return cls(f"{parts.scheme}://{parts.netloc}", found[1], node) if found else None
+
+    def lives(self, since_ms: int) -> bool | None:
+        """Return whether its processes may run; ``None`` if the node does not prove it.
+
+        :param since_ms: before its start. A NodeManager that started later may have lost it.
+        """
+        try:
+            with closing(self._open(f"/containers/{quote(self.id)}")) as answer:
+                state = json.load(answer)["container"]["state"]
+            return not _EXITED.fullmatch(state)
+        except urllib.error.HTTPError as error:
+            with error:
+                unknown = error.code == http.HTTPStatus.NOT_FOUND and b"NotFound" in error.read()
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            return None
+        return False if unknown and self._has_run_since(since_ms) else None
+
+    def _has_run_since(self, since_ms: int) -> bool:
+        try:
+            with closing(self._open("/info")) as answer:
+                return bool(0 < json.load(answer)["nodeInfo"]["nmStartupTime"] <= since_ms)
+        except (OSError, ValueError, KeyError, http.client.HTTPException):
+            return False
+
+    def log(self, name: str, offset: int) -> bytes | None:
+        """Return what follows in a log of the container, at most 1 MiB.
+
+        :param name: ``stdout`` or ``stderr``.
+        :param offset: the number of bytes that were read before.
+        :return: empty at the log's present end; ``None`` if the node does not serve the log.
+        """
+        wanted = _SLACK
+        for _ in range(_TRIES):
+            try:
+                with closing(
+                    self._open(f"/containers/{quote(self.id)}/logs/{name}?size=-{wanted}")
+                ) as log:
+                    length = _length(log)
+                    start = max(0, length - wanted)
+                    if length <= offset:
+                        return b""
+                    if start <= offset:
+                        return _part(log, offset - start, min(length - offset, _MOST)) or None
+            except (OSError, ValueError, http.client.HTTPException):
+                return None
+            wanted = length - offset + _SLACK  # it may grow until it is asked for again
+        return b""
+
+    def _open(self, path: str) -> Any:
+        request = urllib.request.Request(  # noqa: S310 - the ResourceManager's own address
+            f"{self.manager}/ws/v1/node{path}", headers={"Accept": "application/json, text/plain"}
+        )
+        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+
+
+def _length(log: Any) -> int:
+    """Read the head of an answer; return the whole length of the log."""
+    length = None
+    for _ in range(_HEAD_LINES):
+        name, _, value = log.readline().partition(b":")
+        if name == b"LogLength":
+            length = int(value)
+        elif name == b"LogContents" and length is not None:
+            return length
+    raise ValueError("the NodeManager's answer has no log")
+
+
+def _part(log: Any, skipped: int, wanted: int) -> bytes:
+    """Return bytes of an answer, fewer if the connection breaks."""
+    found = bytearray()
+    end = skipped + wanted
+    try:
+        while len(found) < end and (part := log.read1(end - len(found))):
+            found += part
+    except (OSError, http.client.HTTPException):
+        pass
+    return bytes(found[skipped:])

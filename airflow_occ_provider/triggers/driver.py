@@ -1,0 +1,175 @@
+"""``HudiDriverTrigger``: follows a driver elsewhere without a worker slot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from airflow.triggers.base import TriggerEvent
+
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.remote_watch import RemoteWatch
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
+from airflow_occ_provider.errors import LeaseLostError, OccError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.shared_queue import shared_queue
+from airflow_occ_provider.hooks.submitters import follower
+from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.triggers.base import until_earliest
+from airflow_occ_provider.triggers.lease import LeaseTrigger
+
+_POLL_S = 10.0
+_RETRY_S = 1.0
+_UNSEEN_S = 600.0
+_KILL_S = 20.0  # Airflow waits 30 s
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiDriverTrigger(LeaseTrigger):
+    """A trigger that fires when a driver has ended, and renews its lease until then.
+
+    It logs the driver's log, and ends the driver at the deadline, if its heartbeat can never tick again,
+    and if the lease is lost and nothing else keeps other writers away. Event statuses: ``ended``, with
+    ``stop`` if the trigger ended the driver, and ``unseen`` if the driver was out of view for ten
+    minutes: the task's next process looks for it again. A task that is killed ends its driver.
+
+    :param driver: the driver's handle, as JSON values.
+    :param is_fenced: whether the driver runs on without the lease.
+    :param table: base path of the table that it writes.
+    :param storage_conn_id: Airflow connection of the table's storage.
+    :param interval_ms: Hudi's heartbeat interval.
+    :param tolerable_misses: Hudi's tolerable misses.
+    """
+
+    driver: Mapping[str, Any]
+    is_fenced: bool = True
+    table: str
+    storage_conn_id: str | None = None
+    interval_ms: int
+    tolerable_misses: int
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Poll the driver until it has ended, and renew the lease meanwhile."""
+        self._begun_s = self._renewed_s = time.monotonic()
+        keeping = asyncio.create_task(self._keep())
+        try:
+            event = await self._until_ended(keeping)
+            await until_earliest(self._begun_s)
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+        await self._hand_over(release=False)
+        self._has_fired = True
+        yield TriggerEvent(event)
+
+    async def on_kill(self) -> None:
+        """End the driver, and release the lease: the user cleared or ended the task."""
+        deadline_s = time.monotonic() + _KILL_S
+        while True:
+            await self._call(self._submitter.end, self._handle)
+            state = await self._call(self._submitter.poll, self._handle)
+            if isinstance(state, Ended) or time.monotonic() >= deadline_s:
+                break
+            await asyncio.sleep(_RETRY_S)
+        self.log.info("%s %s.", self._handle, "has ended" if isinstance(state, Ended) else "still runs")
+        if isinstance(state, Ended):
+            await self._hand_over(release=True)
+
+    async def _until_ended(self, keeping: asyncio.Task[LeaseLostError]) -> dict[str, Any]:
+        stop, seen_s = None, time.monotonic()
+        while True:
+            state = await self._state()
+            if isinstance(state, Ended):
+                reason = {"outcome": str(stop.outcome), "line": stop.line} if stop else None
+                return {"status": "ended", "stop": reason}
+            if not isinstance(state, Unseen):
+                seen_s = time.monotonic()
+            elif time.monotonic() - seen_s >= _UNSEEN_S:
+                return {"status": "unseen", "reason": state.reason}
+            else:
+                self.log.warning("Looking again: %s", state.reason)
+            stop = stop or self._stop(keeping)
+            if stop:
+                self.log.warning("Ending %s: %s", self._handle, stop.line)
+                await self._call(self._submitter.end, self._handle)
+            waits_for = () if keeping.done() else (keeping,)
+            await asyncio.wait(
+                [*waits_for, asyncio.create_task(asyncio.sleep(_POLL_S))],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+
+    def _stop(self, keeping: asyncio.Task[LeaseLostError]) -> Stop | None:
+        """Return the reason to end the driver, if any."""
+        if self._is_late:
+            return Stop(Outcome.JOB_ERROR, "the task's execution_timeout is over")
+        if keeping.done() and not self.is_fenced:
+            return Stop(Outcome.KILLED, keeping.result().message)
+        watch = vars(self).get("_watch")  # a thread makes it
+        return watch.stop if watch else None
+
+    async def _state(self) -> Running | Ended | Unseen:
+        try:
+            return cast("Running | Ended | Unseen", await self._call(self._look))
+        except Exception as error:  # noqa: BLE001 - the driver is running: only its state is unknown
+            return Unseen(f"{type(error).__name__}: {error}", is_away=True)
+
+    async def _keep(self) -> LeaseLostError:
+        """Renew the lease until it is lost; return that error."""
+        while self.ticket:
+            try:
+                async with shared_queue(self.lock_conn_id) as queue:
+                    while True:
+                        await self._renew(queue, Ticket.from_json(self.ticket), self._term_ms)
+                        await in_thread(self.lock_conn_id, queue.sweep, Ticket.from_json(self.ticket))
+                        await asyncio.sleep(self._period_s)
+            except LeaseLostError as error:
+                self.log.warning("%s", error.message)
+                return error
+            except OccError as error:
+                self.log.warning("Retrying: %s", error.message)
+                if time.monotonic() - self._renewed_s >= self._term_ms / 1000 * TRUSTED:
+                    return LeaseLostError(
+                        f"the lease could not be renewed in time: {error.message}",
+                        remedy="check whether the triggerer always reaches the lock service",
+                    )
+                await asyncio.sleep(_RETRY_S)
+        return await asyncio.Future()  # there is no lease
+
+    async def _hand_over(self, *, release: bool) -> None:
+        if self.ticket:
+            await super()._hand_over(release=release)
+
+    async def _call(self, call: Any, *arguments: Any) -> Any:
+        return await in_thread(str(self.driver["submitter"]), call, *arguments)
+
+    def _look(self) -> Running | Ended | Unseen:
+        return self._watch.look()
+
+    @cached_property
+    def _watch(self) -> RemoteWatch:
+        """The watch; the first look, in a thread, makes it."""
+        return RemoteWatch(
+            self._submitter,
+            self._handle,
+            open_table(self.table, self.storage_conn_id),
+            HeartbeatRule(self.interval_ms, self.tolerable_misses),
+            self.log,
+            lambda line: self.log.info(line.rstrip()),
+        )
+
+    @cached_property
+    def _handle(self) -> Handle:
+        return Handle.from_json(self.driver)
+
+    @cached_property
+    def _submitter(self) -> Submitter:
+        return follower(self._handle)
