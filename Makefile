@@ -25,8 +25,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 LOCK ?= zookeeper
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; KEEP=1 leaves the UI up)
-	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) $(if $(KEEP),--keep)
+SUBMITTER ?= spark_submit
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn; KEEP=1)
+	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
@@ -109,7 +110,7 @@ outages: $(INSTALLED)  ## 200 waiters while the lock service is down, or lags (O
 
 RACES ?= 50
 races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7)
-	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments
+	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments merge
 	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
 
 STALL ?= 180

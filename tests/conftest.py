@@ -37,15 +37,17 @@ def hudi_stack(hudi_stack):
 def pytest_collection_modifyitems(items):
     """Mark each test with its folder and its tier: ``quick`` (`make test`) or ``rest``.
 
-    A test of a slower folder joins the quick tier with ``@pytest.mark.quick``.
+    A test of a slower folder joins the quick tier with ``@pytest.mark.quick``, and one of a quick folder
+    leaves it with ``@pytest.mark.rest``.
     """
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         item.add_marker(folder)
         if folder != "unit" and _names_metastore(item):
             item.add_marker("metastore")
-        if not item.get_closest_marker("quick"):
-            quick = folder in _QUICK and not item.get_closest_marker("metastore")
+        if not (item.get_closest_marker("quick") or item.get_closest_marker("rest")):
+            slow = item.get_closest_marker("metastore") or item.get_closest_marker("yarn")
+            quick = folder in _QUICK and not slow
             item.add_marker("quick" if quick else "rest")
 
 

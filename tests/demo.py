@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -32,10 +32,13 @@ from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.storage.table import HudiTable
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
+LOCAL = {"conn_type": "spark", "host": "local[2]"}
+SUBMITTERS = ("spark_submit", "yarn")
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
@@ -70,13 +73,16 @@ def main() -> int:
         default="zookeeper",
         help="service of Hudi's lock and the writers' queue",
     )
+    parser.add_argument(
+        "--submitter", choices=SUBMITTERS, default="spark_submit", help="where the drivers run"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
     try:
-        return _demo(args.dags.resolve(), folder, args.lock, keep=args.keep)
+        return _demo(args.dags.resolve(), folder, args)
     except EmbeddedError as error:
         console.print(str(error), style="red", markup=False)
         return 2
@@ -87,16 +93,21 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _demo(dags: Path, folder: Path, lock: Literal["zookeeper", "metastore"], *, keep: bool) -> int:
+def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
     with ExitStack() as running:
         with _step("Hudi's bundle"):
             find_bundle()
-        with _step(LOCKS[lock]):
-            stack = running.enter_context(EmbeddedStack(folder / "stack", lock=lock))
-        airflow = EmbeddedAirflow(folder / "airflow", dags, stack.environment)
+        with _step(LOCKS[args.lock]):
+            stack = running.enter_context(EmbeddedStack(folder / "stack", lock=args.lock))
+        spark, environment = LOCAL, stack.environment
+        if args.submitter == "yarn":
+            with _step("YARN"):
+                yarn = running.enter_context(EmbeddedYarn(folder / "yarn"))
+            spark, environment = yarn_connection(yarn), yarn.environment(stack.environment)
+        airflow = EmbeddedAirflow(folder / "airflow", dags, environment)
         with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
             running.enter_context(airflow)
-        _connect(airflow, stack)
+        _connect(airflow, stack, spark)
         table = folder / "lake" / "trips"
         tries = _tries(airflow, _run(airflow, table, folder / "latch"))
         _show(tries)
@@ -107,7 +118,7 @@ def _demo(dags: Path, folder: Path, lock: Literal["zookeeper", "metastore"], *, 
             console.print(
                 "Proven: one conflict, one retry, each row of both writers exactly once.", style="green"
             )
-        if keep:
+        if args.keep:
             _keep(airflow)
         return 1 if problems else 0
 
@@ -120,9 +131,18 @@ def _step(what: str) -> Iterator[None]:
     console.print(f"  ready after {time.monotonic() - started:.1f} s")
 
 
-def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack) -> None:
+def yarn_connection(yarn: EmbeddedYarn) -> dict[str, Any]:
+    """Return the Spark connection of cluster mode on a YARN."""
+    extra = {
+        "deploy-mode": "cluster",
+        "yarn_resourcemanager_webapp_address": yarn.resource_manager,
+    }
+    return {"conn_type": "spark", "host": "yarn", "extra": extra}
+
+
+def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, Any]) -> None:
     airflow.add_connection("hudi_lock_default", **stack.lock_connection)
-    airflow.add_connection("spark_default", conn_type="spark", host="local[2]")
+    airflow.add_connection("spark_default", **spark)
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):
         if time.monotonic() > deadline:

@@ -18,7 +18,12 @@ from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.identity import Signature, new_identity
+from airflow_occ_provider.attempts.identity import (
+    Signature,
+    UnwrittenSignature,
+    new_identity,
+)
+from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.settle import Settlement, settle
@@ -65,6 +70,7 @@ class Writer:
     file_system: Any = None
     timeout_s: float = 60.0
     sees_site: bool = True
+    job: Job | None = None
 
     def __post_init__(self) -> None:
         self.lines: list[str] = []
@@ -111,11 +117,13 @@ class Writer:
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
-        job = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
+        given = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
+        job = spark_job(self.job, table, self.conf, "client") if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
-        signature = Signature(self.identity, "dag", "run", "task", latest_instant=since)
+        kind = Signature if self.job is None or self.job.signs else UnwrittenSignature
+        signature = kind(self.identity, "dag", "run", "task", latest_instant=since)
         lock = zookeeper_lock_options(
             self.hosts or self.stack.zookeeper.hosts,
             LOCK_BASE_PATH,

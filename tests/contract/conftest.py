@@ -16,6 +16,7 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
@@ -25,8 +26,15 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
 from tests.contract.lines import METASTORE, STORES, MetastoreProcess
 from tests.memory_store import MemoryStore
+from tests.table_properties import table_properties
 
 BUCKET = "lake"
+_SILENT = """
+rootLogger.level = off
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+"""
 
 
 @dataclass
@@ -73,6 +81,16 @@ def s3_server():
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(scope="session")
+def quiet_livy(tmp_path_factory):
+    """A Livy whose Spark logs nothing: the log of a batch is what its program prints."""
+    folder = tmp_path_factory.mktemp("livy")
+    (folder / "spark" / "conf").mkdir(parents=True)
+    (folder / "spark" / "conf" / "log4j2.properties").write_text(_SILENT)
+    with EmbeddedLivy(folder) as livy:
+        yield livy
 
 
 @pytest.fixture
@@ -144,3 +162,15 @@ def open_queue(backend, request):
 @pytest.fixture
 def line(queue):
     return queue
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The metadata folder of a table made by hand."""
+    metadata = tmp_path / "t" / ".hoodie"
+    (metadata / "timeline" / "history").mkdir(parents=True)
+    (metadata / ".heartbeat").mkdir()
+    (metadata / "hoodie.properties").write_text(table_properties())
+    for partition in ("p=1", "p=2", "p=3"):
+        (tmp_path / "t" / partition).mkdir()
+    return metadata

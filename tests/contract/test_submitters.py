@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import time
 from dataclasses import astuple, replace
 
@@ -14,19 +15,26 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, StateStoreError
+from airflow_occ_provider.storage.report import open_report
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.livy import Livy
+from airflow_occ_provider.submitters.livy_batch import livy_batch
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from tests.contract import livy_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
-from tests.table_properties import table_properties
+from tests.livy import PlainHook
 from tests.unit.test_table import T1, C, add, begin
+from tests.yarn_script import script_cluster
 
 LOG = logging.getLogger(__name__)
-KEY = "key-of-a-task-run"
+KEY = f"key-of-a-task-run-{os.getpid()}"  # a later try ends all processes with its key
 PATIENCE_S = 60
 REQUESTED = f"x INFO ActiveTimelineV2: Creating a new instant [==>{T1}__commit__REQUESTED]"
 
@@ -47,8 +55,6 @@ SCRIPTS = {says_three_lines: "echo one; echo two; echo three; exit 3", waits: "e
 
 
 def spark_submit(job):
-    import os
-
     return SparkSubmit(
         ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
     )
@@ -58,9 +64,54 @@ def findable(job):
     return InMemorySubmitter(job, replace(LIVE, start="findable"))
 
 
-@pytest.fixture(params=[spark_submit, InMemorySubmitter, findable])
+@pytest.fixture
+def yarn(request, tmp_path):
+    """Submitters of one real YARN, each of which runs a job's script without Spark."""
+
+    def submitter(job):
+        script = tmp_path / "script.sh"
+        script.write_text(SCRIPTS[job])
+        return script_cluster(request.getfixturevalue("embedded_yarn"), script)
+
+    return submitter
+
+
+@pytest.fixture
+def livy(quiet_livy, tmp_path):
+    """Makes batches of a real Livy, whose programs print into their reports."""
+
+    def make(job):
+        report = str(tmp_path / "report.jsonl")
+        return Livy(
+            PlainHook(quiet_livy.url),
+            livy_batch(f"file://{livy_job.__file__}", [report, SCRIPTS[job]]),
+            report=report,
+            open_report=open_report,
+            is_on_server=True,
+            poll_s=0.2,
+        )
+
+    return make
+
+
+@pytest.fixture(
+    params=[
+        *(spark_submit, InMemorySubmitter, findable),
+        *(pytest.param("yarn", marks=pytest.mark.yarn), pytest.param("livy", marks=pytest.mark.rest)),
+    ]
+)
 def submitter(request):
-    return request.param
+    given = request.param
+    return request.getfixturevalue(given) if isinstance(given, str) else given
+
+
+def in_another_process(one):
+    """A submitter like this one that knows no more than a handle."""
+    if isinstance(one, Livy):
+        return Livy(one.hook, is_on_server=True)
+    if isinstance(one, YarnCluster):
+        return YarnCluster(one.manager)
+    return SparkSubmit() if isinstance(one, SparkSubmit) else one
 
 
 def read_all(one, handle):
@@ -68,7 +119,7 @@ def read_all(one, handle):
     while (found := one.read(handle, 0.05)) is not None:
         assert time.monotonic() < deadline
         lines += found
-    return lines
+    return [line for line in lines if not read_fact(line)]
 
 
 def test_a_driver_is_recorded_read_and_ends(submitter):
@@ -97,7 +148,7 @@ def test_a_driver_that_is_asked_to_end_ends(submitter):
 def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submitter):
     first = submitter(waits)
     handle = Handle.from_json(first.submit(KEY, lambda _: None).to_json())
-    later = SparkSubmit() if isinstance(first, SparkSubmit) else first
+    later = in_another_process(first)
     assert later.poll(handle) == Running()
     later.end(handle)
     read_all(first, handle)
@@ -147,17 +198,6 @@ class Store:
 
     def set(self, record):
         self.record = record
-
-
-@pytest.fixture
-def folder(tmp_path):
-    metadata = tmp_path / "t" / ".hoodie"
-    (metadata / "timeline" / "history").mkdir(parents=True)
-    (metadata / ".heartbeat").mkdir()
-    (metadata / "hoodie.properties").write_text(table_properties())
-    for partition in ("p=1", "p=2", "p=3"):
-        (tmp_path / "t" / partition).mkdir()
-    return metadata
 
 
 def commits(folder):
@@ -242,6 +282,25 @@ def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(f
     assert bool(kept.end) == traits.end_is_final
 
 
+class CutOff(InMemorySubmitter):
+    """Its log lacks the end."""
+
+    def poll(self, handle):
+        state = super().poll(handle)
+        return replace(state, log_is_whole=False) if isinstance(state, Ended) else state
+
+
+@pytest.mark.parametrize("kind", [InMemorySubmitter, CutOff])
+def test_a_log_with_something_missing_is_not_recorded_as_read(folder, kind):
+    one = journal(Store())
+    one.begin("d", "")
+    attempt = attempt_of(folder, one, kind(dies_with_a_ghost(folder), replace(LIVE, logs="after")))
+    attempt.watch()
+    attempt.settle()
+    (kept,) = one.record.attempts
+    assert kept.log_read is (kind is InMemorySubmitter)
+
+
 @pytest.mark.parametrize("logs", ["after", "none"])
 def test_a_second_table_needs_a_live_log(folder, logs):
     submitter = InMemorySubmitter(commits(folder), replace(LIVE, logs=logs))
@@ -258,7 +317,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
     died.begin("d", "")
     handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
     later = InMemorySubmitter(waits, traits, cluster)
-    end_earlier_drivers(Journal(store, TryKey(2, 5)), later, LOG)
+    end_earlier_drivers(Journal(store, TryKey(2, 5)), lambda _: later, LOG)
     assert isinstance(later.poll(handle), Ended)
     # An end that is not final proves nothing: the heartbeats decide.
     assert store.record["attempts"][0]["end"] == ("ended by try 2" if is_final else "")

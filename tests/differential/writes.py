@@ -113,7 +113,7 @@ def save(spark: Any, table: Path, operation: str, rows: list[Row], options: Mapp
     if operation == "delete_partition":
         given["hoodie.datasource.write.partitions.to.delete"] = ",".join(sorted({p for _, p, _ in rows}))
     values = ", ".join(f"('{key}', '{partition}', {value})" for key, partition, value in rows)
-    frame = spark.sql(f"select * from values {values} as t(k, p, v)")  # noqa: S608 - our own rows
+    frame = spark.sql(f"select * from values {values} as t(k, p, v)")
     frame.write.format("hudi").options(**given).mode("append").save(str(table))
 
 

@@ -14,9 +14,17 @@ from pathlib import Path
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.differential.session import start_spark
-from tests.races.scenarios import Course, LongDelete, increments, long_delete, same_new_keys, scopes
+from tests.races.scenarios import (
+    Course,
+    LongDelete,
+    increments,
+    long_delete,
+    merges,
+    same_new_keys,
+    scopes,
+)
 
-KINDS = {"keys": same_new_keys, "increments": increments, "scopes": scopes}
+KINDS = {"keys": same_new_keys, "increments": increments, "merge": merges, "scopes": scopes}
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
@@ -121,6 +122,43 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
     )  # fmt: skip
     value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
     return _result(f"counted {value} of {_WRITERS}" if value != _WRITERS else "", results)
+
+
+def merges(course: Course, seed: int, *, guarded: bool) -> Result:
+    """Increment a counter by MERGE with what was read before, from two writers at once.
+
+    Under leases, what the text of the SQL implies keeps the writers apart.
+    """
+    rng, table = random.Random(f"merge {seed}"), course.table()
+    partition, name = rng.choice(PARTITIONS), f"merged_{table.path.name}"
+    table.register(name)
+
+    def text(value: int) -> str:
+        return (
+            f"MERGE INTO {name} AS t USING "
+            f"(SELECT '{partition}-0' AS k, '{partition}' AS p, {value} AS v) AS s "
+            "ON t.k = s.k WHEN MATCHED THEN UPDATE SET t.v = s.v"
+        )
+
+    def job(pause_s: float) -> Callable[[], None]:
+        def merge() -> None:
+            value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
+            time.sleep(pause_s)
+            table.run(text(value + 1))
+
+        return merge
+
+    is_implied = bool(read_sql(text(0), str(table.path), name).reads)
+    results = course.run(
+        Task(
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
+            reads_table=guarded and is_implied, delay_s=rng.uniform(0, 1.0),
+        )
+        # One pauses for so long that the other commits between its read and its MERGE.
+        for number, pause_s in enumerate((6.0, 0.0))
+    )  # fmt: skip
+    value = next(v for k, _, v in table.rows() if k == f"{partition}-0")
+    return _result(f"counted {value} of 2" if value != 2 else "", results)
 
 
 def scopes(course: Course, seed: int, *, guarded: bool) -> Result:

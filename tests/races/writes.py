@@ -58,6 +58,21 @@ class Table:
         """Write rows with one of Hudi's operations."""
         save(self.spark, self.path, operation, list(rows), self.options)
 
+    def register(self, name: str) -> None:
+        """Give the table a name in the catalog that all sessions share."""
+        self._session().sql(f"CREATE TABLE {name} USING hudi LOCATION '{self.path}'")
+
+    def run(self, statement: str) -> None:
+        """Run a statement of SQL in a session of its own."""
+        self._session().sql(statement)
+
+    def _session(self) -> Any:
+        session = self.spark.newSession()
+        catalog = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
+        for key, value in {**self.options, "spark.sql.catalog.spark_catalog": catalog}.items():
+            session.conf.set(key, value)
+        return session
+
     def rows(self) -> list[Row]:
         """Return the rows as a reader sees them now."""
         self.spark.catalog.clearCache()

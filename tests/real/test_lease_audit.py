@@ -24,20 +24,19 @@ def audit(hudi_stack, monkeypatch, tmp_path):
     table = HudiTable(str(tmp_path / "t"))
 
     def audit():
-        made = CommitLockAudit(lock_hook("lock"), {}, table)
-        made.options = made.lock.options(table.path)
-        made._before = made._taken()
-        return made
+        lock = lock_hook("lock")
+        made = CommitLockAudit(lock, lock.options(table.path), table)
+        return made, made.count()
 
     return audit
 
 
 def test_a_commit_without_the_lock_that_other_writers_take_is_reported(hudi_stack, tmp_path, audit):
-    first = audit()
+    first, before = audit()
     made = Writer(hudi_stack, tmp_path / "t").run()
-    first.refuse_unlocked(made.commit)
-    second = audit()
+    first.refuse_unlocked(made.commit, before)
+    second, before = audit()
     made = Writer(hudi_stack, tmp_path / "t", ELSEWHERE).run()
     with pytest.raises(MisconfigurationError, match="made without Hudi's lock") as refused:
-        second.refuse_unlocked(made.commit)
+        second.refuse_unlocked(made.commit, before)
     assert (refused.value.committed, refused.value.retry) == (True, False)

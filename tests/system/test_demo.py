@@ -17,10 +17,10 @@ CONFLICT = re.compile(
 )
 
 
-@pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
-def test_the_loser_is_retried_and_both_writers_commit(lock):
+def demo(*arguments):
+    """Run the demo, check its result, and return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.demo", "--dags", "dags", "--lock", lock],
+        [sys.executable, "-m", "tests.demo", "--dags", "dags", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -36,3 +36,16 @@ def test_the_loser_is_retried_and_both_writers_commit(lock):
     assert sorted(task for _, task in signed) == ["write_a", "write_b"]
     assert winner in {instant for instant, _ in signed}
     assert "Proven:" in shown
+    return shown
+
+
+@pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
+def test_the_loser_is_retried_and_both_writers_commit(lock):
+    demo("--lock", lock)
+
+
+@pytest.mark.yarn
+def test_no_task_holds_a_slot_while_its_driver_runs_in_yarn():
+    shown = demo("--submitter", "yarn")
+    for task in ("create", "write_a", "write_b"):
+        assert re.search(rf"{task} +try 1  deferred", shown)

@@ -22,16 +22,17 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     WriteConflictError,
 )
+from airflow_occ_provider.hooks import deployment
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import deployment, protected_run
+from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.task_run import open_journal
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from airflow.sdk import BaseOperator
 
+from airflow_occ_provider.decorators.hudi_write import _HudiWriteDecoratedOperator
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 ROOT = Path(__file__).parents[2] / "airflow_occ_provider"
 PACKAGE = "airflow_occ_provider"
@@ -39,11 +41,15 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "attempts.outcome": ({"attempts.log"}, set()),
     "attempts.log": ({"attempts.log", "attempts.failure", "attempts.outcome"}, set()),
     "attempts.guards.heartbeat_alarm": ({"hudi.writer.heartbeat", "attempts.outcome"}, set()),
+    "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),
     "attempts": ({"errors", "hudi", "storage", "leases", "in_driver", "retry", "attempts"}, set()),
     "submitters.gate": (set(), set()),
     "submitters": ({"errors", "attempts", "submitters"}, {"psutil"}),
     "hooks": (
-        {"errors", "connection_form", "hudi", "storage", "leases", "attempts", "hooks"},
+        {
+            *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
+            "hooks",
+        },
         {"airflow"},
     ),
     "operators": (
@@ -53,6 +59,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         },
         {"airflow", "jinja2"},
     ),
+    "decorators": ({"attempts", "operators"}, {"airflow"}),
     "triggers": ({"errors", "hudi", "storage", "leases", "attempts", "hooks", "triggers"}, {"airflow"}),
     "sensors": (
         {"errors", "hudi", "storage", "leases", "attempts", "hooks", "triggers", "sensors"},
@@ -141,6 +148,13 @@ def operators():
 def test_an_operator_is_at_most_two_classes_above_airflows(operator):
     ours = [one for one in operator.__mro__ if one.__module__.startswith(f"{PACKAGE}.")]
     assert ours in ([operator], [operator, HudiSparkOperator])
+
+
+def test_a_decorated_operator_is_a_writer_and_nothing_more():
+    ours = [
+        one for one in _HudiWriteDecoratedOperator.__mro__ if one.__module__.startswith(f"{PACKAGE}.")
+    ]
+    assert ours == [_HudiWriteDecoratedOperator, HudiWriteOperator, HudiSparkOperator]
 
 
 def of_airflow():

@@ -122,6 +122,7 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "arguments": ["--x", "1"],
             "options": {**OURS, "hoodie.b": "x=y\nz", IDENTITY_KEY: "one"},
             "without": ["hoodie.clustering."],
+            "pause_s": 120.0,
             "rules": [rule._asdict() for rule in RULES],
         }
     assert not payload.exists()

@@ -18,11 +18,11 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
 from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hooks import metrics
+from airflow_occ_provider.hooks.deployment import SITE_KEY
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request
-from airflow_occ_provider.operators.deployment import SITE_KEY
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
@@ -135,7 +135,7 @@ def test_the_defaults_of_the_forms_are_those_of_the_table():
 def test_the_table_of_arguments_names_real_ones():
     section = page("reference/operators.md").split("| argument |")[1].split("\n\n")[0]
     task = HudiWriteOperator(task_id="t", application="a", table="/t")
-    assert len(first_cells(section)) == 15
+    assert len(first_cells(section)) == 17
     assert all(hasattr(task, argument) for argument in first_cells(section))
 
 

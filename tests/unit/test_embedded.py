@@ -129,6 +129,29 @@ def test_the_given_bundle_serves_the_release_that_it_is_of(tmp_path, monkeypatch
     assert bundle.find_bundle("0.15.0") == cached
 
 
+@pytest.mark.parametrize("rival_is_faster", [False, True])
+def test_jars_appear_complete_and_once(tmp_path, monkeypatch, rival_is_faster):
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path))
+    runs = []
+
+    def run_ivy(name, arguments, scratch):
+        runs.append((scratch / "ivy.xml").read_text())
+        for folder in (scratch, tmp_path) if rival_is_faster else (scratch,):
+            jars = folder / ("jars" if folder == scratch else name)
+            jars.mkdir()
+            (jars / "a.jar").write_text("ours" if folder == scratch else "the rival's")
+
+    monkeypatch.setattr(bundle, "_run_ivy", run_ivy)
+    for _ in range(2):
+        folder = bundle.resolve_jars("all-1", [("org.a", "a&b", "1")], alone=[("org.c", "c", "2")])
+        assert folder == tmp_path / "all-1"
+        assert (folder / "a.jar").read_text() == ("the rival's" if rival_is_faster else "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["all-1"]
+    (wanted,) = runs
+    assert 'org="org.a" name="a&amp;b" rev="1" conf="default-&gt;master,runtime"' in wanted
+    assert 'org="org.c" name="c" rev="2" conf="default-&gt;master"' in wanted
+
+
 def test_a_busy_port_is_said_before_anything_starts(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -76,20 +76,15 @@ def test_where_only_the_lease_kept_others_away_it_is_an_error():
 
 
 def test_a_lost_lease_stops_only_a_writer_that_nothing_else_protects():
-    def lost():
-        raise LeaseLostError("gone", remedy="")
-
-    keeper = SimpleNamespace(refuse_if_lost=lost)
+    keeper = SimpleNamespace(lost=LeaseLostError("gone", remedy=""))
     Admitted(SCOPE, "1", is_fenced=True, keeper=keeper).refuse_if_lost()
     with pytest.raises(LeaseLostError):
         Admitted(SCOPE, "1", is_fenced=False, keeper=keeper).refuse_if_lost()
 
 
 def test_a_commit_after_the_loss_of_its_only_fence_is_reported():
-    def lost():
-        raise LeaseLostError("the lease of request i is lost: it was removed", remedy="")
-
-    keeper = SimpleNamespace(refuse_if_lost=lost)
+    lost = LeaseLostError("the lease of request i is lost: it was removed", remedy="")
+    keeper = SimpleNamespace(lost=lost)
     audit_lease(commit("a"), Admitted(SCOPE, "1", is_fenced=True, keeper=keeper))
     with pytest.raises(MisconfigurationError, match=r"commit T landed, but the lease .* lost") as told:
         audit_lease(commit("a"), Admitted(SCOPE, "1", is_fenced=False, keeper=keeper))

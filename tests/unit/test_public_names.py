@@ -10,6 +10,7 @@ import pytest
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 PUBLIC = {
@@ -21,7 +22,8 @@ PUBLIC = {
         *("StateStoreError", "FenceError", "DanglingFilesError"),
         *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),
         *("WorkerLostError", "HistoryUnreadableError", "DataLossError", "MetadataCorruptError"),
-        *("StorageStalledError", "StorageDeniedError"),
+        *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
+        "NotSubmittedError",
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table"},
     "hooks.lock": {"lock_hook"},
@@ -42,9 +44,11 @@ PUBLIC = {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
         *("blockers", "conflicting", "digest"),
     },
+    "decorators.hudi_write": {"hudi_write_task"},
     "operators.hudi_clean": {"HudiCleanOperator"},
     "operators.hudi_clustering": {"HudiClusteringOperator"},
     "operators.hudi_compaction": {"HudiCompactionOperator"},
+    "operators.hudi_streamer": {"HudiStreamerOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
     "operators.keep_lease": {"HudiKeepLeaseOperator"},
     "operators.lease": {"HudiLeaseOperator"},
@@ -59,16 +63,22 @@ PUBLIC = {
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
     },
+    "submitters.livy": {"Livy"},
+    "submitters.livy_batch": {"FollowedBatch", "ReportedLines", "livy_batch"},
+    "storage.report": {"Report", "RunFolder", "open_report"},
+    "attempts.staging": {"StagedJob", "staged"},
     "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
     "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},
     "testing.queue_contract": {"QueueContract", "ExpiryContract"},
     "testing.store_contract": {"StoreContract"},
     "embedded.airflow": {"EmbeddedAirflow"},
-    "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home", "resolve_jar"},
+    "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home", "resolve_jar", "resolve_jars"},
     "embedded.java": {"find_java_home"},
+    "embedded.livy": {"EmbeddedLivy"},
     "embedded.metastore": {"EmbeddedMetastore"},
     "embedded.pytest_plugin": {
         "embedded_metastore",
+        "embedded_yarn",
         "embedded_zookeeper",
         "hudi_stack",
         "spark_submit_environment",
@@ -76,6 +86,7 @@ PUBLIC = {
     "embedded.service": {"EmbeddedService"},
     "embedded.spark": {"spark_environment"},
     "embedded.stack": {"EmbeddedStack"},
+    "embedded.yarn": {"EmbeddedYarn"},
     "embedded.zookeeper": {"EmbeddedZookeeper"},
 }
 
@@ -102,10 +113,18 @@ def test_the_operators_own_arguments():
         *("storage_conn_id", "early_conflict_detection", "conflict_resolution", "hudi_options"),
     )
     assert own_parameters(HudiWriteOperator) == [
-        *("table", "lock_conn_id", "scope", "key_safe", "reads_table"),
+        *("table", "lock_conn_id", "sql", "table_name", "scope", "key_safe", "reads_table"),
         *("admission", "admission_timeout", *protection),
-        *("require_commit", "survivor_timeout", "name", "job_retries", "retries", "retry_policy"),
+        *("require_commit", "survivor_timeout", "deferrable", "name", "job_retries", "retries"),
+        "retry_policy",
     ]
+    write = own_parameters(HudiWriteOperator)
+    streamer = own_parameters(HudiStreamerOperator)
+    assert streamer[:8] == [
+        *("table", "target_table", "application", "source_class", "source_ordering_field"),
+        *("table_type", "op", "streamer_args"),
+    ]
+    assert streamer[8:] == [one for one in write if one not in ("table", "sql", "table_name")]
     assert own_parameters(HudiCleanOperator) == [
         *("table", "lock_conn_id", "admission_timeout", *protection),
         *("instants", "wait", "wait_timeout", "dry_run", "name", "retries", "retry_policy"),

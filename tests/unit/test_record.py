@@ -18,8 +18,8 @@ from airflow_occ_provider.attempts.record import (
     digest,
 )
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
-from airflow_occ_provider.operators import task_run
-from airflow_occ_provider.operators.task_run import open_journal
+from airflow_occ_provider.hooks import task_run
+from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
 DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from airflow_occ_provider.attempts.log.facts import read_fact
+from airflow_occ_provider.in_driver import report as in_driver
+from airflow_occ_provider.in_driver import run_job
 
 RUN = (
     "import sys; from airflow_occ_provider.in_driver import run_job as r; r.run(sys.argv[1], ['x', 'y'])"
@@ -77,3 +83,125 @@ def test_the_job_is_the_main_module(tmp_path):
     )
     done, _ = run(tmp_path, code)
     assert done.stdout == "__main__ True ['x', 'y'] beside\n", done.stderr
+
+
+# In the place of the JVM: a process that starts the runner, which is paused or busy for a while.
+JVM = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]]); print('it lives')"
+PROGRAM = """
+import os, threading, time
+from airflow_occ_provider.in_driver import run_job as runner
+threading.Thread(target=runner.die_after_pause, args=(LIMIT,), daemon=True).start()
+time.sleep(0.1)
+print(os.getpid(), flush=True)
+JOB
+"""
+
+
+def jvm(limit_s, job):
+    program = PROGRAM.replace("LIMIT", str(limit_s)).replace("JOB", job)
+    return subprocess.Popen(
+        [sys.executable, "-c", JVM, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def pause(running):
+    """Pause the program until its clock has passed a second."""
+    program = int(running.stdout.readline())
+    os.kill(program, signal.SIGSTOP)
+    subprocess.run(["sleep", "1.2"], check=True)
+    os.kill(program, signal.SIGCONT)
+
+
+def test_a_driver_that_was_paused_for_too_long_ends_itself():
+    with jvm(1, "time.sleep(60)") as running:
+        pause(running)
+        assert running.wait(60) == -signal.SIGKILL
+        assert read_fact(running.stderr.readline())["fact"] == "paused"
+
+
+def test_a_shorter_pause_does_not_end_a_driver():
+    with jvm(3600, "time.sleep(3)") as running:
+        pause(running)
+        assert running.stdout.read() == "it lives\n"
+
+
+def test_a_call_that_keeps_all_threads_from_running_is_no_pause():
+    busy = "begun = time.process_time()\nwhile time.process_time() - begun < 2: pow(7, 1_500_000)"
+    with jvm(0.6, busy) as running:
+        assert running.stdout.read().endswith("it lives\n")
+
+
+@pytest.mark.parametrize("name", ["/a/b.py", "b.py", "file:/a/b.py", "file:///a/b.py"])
+def test_a_local_file_is_used_where_it_lies(name):
+    assert run_job.local_path(name) in ("/a/b.py", "b.py")
+
+
+class Copy:
+    def __init__(self, *opened):
+        self.opened, self.lines, self.closed = opened, [], False
+
+    def add(self, line):
+        assert not self.closed
+        self.lines.append(line)
+
+    def close(self):
+        self.closed = True
+
+
+COPY = "from tests.unit.test_run_job import Copy as opened"
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    copies = []
+    monkeypatch.setattr(run_job, "COPIES", copies)
+    monkeypatch.setattr(run_job, "hadoop_configuration", lambda _: "conf")
+    return copies
+
+
+def test_facts_are_copied_if_that_is_wanted_until_the_end(copies, capfd):
+    def exits():
+        with run_job.reporting("jvm", {"url": "s3a://b/1.jsonl", "program": COPY}):
+            run_job.report("a", b=1)
+            sys.exit(3)
+
+    with pytest.raises(SystemExit):
+        exits()
+    (copy,) = copies
+    assert copy.opened == ("jvm", "conf", "s3a://b/1.jsonl", run_job.report)
+    assert copy.lines == [b'airflow_occ_provider: {"fact": "a", "b": 1}\n']
+    assert copy.lines[0].decode() == capfd.readouterr().err
+    assert copy.closed
+
+
+def test_nothing_is_copied_by_default(copies, capfd):
+    with run_job.reporting("jvm", None):
+        run_job.report("a")
+    assert copies == []
+    assert read_fact(capfd.readouterr().err) == {"fact": "a"}
+
+
+def test_what_is_run_from_the_payload_needs_nothing_of_ours():
+    names = vars(in_driver)
+    program = Path(in_driver.__file__).read_text(encoding="utf-8")
+    assert "airflow_occ_provider." not in program
+    assert "opened" in names
+
+
+@pytest.mark.parametrize(
+    ("scheme", "written"), [("s3a", "u/1.jsonl"), ("abfss", "u/1.jsonl"), ("hdfs", "u/1.jsonl.part")]
+)
+def test_a_reader_never_sees_a_half_written_file(scheme, written, monkeypatch):
+    """An object appears as a whole; a file of HDFS is renamed when it is whole."""
+    jvm, renamed = MagicMock(), []
+    jvm.org.apache.hadoop.fs.Path = lambda url: MagicMock(url=url)
+    files = jvm.org.apache.hadoop.fs.FileSystem.newInstance.return_value
+    files.getUri().getScheme.return_value = scheme
+    file = in_driver.HadoopFile(jvm, "conf", "u/1.jsonl")
+    monkeypatch.setattr(file, "_rename", lambda *both: renamed.append(tuple(one.url for one in both)))
+    file.write(b"x")
+    file.write(b"xy")
+    assert [call.args[0].url for call in files.create.call_args_list] == [written] * 2
+    assert [call.args for call in files.create().write.call_args_list] == [(b"x",), (b"xy",)]
+    assert renamed == [("u/1.jsonl.part", "u/1.jsonl")] * (2 if scheme == "hdfs" else 0)
+    assert jvm.org.apache.hadoop.fs.FileSystem.newInstance.call_count == 1

@@ -1,0 +1,456 @@
+"""An attempt whose driver outlives its process is continued by the next one, under one lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.reattach import begun_attempt
+from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submitter import Ended, Running
+from airflow_occ_provider.attempts.try_lease import TryLease
+from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
+from airflow_occ_provider.attempts.write_attempt import WriteAttempt
+from airflow_occ_provider.errors import (
+    JobError,
+    LeaseLostError,
+    MisconfigurationError,
+    NotSubmittedError,
+)
+from airflow_occ_provider.hooks import shared_queue
+from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import driver as module
+from airflow_occ_provider.triggers.driver import HudiDriverTrigger
+from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
+from tests.contract.test_submitters import REQUESTED, T1, C, Store, add
+from tests.memory_store import MemoryStore
+
+LOG = logging.getLogger(__name__)
+REMOTE = replace(LIVE, start="findable", outlives_task=True)
+PATIENCE_S = 60
+NOTHING = DriverEvent()
+WORK = "digest-of-the-work"
+
+
+@dataclass
+class Lock:
+    """A lock connection whose queue is in memory."""
+
+    nodes: MemoryStore = field(default_factory=MemoryStore)
+    lock_conn_id: str = "lock"
+    ttl_ms: int = 30_000
+
+    def leases(self):
+        queue = Queue(self.nodes)
+        queue.close = lambda: None
+        return queue
+
+    def terms(self):
+        return Terms(self.ttl_ms, 2 * self.ttl_ms)
+
+    def options(self, _):
+        return {}
+
+    def commit_lock(self, *_):
+        return None
+
+
+@dataclass
+class World:
+    """Everything that outlives a process of the task."""
+
+    folder: object
+    job: object
+    store: Store = field(default_factory=Store)
+    lock: Lock = field(default_factory=Lock)
+    drivers: Cluster = field(default_factory=Cluster)
+
+    def submitter(self, _=None):
+        return InMemorySubmitter(self.job, REMOTE, self.drivers)
+
+
+@dataclass
+class Process:
+    """One process of the task, with what it needs to begin or continue the attempt."""
+
+    world: World
+    try_number: int = 1
+    max_tries: int = 5
+    is_fenced: bool = True
+    work: str = WORK
+    is_remote = True
+
+    def __post_init__(self):
+        self.journal = Journal(self.world.store, TryKey(self.try_number, self.max_tries))
+        self.table = HudiTable(str(self.world.folder.parent))
+        self.submitter = self.world.submitter
+        self._driver = None
+
+    @property
+    def lives(self):
+        return bool(self._driver and self._driver.lives)
+
+    def end(self):
+        if self._driver:
+            self._driver.end()
+
+    def refuse(self, job, site):
+        pass
+
+    def driver(self, submission):
+        self._driver = Driver(self.submitter())
+        return self._driver
+
+    def running(self, handle, event):
+        self._driver = Driver(self.submitter(), handle=handle, stop=event.stop)
+        return self._driver
+
+    def begun(self):
+        return begun_attempt(self.journal, self.submitter, self.table.path, self.work, LOG)
+
+    def run(self, event=NOTHING, *, is_deferrable=True):
+        """What ``HudiWriteOperator`` does in one process."""
+        begun = self.begun()
+        if begun is None:
+            end_earlier_drivers(self.journal, self.submitter, LOG)
+        claim = Claim(self.table.path, None, key_safe=not self.is_fenced, reads_table=False)
+        lease = TryLease(
+            run=self.journal,
+            lock=self.world.lock,
+            owner=lambda: Owner(("dag", "run", "task")),
+            spark=self,
+            longest_end_s=0.1,
+            timeout=timedelta(hours=1),
+            on_granted=lambda _: None,
+            on_released=lambda _: None,
+            log=LOG,
+        )
+        with lease.admitted(claim, {}, is_queued=True, begun=begun) as admitted:
+            signature = Signature(
+                self.journal.record.identity, "dag", "run", "task", order_token=admitted.order_token
+            )
+            preparation = Preparation(signature, Site(Source("", ())), {}, "off")
+            attempt = WriteAttempt(
+                run=self.journal,
+                table=self.table,
+                path=self.table.path,
+                claim=claim,
+                lock=self.world.lock,
+                spark=self,
+                require_commit=False,
+                is_queued=True,
+                is_deferrable=is_deferrable,
+                grants=lambda _: None,
+                on_settled=lambda *_: None,
+                on_margin=lambda _: None,
+                log=LOG,
+            )
+            if begun:
+                return attempt.resumed(begun, event, preparation, admitted)
+            return attempt.commit(SparkJob("job.py"), self.work, preparation, admitted)
+
+
+@pytest.fixture
+def world(folder):
+    """A cluster whose job commits as soon as ``go`` is set."""
+    go = threading.Event()
+
+    def job(say, asked_to_end):
+        say(REQUESTED)
+        while not go.wait(0.01):
+            if asked_to_end.is_set():
+                return -9
+        say("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+        add(folder, f"{T1}_{C}.commit", identity=world.store.record["identity"])
+        return 0
+
+    world = World(folder, job)
+    world.go = go
+    yield world
+    go.set()
+
+
+def deferred(process, **given):
+    with pytest.raises(WaitNeeded) as needed:
+        process.run(**given)
+    return needed.value.wait
+
+
+def ends(world, handle):
+    submitter, deadline = world.submitter(), time.monotonic() + PATIENCE_S
+    while isinstance(submitter.poll(handle), Running):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return submitter.poll(handle)
+
+
+def requests(world):
+    return world.lock.leases().requests()
+
+
+def test_a_process_gives_its_slot_back_and_the_next_one_finds_the_commit(world):
+    wait = deferred(Process(world))
+    (request,) = requests(world)
+    assert wait.lease.ticket.name == request.name
+    assert wait.is_fenced
+    world.go.set()
+    ends(world, wait.handle)
+    commit = Process(world).run()
+    assert commit.instant.time == T1
+    assert len(world.drivers.drivers) == 1
+    assert requests(world) == ()
+    (kept,) = world.store.record["attempts"]
+    assert (kept["instants"], kept["outcome"], kept["settled"]) == ([T1], "committed", True)
+    assert kept["order_token"] == wait.lease.ticket.order_token
+
+
+def test_the_next_try_follows_the_driver_of_one_that_died(world):
+    handle = deferred(Process(world)).handle
+    again = deferred(Process(world, try_number=2))
+    assert again.handle == handle
+    world.go.set()
+    ends(world, handle)
+    assert Process(world, try_number=2).run().instant.time == T1
+    assert len(world.drivers.drivers) == 1
+    assert [one["try_number"] for one in world.store.record["attempts"]] == [1]
+
+
+def test_a_process_may_watch_the_driver_itself(world):
+    handle = deferred(Process(world)).handle
+    world.go.set()
+    assert Process(world, try_number=2).run(is_deferrable=False).instant.time == T1
+    assert isinstance(world.submitter().poll(handle), Ended)
+
+
+def dies_before_it_records(world):
+    """Let a process submit the driver and die; return the driver's handle."""
+    first, submitter = Process(world), world.submitter()
+    submit, handles = submitter.submit, []
+
+    def submits_and_dies(key, _):
+        handles.append(submit(key, lambda _: None))
+        kept.append(dict(world.store.record))
+        raise TimeoutError
+
+    submitter.submit, submitter.find = submits_and_dies, lambda _: None
+    submitter.end = lambda _: None
+    first.submitter = lambda _=None: submitter
+    kept: list[dict] = []
+    with pytest.raises(TimeoutError):
+        first.run()
+    world.store.record = kept[0]  # as a process that is killed leaves it
+    assert [one["driver"] for one in world.store.record["attempts"]] == [None]
+    return handles[0]
+
+
+def test_a_driver_that_was_submitted_but_not_recorded_is_followed(world):
+    handle = dies_before_it_records(world)
+    assert deferred(Process(world, try_number=2)).handle == handle
+    world.go.set()
+    ends(world, handle)
+    assert Process(world, try_number=2).run().instant.time == T1
+    assert len(world.drivers.drivers) == 1
+
+
+@pytest.mark.parametrize("later", [{"work": "other"}, {"max_tries": 9}])
+def test_other_work_and_a_clear_by_the_user_end_the_driver(world, later):
+    handle = deferred(Process(world)).handle
+    process = Process(world, try_number=2, **later)
+    assert process.begun() is None
+    end_earlier_drivers(process.journal, world.submitter, LOG)
+    assert world.submitter().poll(handle) == Ended(-9)
+    assert world.store.record["attempts"][0]["end"] == "ended by try 2"
+
+
+def test_an_unrecorded_driver_of_other_work_is_ended(world):
+    handle = dies_before_it_records(world)
+    later = Process(world, try_number=2, work="other")
+    assert later.begun() is None
+    end_earlier_drivers(later.journal, world.submitter, LOG)
+    assert world.submitter().poll(handle) == Ended(-9)
+    assert world.store.record["attempts"][0]["end"] == "ended by try 2"
+
+
+def test_a_fenced_attempt_whose_lease_expired_is_judged_by_the_table(world):
+    wait = deferred(Process(world))
+    world.lock.leases().evict(requests(world)[0])
+    world.go.set()
+    ends(world, wait.handle)
+    assert Process(world).run().instant.time == T1
+    assert requests(world) == ()
+
+
+def test_a_commit_after_the_loss_of_its_only_fence_is_reported(world):
+    wait = deferred(Process(world, is_fenced=False))
+    assert not wait.is_fenced
+    world.lock.leases().evict(requests(world)[0])
+    world.go.set()
+    ends(world, wait.handle)
+    with pytest.raises(MisconfigurationError, match="landed, but the lease"):
+        Process(world, is_fenced=False).run()
+
+
+def test_an_unprotected_driver_whose_lease_is_lost_is_ended_not_followed(world):
+    wait = deferred(Process(world, is_fenced=False))
+    world.lock.leases().evict(requests(world)[0])
+    with pytest.raises(LeaseLostError):
+        Process(world, try_number=2, is_fenced=False).run()
+    assert world.submitter().poll(wait.handle) == Ended(-9)
+    assert len(world.drivers.drivers) == 1
+
+
+def test_the_lease_is_taken_over_even_if_the_scope_would_be_another_now(world):
+    wait = deferred(Process(world))
+    world.go.set()
+    ends(world, wait.handle)
+    later = Process(world, is_fenced=False)  # asks for the table exclusively
+    assert later.run().instant.time == T1
+    assert requests(world) == ()
+
+
+def test_arguments_that_render_differently_are_no_other_work_within_a_try(world):
+    handle = deferred(Process(world)).handle
+    assert deferred(Process(world, work="rendered a minute later")).handle == handle
+    assert len(world.drivers.drivers) == 1
+
+
+def test_a_submission_that_failed_costs_the_next_try_no_wait(world):
+    first, submitter = Process(world), world.submitter()
+
+    def fails(key, started):
+        raise NotSubmittedError("spark-submit failed")
+
+    submitter.submit = fails
+    first.submitter = lambda _=None: submitter
+    with pytest.raises(NotSubmittedError):
+        first.run()
+    (kept,) = world.store.record["attempts"]
+    assert (kept["driver"], kept["end"], kept["log_read"]) == (None, "exit code 1", True)
+    assert requests(world) == ()
+    assert Process(world, try_number=2).begun() is None
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_driver_whose_submission_was_interrupted_is_ended(world, is_fenced):
+    first, submitter = Process(world, is_fenced=is_fenced), world.submitter()
+    submit = submitter.submit
+
+    def is_interrupted(key, _):
+        submit(key, lambda _: None)
+        raise TimeoutError
+
+    submitter.submit = is_interrupted
+    first.submitter = lambda _=None: submitter
+    with pytest.raises(TimeoutError):
+        first.run()
+    assert [one.exit_code for one in world.drivers.drivers.values()] == [-9]
+    assert world.store.record["attempts"][0]["driver"] is not None
+    assert requests(world) == ()
+
+
+# The trigger between both processes.
+
+
+@pytest.fixture
+def triggerer(monkeypatch, world):
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(module, "_POLL_S", 0.05)
+    monkeypatch.setattr(module, "follower", lambda _: world.submitter())
+    monkeypatch.setattr(shared_queue, "lock_hook", lambda _: world.lock)
+
+    def trigger(wait, deadline_ms=0):
+        return HudiDriverTrigger(
+            lock_conn_id="lock",
+            ticket=wait.lease.ticket.to_json(),
+            ttl_ms=wait.lease.ttl_ms,
+            claim_ttl_ms=wait.lease.claim_ttl_ms,
+            deadline_ms=deadline_ms,
+            driver=wait.handle.to_json(),
+            is_fenced=wait.is_fenced,
+            table=str(world.folder.parent),
+            interval_ms=wait.rule.interval_ms,
+            tolerable_misses=wait.rule.tolerable_misses,
+        )
+
+    return trigger
+
+
+async def event_of(trigger):
+    return (await asyncio.wait_for(anext(trigger.run()), PATIENCE_S)).payload
+
+
+def test_the_trigger_renews_the_lease_and_fires_at_the_drivers_end(world, triggerer):
+    world.lock.ttl_ms = 600
+    wait = deferred(Process(world))
+    name = wait.lease.ticket.name
+
+    async def follow():
+        following = asyncio.create_task(event_of(triggerer(wait)))
+        begun = world.lock.nodes.read([name])[name].version
+        while world.lock.nodes.read([name])[name].version < begun + 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert not following.done()
+        world.go.set()
+        return await following
+
+    assert asyncio.run(follow()) == {"status": "ended", "stop": None}
+    assert Process(world).run().instant.time == T1
+
+
+def test_the_trigger_survives_airflows_database(world, triggerer):
+    trigger = triggerer(deferred(Process(world)))
+    path, arguments = trigger.serialize()
+    assert path == "airflow_occ_provider.triggers.driver.HudiDriverTrigger"
+    assert HudiDriverTrigger(**arguments).serialize() == trigger.serialize()
+
+
+def test_the_deadline_ends_the_driver_and_says_so(world, triggerer):
+    wait = deferred(Process(world))
+    event = asyncio.run(event_of(triggerer(wait, deadline_ms=1)))
+    assert event["stop"]["line"] == "the task's execution_timeout is over"
+    with pytest.raises(JobError, match="execution_timeout is over"):
+        Process(world).run(DriverEvent.of(event))
+
+
+def test_a_lost_lease_ends_only_a_driver_that_nothing_else_protects(world, triggerer):
+    world.lock.ttl_ms = 3000
+    wait = deferred(Process(world, is_fenced=False))
+    world.lock.leases().evict(requests(world)[0])
+    event = asyncio.run(event_of(triggerer(wait)))
+    assert "lost" in event["stop"]["line"]
+    with pytest.raises(LeaseLostError):
+        Process(world, is_fenced=False).run(DriverEvent.of(event))
+    assert world.submitter().poll(wait.handle) == Ended(-9)
+
+
+def test_a_killed_task_ends_its_driver_and_releases_its_lease(world, triggerer):
+    wait = deferred(Process(world))
+    asyncio.run(triggerer(wait).on_kill())
+    assert world.submitter().poll(wait.handle) == Ended(-9)
+    assert requests(world) == ()
+
+
+def test_a_triggerer_that_stops_passes_the_lease_on(world, triggerer):
+    wait = deferred(Process(world))
+    trigger = triggerer(wait)
+    asyncio.run(trigger.cleanup())
+    assert len(requests(world)) == 1
+    assert world.submitter().poll(wait.handle) == Running()

@@ -1,0 +1,159 @@
+"""Real Spark, Hudi and ZooKeeper: SQL, a function and a main class as protected writers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.commit import earlier_commit
+from airflow_occ_provider.attempts.jobs import Function, MainClass, Sql
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.streamer import STREAMER, streamer_arguments
+from airflow_occ_provider.errors import CommitStateUnknownError
+from airflow_occ_provider.storage.table import HudiTable
+from tests.differential.session import compile_scala
+from tests.writers import NO_METADATA_TABLE, Writer, inflight, wait_for
+
+pytestmark = pytest.mark.real
+JOBS = Path(__file__).parents[1] / "jobs"
+NEW_TABLE = {
+    **NO_METADATA_TABLE,
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "v",
+}
+
+
+def returns_rows(spark, first, number):
+    return spark.range(first, first + number).selectExpr(
+        "concat('k', id) as k", "'a' as p", "cast(id as int) as v"
+    )
+
+
+def checks_and_writes_nothing(spark, expected):
+    rows = spark.read.format("hudi").load(expected["table"]).select("k", "v").collect()
+    found = {row.k: row.v for row in rows}
+    assert len(found) == len(rows), rows
+    assert found == expected["rows"], found
+
+
+def function(table, called, **arguments):
+    return Function(called.__name__, inspect.getsource(called), str(table), arguments)
+
+
+@pytest.fixture(scope="module")
+def table(hudi_stack, tmp_path_factory):
+    """A table of four rows, made by a function that returns them."""
+    path = tmp_path_factory.mktemp("jobs") / "t"
+    job = function(path, returns_rows, first=0, number=4)
+    made = committed(Writer(hudi_stack, path, job=job, hudi_options=NEW_TABLE), records=4)
+    assert made.commit.metadata.partitions == ("a",)
+    return path
+
+
+@pytest.fixture
+def copied(table, tmp_path):
+    return Path(shutil.copytree(table, tmp_path / "t"))
+
+
+def committed(writer, records):
+    """Run a writer to its signed, protected commit of so many records."""
+    settlement = writer.run()
+    assert settlement.outcome is Outcome.COMMITTED, writer.log[-6000:]
+    metadata = settlement.commit.metadata
+    assert metadata.extra["_airflow_identity"] == writer.identity
+    assert '{"fact": "protected", ' in writer.log
+    assert "Successfully resolved conflicts, if any" in writer.log
+    assert metadata.records == records
+    return settlement
+
+
+def rows_are(stack, table, rows):
+    """Check a table's rows by a function that writes nothing."""
+    job = function(table, checks_and_writes_nothing, expected={"table": str(table), "rows": rows})
+    writer = Writer(stack, table, job=job)
+    assert writer.run().outcome is Outcome.NOTHING_WRITTEN, writer.log[-6000:]
+
+
+def test_a_merge_and_a_function_commit_signed(hudi_stack, copied):
+    """A text with a view and a MERGE; then a function, which names no option of the table."""
+    text = """
+        -- the changes; this is no statement
+        CREATE TEMPORARY VIEW changes AS
+        SELECT 'k1' AS k, 'a' AS p, 10 AS v UNION ALL SELECT 'k;9', 'a', 9;
+        MERGE INTO t USING changes AS c ON t.k = c.k
+        WHEN MATCHED THEN UPDATE SET t.v = t.v + c.v WHEN NOT MATCHED THEN INSERT *;
+    """
+    committed(Writer(hudi_stack, copied, job=Sql(text, str(copied))), records=2)
+    job = function(copied, returns_rows, first=3, number=2)
+    committed(Writer(hudi_stack, copied, job=job), records=2)
+    rows_are(hudi_stack, copied, {"k0": 0, "k1": 11, "k2": 2, "k3": 3, "k4": 4, "k;9": 9})
+
+
+def test_an_update_that_loses_is_told_so(hudi_stack, copied):
+    """The driver of one UPDATE stands still from its inflight instant until another has committed."""
+    loser = Writer(hudi_stack, copied, job=Sql("UPDATE t SET v = 10", str(copied))).start()
+    wait_for("the write", lambda: inflight(copied), loser)
+    os.kill(loser.process.pid, signal.SIGSTOP)
+    winner = Writer(hudi_stack, copied, job=Sql("UPDATE default.t SET v = 20", str(copied)))
+    won = committed(winner, records=4)
+    os.kill(loser.process.pid, signal.SIGCONT)
+    lost = loser.wait()
+    assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
+    assert lost.rival == won.instant
+    rows_are(hudi_stack, copied, {f"k{n}": 20 for n in range(4)})
+
+
+def test_sql_of_another_table_of_the_catalog_is_not_run(hudi_stack, copied, tmp_path):
+    other = Path(shutil.copytree(copied, tmp_path / "other"))
+    job = JOBS / "sql_beside_another.py"
+    writer = Writer(hudi_stack, copied, (str(other),), application=job)
+    settlement = writer.run()
+    assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-3000:]
+    assert writer.exit_code == 78
+    (line,) = settlement.lines
+    assert f"which is at file:{other}, and the task's table is {copied}" in line.replace("///", "/")
+    assert "no statement was run" in line
+
+
+@pytest.fixture(scope="module")
+def jar(hudi_stack, tmp_path_factory):
+    classes = compile_scala(JOBS / "written_by_main.scala", hudi_stack.hudi_version)
+    folder = tmp_path_factory.mktemp("main")
+    packed = shutil.make_archive(str(folder / "main"), "zip", classes)
+    return str(Path(packed).rename(folder / "main.jar"))
+
+
+def test_a_main_class_commits_signed(hudi_stack, copied, jar):
+    job = MainClass("jobs.WrittenByMain", jar, (str(copied), "k0", "7"))
+    committed(Writer(hudi_stack, copied, job=job), records=1)
+    missing = Writer(hudi_stack, copied, job=MainClass("jobs.NotThere", jar))
+    settlement = missing.run()
+    assert settlement.outcome is Outcome.JOB_ERROR
+    assert "java.lang.ClassNotFoundException: jobs.NotThere" in " ".join(settlement.lines)
+
+
+def test_unsigned_commits_of_two_rounds_are_found_by_their_drivers_instants(hudi_stack, copied, jar):
+    """A class in the place of Hudi Streamer, which signs nothing either."""
+    instants = []
+    for value in ("8", "9"):
+        source = f"k0:{value}"
+        arguments = streamer_arguments(
+            str(copied), "t", "COPY_ON_WRITE", source=source, ordering="v", operation="upsert"
+        )
+        job = MainClass(STREAMER, jar, arguments)
+        settlement = Writer(hudi_stack, copied, job=job).run()
+        assert settlement.outcome is Outcome.COMMITTED
+        assert "_airflow_identity" not in settlement.commit.metadata.extra
+        instants.append(settlement.instant)
+    assert len(set(instants)) == 2
+    found = earlier_commit(HudiTable(str(copied)), ["none"], "", [instants[1]], signed=False)
+    assert found.instant.time == instants[1]
+    with pytest.raises(CommitStateUnknownError, match="is not signed"):
+        earlier_commit(HudiTable(str(copied)), ["none"], "", [instants[1]])

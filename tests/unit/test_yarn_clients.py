@@ -1,0 +1,247 @@
+"""The clients of YARN's REST interfaces against answers that a real YARN gave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.yarn.container import Container
+from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from tests.golden.record_yarn import FOLDER
+
+RUNNING = (FOLDER / "running.json").read_bytes()
+FAILED = (FOLDER / "failed.json").read_bytes()
+HEAD, _, _ = (FOLDER / "log.txt").read_bytes().partition(b"LogLength:")
+NAME = json.loads(RUNNING)["app"]["id"]
+NOT_FOUND = b'{"RemoteException":{"exception":"NotFoundException","message":"it is not found"}}'
+
+
+class Server:
+    """Answers each path by a function of the request; keeps what was asked."""
+
+    def __init__(self):
+        self.answers, self.asked, outer = {}, [], self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self):
+                size = int(self.headers.get("Content-Length", 0))
+                path, _, query = self.path.partition("?")
+                outer.asked.append((self.command, self.path, self.rfile.read(size)))
+                code, body, headers = outer.answers.get(path, lambda _: (404, NOT_FOUND, {}))(query)
+                self.send_response(code)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_PUT = answer  # noqa: N815
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def on(self, path, body, code=200, **headers):
+        self.answers[f"/ws/v1/{path}"] = lambda _: (code, body, headers)
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server():
+    one = Server()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def other():
+    one = Server()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def closed():
+    one = Server()
+    one.close()
+    return one.url
+
+
+def test_an_application_is_read(server):
+    server.on(f"cluster/apps/{NAME}", RUNNING)
+    found = ResourceManager([server.url + "/"]).application(NAME)
+    assert (found.id, found.state, found.is_over) == (
+        NAME,
+        "RUNNING",
+        False,
+    ) or found.state == "ACCEPTED"
+    assert "airflow_occ_key" in found.tags
+    assert found.container.id == NAME.replace("application", "container") + "_01_000001"
+    assert found.container.manager.startswith("http://localhost:")
+    assert found.container.node.startswith("localhost:")
+
+
+def test_a_failed_application_names_its_exit_code():
+    found = Application.of(json.loads(FAILED)["app"])
+    assert (found.state, found.exit_code, found.is_over) == ("FAILED", 78, True)
+    assert found.logs == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "diagnostics", "code"),
+    [
+        ("FINISHED", "SUCCEEDED", "", 0),
+        ("FINISHED", "FAILED", "User application exited with status 78", 78),
+        ("FINISHED", "FAILED", "Uncaught exception: of the job", 1),
+        ("FAILED", "FAILED", "exited with  exitCode: 0\nFailing", 1),
+        ("FAILED", "FAILED", "exited with  exitCode: 137\nFailing", -9),
+        ("FAILED", "FAILED", "exited with  exitCode: -104\nFailing", -9),
+        ("KILLED", "KILLED", "Application was killed by user", -9),
+    ],
+)
+def test_the_exit_code(state, status, diagnostics, code):
+    answer = {"id": NAME, "state": state, "finalStatus": status, "diagnostics": diagnostics}
+    assert Application.of(answer).exit_code == code
+
+
+def test_an_unknown_application_is_none_and_none_has_the_tag(server):
+    server.on("cluster/apps", b'{"apps":{}}')
+    manager = ResourceManager([server.url])
+    assert manager.application("application_1_0001") is None
+    assert manager.applications("Some,Tag") == []
+    assert server.asked[-1][1] == "/ws/v1/cluster/apps?applicationTags=some%2Ctag"
+
+
+def test_the_latest_application_of_a_tag_comes_first(server):
+    apps = [{**json.loads(RUNNING)["app"], "id": f"a{n}", "startedTime": n} for n in (1, 3, 2)]
+    server.on("cluster/apps", json.dumps({"apps": {"app": apps}}).encode())
+    assert [one.id for one in ResourceManager([server.url]).applications("t")] == ["a3", "a2", "a1"]
+
+
+def test_a_kill_goes_to_the_active_manager(server, other, closed):
+    path = f"cluster/apps/{NAME}/state"
+    where = {"Location": f"{other.url}/ws/v1/{path}"}
+    server.on(path, b"This is standby RM. The redirect url is: x", 307, **where)
+    other.on(path, b'{"state":"KILLING"}', 202)
+    manager = ResourceManager([closed, server.url, other.url])
+    manager.kill(NAME)
+    manager.kill(NAME)  # now the active one is asked first
+    assert other.asked == [("PUT", f"/ws/v1/{path}", b'{"state": "KILLED"}')] * 2
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("code", [200, 307])
+def test_a_standby_that_answers_in_words_is_not_active(server, code):
+    words = b"Can not find any active RM. Will retry in next 3 seconds.\n"
+    refresh = {"Refresh": f"3;url={server.url}/ws/v1/cluster/apps/{NAME}?next.refresh.interval=1"}
+    server.on(f"cluster/apps/{NAME}", words, code, **refresh)
+    with pytest.raises(SubmitterUnreachableError, match="no active ResourceManager answers"):
+        ResourceManager([server.url]).application(NAME)
+
+
+def test_a_refusal_is_named(server):
+    server.on(f"cluster/apps/{NAME}/state", b"User dr_who cannot", 403)
+    with pytest.raises(SubmitterUnreachableError, match="403 User dr_who cannot"):
+        ResourceManager([server.url]).kill(NAME)
+
+
+def test_a_call_that_needs_an_answer_is_repeated(server):
+    answers = iter([(500, b"starting", {}), (200, b'{"apps":{}}', {})])
+    server.answers["/ws/v1/cluster/apps"] = lambda _: next(answers)
+    assert ResourceManager([server.url]).applications("t") == []
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("address", ["rm:8088", "ftp://rm", "http://me:secret@rm:8088", ""])
+def test_an_address_that_is_none_is_refused_without_its_password(address):
+    with pytest.raises(ConfigurationError, match="resource_manager") as refusal:
+        ResourceManager([address] if address else [])
+    assert "secret" not in str(refusal.value)
+
+
+def container(server):
+    return Container(server.url, "container_1", "node:1")
+
+
+def served(server, growing):
+    """Serve a log as a NodeManager does; it grows by a part before each answer."""
+    log = [next(growing)]
+
+    def answer(query):
+        wanted = int(query.removeprefix("size=-"))
+        log[0] += next(growing, b"")
+        foot = b"\nEnd of LogType:stdout.This log file belongs to a running container\n"
+        part = log[0][max(0, len(log[0]) - wanted) :]
+        return 200, HEAD + b"LogLength:%d\nLogContents:\n" % len(log[0]) + part + foot, {}
+
+    server.answers["/ws/v1/node/containers/container_1/logs/stdout"] = answer
+    return log
+
+
+def test_the_recorded_log_is_cut_out_of_its_answer(server):
+    body = (FOLDER / "log.txt").read_bytes()
+    server.on("node/containers/container_1/logs/stderr", body)
+    assert container(server).log("stderr", 0) == b"said to stderr\n"
+    assert container(server).log("stderr", 5) == b"to stderr\n"
+    assert container(server).log("stderr", 15) == b""
+
+
+def test_a_log_that_grows_while_it_is_read_loses_and_repeats_nothing(server):
+    parts = [bytes([65 + n % 26]) * (300_000 if n % 5 == 4 else 17) for n in range(40)]
+    log = served(server, iter(parts))
+    found = b""
+    while part := container(server).log("stdout", len(found)):
+        assert len(part) <= 1024 * 1024
+        found += part
+    assert found == log[0] == b"".join(parts)
+
+
+def test_a_connection_that_breaks_gives_a_part(server):
+    body = HEAD + b"LogLength:10\nLogContents:\n01234"
+    server.on("node/containers/container_1/logs/stdout", body, **{"Content-Length": str(len(body) + 5)})
+    assert container(server).log("stdout", 2) == b"234"
+
+
+def test_a_connection_that_breaks_at_once_is_not_the_end_of_the_log(server):
+    body = HEAD + b"LogLength:10\nLogContents:\n01"
+    server.on("node/containers/container_1/logs/stdout", body, **{"Content-Length": str(len(body) + 8)})
+    assert container(server).log("stdout", 2) is None
+
+
+def test_a_log_that_is_not_served_is_none(server, closed):
+    assert container(server).log("stdout", 0) is None
+    assert Container(closed, "container_1", "").log("stdout", 0) is None
+    server.on("node/containers/container_1/logs/stdout", b"<html>a proxy</html>")
+    assert container(server).log("stdout", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "lives"),
+    [("RUNNING", True), ("KILLING", True), ("DONE", False), ("EXITED_WITH_FAILURE", False)],
+)
+def test_a_container_that_the_node_knows(server, state, lives):
+    server.on("node/containers/container_1", json.dumps({"container": {"state": state}}).encode())
+    assert container(server).lives(5) is lives
+
+
+@pytest.mark.parametrize(("started", "lives"), [(4, False), (6, None)])
+def test_a_container_that_the_node_does_not_know_has_ended_unless_the_node_restarted(
+    server, started, lives
+):
+    server.on("node/info", json.dumps({"nodeInfo": {"nmStartupTime": started}}).encode())
+    assert container(server).lives(5) is lives
+
+
+def test_a_node_that_does_not_answer_proves_nothing(server, closed):
+    assert Container(closed, "container_1", "").lives(5) is None
+    server.on("node/containers/container_1", b"<html>no such page</html>", 404)
+    assert container(server).lives(5) is None

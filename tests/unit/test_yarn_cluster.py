@@ -1,0 +1,166 @@
+"""What YarnCluster decides without a YARN: its configuration, its tags, and what proves an end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.yarn import cluster
+from airflow_occ_provider.submitters.yarn.cluster import YarnCluster, identity_tag, protected_conf
+from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+
+NAME = "application_1_0001"
+ADDRESS = "http://rm:8088"
+
+
+class Container:
+    """A container of which a node knows what a test says."""
+
+    node, manager, id = "node:1", "http://node:2", "container_1_0001_01_000001"
+
+    def __init__(self, proof):
+        self.proof = proof
+
+    def lives(self, _):
+        return self.proof
+
+    def log(self, *_):
+        return b""
+
+
+def application(state="KILLED", proof=None, **more):
+    values = {"container": Container(proof), "logs": "NOT_START", "started_ms": 1, **more}
+    final = state if state in ("KILLED", "FAILED") else "UNDEFINED"
+    values = {"tags": frozenset(), "tracking_url": "", "diagnostics": "", **values}
+    return Application(NAME, "me", state, final, **values)
+
+
+class Manager(ResourceManager):
+    """Answers from a list, the last answer again and again; ``None`` is "not found"."""
+
+    def __init__(self, *answers, tagged=()):
+        super().__init__([ADDRESS])
+        self.answers, self.tagged, self.killed = list(answers), tagged, []
+
+    def application(self, _):
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def applications(self, tag):
+        return list(self.tagged)
+
+    def kill(self, name):
+        self.killed.append(name)
+
+
+HANDLE = Handle("yarn", NAME, {"key": "k", "application": NAME, "resource_managers": [ADDRESS]})
+AWAY = SubmitterUnreachableError("it is away")
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (application("ACCEPTED"), Running()),
+        (application("KILLED", proof=True), Running()),
+        (application("KILLED", proof=False), Ended(-9)),
+        (application("KILLED", container=None), Ended(-9)),
+        (application("FAILED", proof=False, diagnostics="exited with status 78"), Ended(78)),
+    ],
+)
+def test_a_final_state_is_an_end_only_with_a_proof(found, state):
+    assert YarnCluster(Manager(found)).poll(HANDLE) == state
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (application("FAILED", logs="SUCCEEDED"), "node:1 does not prove"),
+        (application("FAILED", container=None, started_ms=0), "hides the application"),
+        (None, "does not know the application"),
+        (AWAY, "it is away"),
+    ],
+)
+def test_without_a_proof_it_is_unseen(found, reason):
+    state = YarnCluster(Manager(found)).poll(HANDLE)
+    assert isinstance(state, Unseen)
+    assert reason in state.reason
+
+
+def test_the_logs_of_the_drivers_node_prove_its_end(tmp_path):
+    def open_log(path):
+        return (tmp_path / path).open("rb")
+
+    one = YarnCluster(Manager(application("FAILED")), open_log=open_log)
+    assert isinstance(one.poll(HANDLE), Unseen)
+    folder = tmp_path / "me" / "bucket-logs-tfile" / "0001" / NAME
+    folder.mkdir(parents=True)
+    (folder / "other_1").touch()
+    (folder / "node_1.tmp").touch()
+    assert isinstance(one.poll(HANDLE), Unseen)
+    (folder / "node_1").touch()
+    assert one.poll(HANDLE) == Ended(1)
+
+
+def test_a_proven_end_stays_proven():
+    one = YarnCluster(Manager(application("KILLED", proof=False), AWAY))
+    assert one.poll(HANDLE) == one.poll(HANDLE) == Ended(-9)
+
+
+def test_only_a_running_driver_is_found(monkeypatch):
+    monkeypatch.setattr(cluster, "end_survivors", lambda _: None)
+    over, living = application("FAILED"), replace(application("RUNNING"), id="application_1_0002")
+    assert YarnCluster(Manager(None, tagged=[over])).find("k") is None
+    found = YarnCluster(Manager(None, tagged=[over, living])).find("k")
+    assert found.facts["application"] == "application_1_0002"
+
+
+def test_a_log_ends_when_no_proof_comes(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    one = YarnCluster(Manager(application("FAILED")))
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 60
+    one.manager.answers = [AWAY]  # an absent ResourceManager may come back
+    assert one.read(HANDLE, 0) == []
+    one.manager.answers = [application("FAILED")]
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 61
+    assert one.read(HANDLE, 0) is None
+
+
+def test_a_kill_is_asked_of_the_cluster_of_the_handle(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ResourceManager, "kill", lambda self, name: asked.append((self.addresses, name)))
+    monkeypatch.setattr(ResourceManager, "application", lambda *_: None)
+    facts = {**HANDLE.facts, "resource_managers": ["http://old:8088"]}
+    YarnCluster(ResourceManager([ADDRESS])).end(Handle("yarn", NAME, facts))
+    assert asked == [(("http://old:8088",), NAME)]
+
+
+def test_yarn_runs_a_driver_once_under_both_tags():
+    conf = protected_conf("0a-1b", {"spark.yarn.tags": "mine, yours", "a": 1}, submission="s")
+    assert conf == {
+        "a": "1",
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.submit.waitAppCompletion": "false",
+        "spark.yarn.tags": "mine,yours,airflow_occ_0a-1b,s",
+    }
+
+
+@pytest.mark.parametrize("attempts", ["2", 2, ""])
+def test_another_number_of_attempts_is_refused(attempts):
+    with pytest.raises(ConfigurationError, match="maxAppAttempts"):
+        protected_conf("k", {"spark.yarn.maxAppAttempts": attempts}, submission="s")
+
+
+def test_keys_that_yarn_cannot_tell_apart_get_other_tags():
+    keys = ["k", "K", "k,l", "\u00e4", "x" * 65, "x" * 66]
+    tags = {identity_tag(key) for key in keys}
+    assert len(tags) == len(keys)
+    assert all(tag == tag.lower() and tag.isascii() and "," not in tag for tag in tags)
+    assert max(map(len, tags)) + len("_12345678") <= 100

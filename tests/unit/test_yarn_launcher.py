@@ -1,0 +1,59 @@
+"""A ``spark-submit`` ends with its task, also with one that is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.submitters.processes import marked
+from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.launcher import Launcher
+
+PATIENCE_S = 60
+TASK = """
+import os, sys
+from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.launcher import Launcher
+Launcher().run(["sleep", "600"], os.environ, sys.argv[1], Flag())
+"""
+
+
+def until(ready):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def test_its_lines_and_its_exit_code_are_kept():
+    one = Launcher()
+    command = ["sh", "-c", f"echo ${IDENTITY_VARIABLE}; echo two >&2; exit 3"]
+    assert one.run(command, {**os.environ, IDENTITY_VARIABLE: "me"}, "me", Flag()) == 3
+    assert one.said() == ["me\n", "two\n"]
+    assert one.said() == []
+
+
+def test_it_ends_when_the_task_is_asked_to_stop():
+    killed = Flag()
+    killed.set()
+    identity = f"stopped-{os.getpid()}"
+    environment = {**os.environ, IDENTITY_VARIABLE: identity}
+    assert Launcher().run(["sh", "-c", "sleep 600; true"], environment, identity, killed) < 0
+    assert marked(identity) == []
+
+
+def test_it_ends_with_a_task_that_is_killed():
+    identity = f"killed-{os.getpid()}"
+    task = subprocess.Popen(
+        [sys.executable, "-c", TASK, identity], env={**os.environ, IDENTITY_VARIABLE: identity}
+    )
+    until(lambda: [one for one in marked(identity) if one.name() == "sleep"])
+    task.kill()
+    task.wait()
+    until(lambda: not [one for one in marked(identity) if one.status() != psutil.STATUS_ZOMBIE])
