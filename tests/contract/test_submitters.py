@@ -115,7 +115,7 @@ def in_another_process(one):
 
 
 def read_all(one, handle):
-    lines, deadline = [], time.monotonic() + PATIENCE_S
+    lines, deadline = [], time.monotonic() + 5 * PATIENCE_S  # YARN may not aggregate for a minute
     while (found := one.read(handle, 0.05)) is not None:
         assert time.monotonic() < deadline
         lines += found

@@ -140,7 +140,8 @@ def away(path):
     ("open_log", "logs", "reason"),
     [
         (None, "SUCCEEDED", "no open_log is given"),
-        (away, "DISABLED", "its aggregation is DISABLED"),
+        (away, "DISABLED", "YARN has not aggregated it (DISABLED)"),
+        (away, "SUCCEEDED", "YARN has not aggregated it (SUCCEEDED)"),
         (lambda path: io.BytesIO(b"x" * 99), "SUCCEEDED", "is not a TFile"),
     ],
 )

@@ -12,7 +12,8 @@ from airflow_occ_provider.submitters.yarn.aggregated_logs import AggregatedLogEr
 from airflow_occ_provider.submitters.yarn.container import Container
 
 _AGGREGATION_S = 60.0
-_GIVEN_UP = frozenset(("DISABLED", "FAILED", "TIME_OUT"))
+# SUCCEEDED without a file: the driver was killed before it had a log.
+_AGGREGATION_ENDED = frozenset(("DISABLED", "FAILED", "TIME_OUT", "SUCCEEDED"))
 # By release of Hadoop, the latest first; {number} is the end of the application's id.
 _FOLDERS = ("bucket-logs-tfile/{number}/{id}", "logs-tfile/{id}", "logs/{id}")
 
@@ -88,10 +89,10 @@ class DriverLog:
             if stream.rest:
                 part = next(stream.rest, b"")
                 return stream.lines(part, is_end=not part)
-            why = f"its aggregation is {logs}" if self._open_log else "no open_log is given"
+            why = f"YARN has not aggregated it ({logs})" if self._open_log else "no open_log is given"
         except (OSError, AggregatedLogError) as error:
             return self._cut_off(stream, error)
-        if self._open_log and logs not in _GIVEN_UP and time.monotonic() < self._deadline:
+        if self._open_log and logs not in _AGGREGATION_ENDED and time.monotonic() < self._deadline:
             return []
         return self._cut_off(stream, why)
 
