@@ -126,7 +126,7 @@ class Client:
 
     def _pass_on(self, claim: Claim, service: MetastoreLeases) -> MetastoreLeases:
         """Continue here, or in another process; then check that this one is refused."""
-        old = claim.place
+        old, renewed_s = claim.place, claim.renewed_s
         fate = self._random.random()
         if fate < 0.3:
             self._again(claim, lambda: service.renew(old))
@@ -141,6 +141,7 @@ class Client:
         else:
             other, claim.ticket = self._adopted_at_once(claim, others)
         if claim.ticket.name != old.name:
+            claim.renewed_s = renewed_s  # the new request renewed nothing of the lost one
             raise LeaseLostError("it was removed, and is queued again")
         self._witness.counts["passed on"] += 1
         self._refuse(claim, service, old)
