@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn; KEEP=1)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn or livy; KEEP=1)
 	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
@@ -128,7 +128,7 @@ $(SPARK6)/.installed: $(INSTALLED)
 
 # What touches Spark's provider or the seam to Spark, and a whole Airflow once.
 SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
-	lease_operators provider public_names table_service) \
+	lease_operators livy_task provider public_names table_service) \
 	'$(IN_METASTORE)'
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(BIN)/python; \

@@ -30,6 +30,7 @@ from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
+from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
@@ -37,8 +38,8 @@ from airflow_occ_provider.storage.table import HudiTable
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
-LOCAL = {"conn_type": "spark", "host": "local[2]"}
-SUBMITTERS = ("spark_submit", "yarn")
+LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
+SUBMITTERS = ("spark_submit", "yarn", "livy")
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
@@ -104,6 +105,9 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
             with _step("YARN"):
                 yarn = running.enter_context(EmbeddedYarn(folder / "yarn"))
             spark, environment = yarn_connection(yarn), yarn.environment(stack.environment)
+        if args.submitter == "livy":
+            with _step("Livy"):
+                spark = running.enter_context(EmbeddedLivy(folder / "livy")).connection
         airflow = EmbeddedAirflow(folder / "airflow", dags, environment)
         with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
             running.enter_context(airflow)

@@ -81,12 +81,14 @@ class Attempt:
             if wait and driver.handle and not driver.stop and driver.lives:
                 raise WaitNeeded(wait(driver.handle))
             driver.follow((self.recorder.feed, *listeners), guards)
+            if not driver.log_read:
+                self.recorder.recall(driver.facts)
         except WaitNeeded:
             raise
-        except NotSubmittedError:
-            self.recorder.ended(1, log_read=True)
-            raise
-        except BaseException:  # a task time-out, an interrupt: nothing is left behind
+        except BaseException as error:  # a task time-out, an interrupt: nothing is left behind
+            if driver.handle is None and isinstance(error, NotSubmittedError | ConfigurationError):
+                self.recorder.ended(1, log_read=True)
+                raise
             driver.recover(self.signature.identity, self.recorder.started)
             driver.end()
             if driver.ended:

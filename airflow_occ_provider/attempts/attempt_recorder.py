@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from airflow_occ_provider.attempts.commit import count_commits
 from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.kept_facts import recall
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submitter import Handle
@@ -73,6 +74,13 @@ class AttemptRecorder:
             self.requested(instant)
         if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
             self._keep_or_warn()
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Take what another process has read in the driver's log."""
+        recall(self.log, facts)
+        for instant in self.log.own_instants:
+            if instant not in self._attempt.instants:
+                self.requested(instant)
 
     def requested(self, instant: str) -> None:
         """Record a write that the driver requested, by its requested time."""

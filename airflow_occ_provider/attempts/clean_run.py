@@ -22,11 +22,7 @@ from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.settle import Settlement
-from airflow_occ_provider.attempts.submission import (
-    SparkJob,
-    prepared,
-    remove_leftovers,
-)
+from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -142,8 +138,10 @@ def run_clean(
     job = replace(job, application=clean_job.__file__, arguments=(table,))
     spark.refuse(job, preparation.site)
     log = DriverLog()
-    with prepared(job, preparation.options, is_remote=spark.is_remote) as submission:
+    identity = preparation.signature.identity
+    with spark.prepared(job, preparation.options) as submission:
         driver = spark.driver(submission)
-        driver.run(clean_key(preparation.signature.identity, outlives=spark.is_remote), [log.feed])
+        driver.run(clean_key(identity, outlives=spark.is_remote), [log.feed])
+    spark.forget(identity)
     exit_code = driver.exit_code or 0
     return exit_code, log.read(exit_code)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
-from airflow_occ_provider.errors import FenceError, NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    FenceError,
+    NotSubmittedError,
+    SubmitterUnreachableError,
+)
 
 _LOOKS = 3
 TICK_S = 0.5
@@ -34,12 +39,14 @@ class Driver:
     :param echo: takes each line of its log before the attempt does.
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
+    :param facts: of another process that has read its log, see ``kept_facts``.
     """
 
     submitter: Submitter
     echo: Callable[[str], object] = lambda _: None
     handle: Handle | None = None
     stop: Stop | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     log_read: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)
 
@@ -76,7 +83,7 @@ class Driver:
         self._is_submitting = self.submitter.traits.start == "findable"
         try:
             self.submitter.submit(key, started)
-        except NotSubmittedError:
+        except (NotSubmittedError, ConfigurationError):
             self._is_submitting = False
             raise
         self._is_submitting = False
@@ -171,6 +178,20 @@ class DriverRun(Protocol):
         """Refuse a job that cannot be made safe where its driver would run.
 
         :raises ConfigurationError: naming the argument or setting.
+        """
+
+    def prepared(
+        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Submission]:
+        """Write a driver's input for the time of a block, or until its task is waited for.
+
+        :param without: prefixes of the site's options that do not go with the attempt.
+        """
+
+    def forget(self, identity: str) -> None:
+        """Remove the reports of a task run's drivers, and what is left of their input.
+
+        :param identity: of the task run, none of whose drivers is awaited.
         """
 
     def driver(self, submission: Submission) -> Driver:

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -63,6 +64,10 @@ class RemoteWatch:
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any."""
         return self._alarm.stop
+
+    def facts(self, redact: Callable[[str], str], *, is_whole: bool) -> dict[str, Any]:
+        """Return what it has read in the log, see ``kept_facts``."""
+        return kept_facts(self._log, redact, is_whole=is_whole)
 
     def _read(self) -> None:
         lines = self.submitter.read(self.handle, 0)

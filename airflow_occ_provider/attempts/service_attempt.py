@@ -18,9 +18,9 @@ from airflow_occ_provider.attempts.rivals import find_rival, pending_rivals
 from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
-from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
-from airflow_occ_provider.errors import NotSubmittedError, WriteConflictError
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, WriteConflictError
 from airflow_occ_provider.hudi.writer.table_service import ServiceOp
 
 
@@ -69,22 +69,20 @@ class ServiceAttempt:
         if self.spark.is_remote:
             plans.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
         recorded = AttemptRecorder(plans.run, plans.path, plans.log, record)
-        with prepared(
-            job,
-            preparation.options,
-            without=preparation.without,
-            is_remote=self.spark.is_remote,
-        ) as submission:
+        with self.spark.prepared(job, preparation.options, without=preparation.without) as submission:
             driver = self.spark.driver(submission)
             try:
                 driver.run(plans.run.record.identity, [recorded.feed], recorded.started)
-            except NotSubmittedError:
-                recorded.ended(1, log_read=True)
+            except (NotSubmittedError, ConfigurationError):
+                if driver.handle is None:
+                    recorded.ended(1, log_read=True)
                 raise
             finally:
                 if driver.ended:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
         settlement = self.settle(recorded, driver.exit_code or 0, steps)
+        if all(one.end for one in plans.run.record.unsettled):
+            self.spark.forget(plans.run.record.identity)
         error = settlement.error()
         if isinstance(error, WriteConflictError):
             self._record_loss(settlement)

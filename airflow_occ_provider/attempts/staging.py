@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from airflow_occ_provider.attempts.submission import SparkJob, driver_input
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, driver_input
+from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.in_driver import report, run_job
 from airflow_occ_provider.storage.report import RunFolder
-
-
-@dataclass(frozen=True, slots=True)
-class StagedJob:
-    """What to submit instead of the user's job, as URLs.
-
-    :param application: the runner.
-    :param arguments: its argument: the file with everything that the driver receives.
-    :param report: of the driver's report.
-    """
-
-    application: str
-    arguments: tuple[str, ...]
-    report: str
 
 
 @contextmanager
@@ -35,11 +21,12 @@ def staged(
     attempt: str,
     *,
     without: Sequence[str] = (),
-) -> Iterator[StagedJob]:
+) -> Iterator[Submission]:
     """Write the driver's input into the task run's folder; remove it afterwards.
 
-    The report stays: it is removed with the folder, once the attempt is settled. An application that is
-    not a file of this machine is left where it is.
+    The report stays: it is removed with the folder, once the attempt is settled. So does the input if
+    the task waits for the driver: that may not have read it yet. An application that is not a file of
+    this machine is left where it is.
 
     :param attempt: name of the attempt, unique in its folder.
     :param without: prefixes of the site's options that do not go with the attempt.
@@ -49,11 +36,14 @@ def staged(
     given = driver_input(job, options, without)
     given["report"] = {"url": url, "program": Path(report.__file__).read_text(encoding="utf-8")}
     local = Path(job.application.removeprefix("file://").removeprefix("file:"))
-    try:
+    with ExitStack() as removal:
+        removal.callback(folder.remove, attempt)
         if local.is_file():
             given["application"] = folder.put(f"{attempt}/job/{local.name}", local.read_bytes())
         runner = folder.put(f"{attempt}/run_job.py", Path(run_job.__file__).read_bytes())
         payload = folder.put(f"{attempt}/payload.json", json.dumps(given).encode())
-        yield StagedJob(runner, (payload,), url)
-    finally:
-        folder.remove(attempt)
+        try:
+            yield Submission(runner, (payload,), report=url)
+        except WaitNeeded:
+            removal.pop_all()
+            raise

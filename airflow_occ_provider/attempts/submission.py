@@ -55,12 +55,14 @@ class Submission:
     :param arguments: its argument: the path of the file with everything that the driver receives.
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
+    :param report: URL of the driver's report, if it writes one.
     """
 
     application: str
     arguments: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    report: str = ""
 
 
 def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> None:

@@ -68,7 +68,8 @@ class Unseen:
     """It is unknown whether the driver is alive, for example on another host.
 
     :param reason: for people.
-    :param is_away: whether that is because the service that knows does not answer.
+    :param is_away: whether that is because the service that knows does not answer. A submitter that
+        has had no answer for too long says no more that it is away.
     """
 
     reason: str
@@ -115,6 +116,7 @@ class Submitter(Protocol):
 
         :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.
+        :raises SubmitterUnreachableError: if the service that knows has not answered for too long.
         """
 
     def end(self, handle: Handle) -> None:

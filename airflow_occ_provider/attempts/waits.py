@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -78,17 +78,26 @@ class DriverEvent:
 
     :param stop: why it ended the driver, if it did.
     :param is_logged: whether the task's log has the whole log of the driver.
+    :param unseen: why it gave the driver up without having seen its end, if it did.
+    :param facts: what it has read in the driver's log, see ``kept_facts``.
     """
 
     stop: Stop | None = None
     is_logged: bool = False
+    unseen: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
         """Read the event of ``HudiDriverTrigger``."""
         stop = event.get("stop")
         reason = Stop(Outcome(stop["outcome"]), stop["line"]) if stop else None
-        return cls(reason, is_logged=event["status"] == "ended")
+        return cls(
+            reason,
+            is_logged=event["status"] == "ended",
+            unseen=event.get("reason", ""),
+            facts=event.get("facts", {}),
+        )
 
 
 TaskWait = AdmissionWait | InstantsWait | SurvivorWait | DriverWait

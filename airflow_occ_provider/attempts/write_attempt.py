@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt import Attempt
+from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
 from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
@@ -29,9 +29,10 @@ from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
-from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submitter import Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
-from airflow_occ_provider.errors import JobError, WriteConflictError
+from airflow_occ_provider.errors import JobError, SubmitterUnreachableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.storage.table import HudiTable
@@ -72,6 +73,8 @@ class WriteAttempt:
         :raises OccError: if the attempt failed, or its commit is not safe.
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
+        has_one_name = _locks_one_name(preparation.options)
+        refuse_unsafe(self.spark.submitter(None).traits, needs_live_log=has_one_name)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         self.run.begin(digest, preparation.signature.latest_instant)
         count = CommitLockAudit(self.lock, preparation.options, self.table).count()
@@ -80,7 +83,7 @@ class WriteAttempt:
         admitted.refuse_if_lost()
         if self.spark.is_remote:
             self.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
-        with prepared(job, preparation.options, is_remote=self.spark.is_remote) as submission:
+        with self.spark.prepared(job, preparation.options) as submission:
             return self._outcome(self.spark.driver(submission), preparation, admitted, record)
 
     def resumed(
@@ -94,6 +97,7 @@ class WriteAttempt:
 
         :param event: of the process that has watched its driver.
         :raises OccError: if the attempt failed, or its commit is not safe.
+        :raises SubmitterUnreachableError: if that process gave the driver up, and it is still unseen.
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
         if begun.driver is None:
@@ -101,6 +105,9 @@ class WriteAttempt:
         since, token = self.run.record.since or "", begun.order_token
         signature = replace(preparation.signature, latest_instant=since, order_token=token)
         driver = self.spark.running(begun.driver, event)
+        if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
+            raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
+        driver.facts = event.facts
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(
@@ -109,6 +116,8 @@ class WriteAttempt:
         """Watch the driver, and return what it committed, if that is sound."""
         one_table = OneTable(self.path)
         settlement = self._run(driver, preparation, admitted, record, one_table)
+        if all(one.end for one in self.run.record.unsettled):  # an end is not looked at again
+            self.spark.forget(self.run.record.identity)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options))

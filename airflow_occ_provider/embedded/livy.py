@@ -6,6 +6,7 @@ import os
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from airflow_occ_provider.embedded.bundle import resolve_jars
 from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
@@ -62,7 +63,7 @@ class EmbeddedLivy(EmbeddedService):
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def connection(self) -> dict[str, object]:
+    def connection(self) -> dict[str, Any]:
         """The Airflow connection to it, as fields."""
         return {"conn_type": "livy", "host": "127.0.0.1", "port": self.port, "schema": "http"}
 

@@ -166,13 +166,20 @@ def open_table(
     :param timeout_s: time-out of one request to the storage, in seconds.
     :raises ConfigurationError: if no installed provider has a file system for the storage.
     """
-    file_system = _file_system(table, storage_conn_id) if storage_conn_id else None
+    file_system = storage_of(table, storage_conn_id)
     return HudiTable(table, file_system, timeout_s=timeout_s)
 
 
-def _file_system(table: str, storage_conn_id: str) -> Any:
+def storage_of(table: str, storage_conn_id: str | None) -> Any:
+    """Return the fsspec file system of an Airflow connection; ``None`` without one.
+
+    :param table: base path of the table, or another path on its storage.
+    :raises ConfigurationError: if no installed provider has a file system for the storage.
+    """
     from airflow.sdk.io.fs import get_fs
 
+    if not storage_conn_id:
+        return None
     scheme, _ = parse_table_path(table)
     try:
         return get_fs(fsspec_scheme(scheme), storage_conn_id, {})

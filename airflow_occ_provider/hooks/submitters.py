@@ -8,7 +8,9 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.livy import livy_follower
 from airflow_occ_provider.storage.remote_file import open_remote
+from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
@@ -31,10 +33,20 @@ def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
         manager = ResourceManager(handle.facts["resource_managers"])
         logs = AggregatedLogs(manager)
         return YarnCluster(manager, open_log=logs, killed=killed or Flag())
+    if handle.submitter == Livy.name:
+        return livy_follower(handle, killed or Flag())
     raise ConfigurationError(
         "submitter",
         f"{handle} was started by {handle.submitter!r}, which this release does not know",
         remedy="run the task with the release that started the driver",
+    )
+
+
+def service_of(handle: Handle) -> str:
+    """Return the name of what answers calls about a driver: one for each cluster."""
+    facts = handle.facts
+    return " ".join(
+        (handle.submitter, facts.get("conn_id", ""), *sorted(facts.get("resource_managers", ())))
     )
 
 

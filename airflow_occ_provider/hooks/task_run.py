@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.journal import Journal
@@ -114,3 +115,9 @@ def is_dag_test() -> bool:
     from airflow.sdk.execution_time import task_runner
 
     return type(getattr(task_runner, "SUPERVISOR_COMMS", None)).__name__ == "InProcessSupervisorComms"
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """Have Airflow mask secrets in logs and rendered fields."""
+    for secret in secrets:
+        mask_secret(secret)

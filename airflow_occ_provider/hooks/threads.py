@@ -7,13 +7,16 @@ import contextvars
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _THREADS = 8
 _registry = threading.Lock()
-_pools: dict[str, ThreadPoolExecutor] = {}
+# A pool lives as long as a call refers to it: a triggerer may see many clusters come and go.
+_pools: WeakValueDictionary[str, ThreadPoolExecutor] = WeakValueDictionary()
 
 
 async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -22,10 +25,13 @@ async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwar
     An unavailable service therefore does not delay calls to the others.
     """
     with _registry:
-        if service not in _pools:
-            _pools[service] = ThreadPoolExecutor(_THREADS, f"hudi-{service}")
-        pool = _pools[service]
-    context = contextvars.copy_context()
-    return await asyncio.get_running_loop().run_in_executor(
-        pool, lambda: context.run(call, *args, **kwargs)
-    )
+        pool = _pools.get(service)
+        if pool is None:
+            pool = _pools[service] = ThreadPoolExecutor(_THREADS, f"hudi-{service}")
+    bound = partial(contextvars.copy_context().run, call, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(pool, _call, pool, bound)
+
+
+def _call(_pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
+    """Make a call that refers to its pool also after its caller was cancelled."""
+    return call()

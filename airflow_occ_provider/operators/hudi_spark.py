@@ -33,12 +33,13 @@ from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import FenceError, TableUnreadableError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
+from airflow_occ_provider.hooks.task_run import hide
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
-from airflow_occ_provider.hudi.writer.secrets import redact
-from airflow_occ_provider.operators.protected_run import ProtectedRun, hide
+from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
+from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
@@ -113,6 +114,10 @@ class HudiSparkOperator(SparkSubmitOperator):
         if event["status"] == "error":
             raise TableUnreadableError(event["message"])
         return self._deferring(self._resumed_steps, context)
+
+    def execute_after_wait(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Continue after ``HudiSurvivorTrigger`` has fired: the table decides."""
+        return self._deferring(self._steps, context)
 
     def execute_after_driver(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after ``HudiDriverTrigger`` has fired: the table decides."""
@@ -194,6 +199,7 @@ class HudiSparkOperator(SparkSubmitOperator):
                 wait_for_survivor(journal, wait, rule, self.survivor_timeout)
         if commit:
             tries.close()
+            run.spark.forget(journal.record.identity)
         elif journal.record.digest not in ("", work):
             self.log.info("The task's application, arguments, table or scope are others than before.")
             journal.abandon(work)
@@ -282,6 +288,6 @@ class HudiSparkOperator(SparkSubmitOperator):
         if parent is not self:
             return
         given = {key: str(value) for key, value in rendered_options(self.hudi_options).items()}
-        hide({**given, **(self.conf or {})})
+        hide(all_secrets({**given, **(self.conf or {})}))
         ours = {**writer_options({}, {}), **strategy_option(self.conflict_resolution)}
         self.hudi_defaults = redact({**ours, **given})

@@ -127,10 +127,6 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.job_retries = job_retries
         self.refuse_options(constant_options(hudi_options))
 
-    def execute_after_wait(self, context: Context, event: object) -> dict[str, Any]:  # noqa: ARG002
-        """Continue after ``HudiSurvivorTrigger`` has fired: the table decides."""
-        return self._deferring(self._steps, context)
-
     def job(self, context: Context | None = None) -> Job:  # noqa: ARG002
         """Return Hudi Streamer with its arguments."""
         name = self.target_table or self.table.rstrip("/").rpartition("/")[2]

@@ -146,10 +146,6 @@ class HudiWriteOperator(HudiSparkOperator):
         refuse_unqueued(self.admission, key_safe, reads_table)
         self.refuse_options(constant_options(hudi_options))
 
-    def execute_after_wait(self, context: Context, event: object) -> dict[str, Any]:  # noqa: ARG002
-        """Continue after ``HudiSurvivorTrigger`` has fired: the table decides."""
-        return self._deferring(self._steps, context)
-
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""
         return named_job(self)

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from airflow.sdk.log import mask_secret
-
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.choices import AdmissionMode, rendered_options
 from airflow_occ_provider.attempts.claim import Claim, known_options
@@ -30,12 +28,14 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.deployment import task_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.livy import ELSEWHERE
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.task_run import open_journal, sign
+from airflow_occ_provider.hooks.spark import environment
+from airflow_occ_provider.hooks.task_run import hide, open_journal, sign
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.secrets import secrets_in
+from airflow_occ_provider.hudi.writer.secrets import all_secrets
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.spark_run import SparkRun, environment
+from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.table import HudiTable
@@ -95,13 +95,14 @@ class ProtectedRun:
     @cached_property
     def job(self) -> SparkJob:
         """The PySpark job by which it runs."""
-        mode = self.spark.hook._connection["deploy_mode"]
-        return spark_job(self.user_job, self.table, self._task.conf or {}, mode)
+        return spark_job(self.user_job, self.table, self._task.conf or {}, self.spark.deploy_mode)
 
     @cached_property
     def _site(self) -> Future[Site]:
-        """The site's configuration, which a thread reads."""
-        task = self._task
+        """The site's configuration, which a thread reads; that of Livy's machine is not here."""
+        task, pool = self._task, ThreadPoolExecutor(1, "read-site")
+        if self.spark.livy:
+            return pool.submit(lambda: ELSEWHERE)
         with_arguments = partial(
             read_site,
             self.spark.hook.spark_binary or "spark-submit",
@@ -109,7 +110,7 @@ class ProtectedRun:
             properties_file=task.properties_file,
             class_path=(task.driver_class_path or "").split(os.pathsep),
         )
-        return ThreadPoolExecutor(1, "read-site").submit(with_arguments)
+        return pool.submit(with_arguments)
 
     def prepare(self, order_token: str = "") -> Preparation:
         """Decide a driver's options, and have the UI show them."""
@@ -124,7 +125,7 @@ class ProtectedRun:
         identity, signs = self.journal.record.identity, self.user_job.signs
         signature = sign(self.context, identity, snapshot, order_token, is_written=signs)
         preparation = prepare(protection, self.job, self._site.result(), signature, snapshot)
-        hide(preparation.options)
+        hide(all_secrets(preparation.options))
         task.hudi_defaults = dict(preparation.shown)
         return preparation
 
@@ -207,10 +208,3 @@ class ProtectedRun:
         """Run Hudi's clean of a table; return the exit code and the log's reading."""
         self.journal.store_identity()
         return run_clean(self.spark, self.job, preparation, table)
-
-
-def hide(options: Mapping[str, object]) -> None:
-    """Have Airflow mask the secrets of some options in logs and rendered fields."""
-    for key, value in options.items():
-        for secret in secrets_in(key, str(value)):
-            mask_secret(secret)

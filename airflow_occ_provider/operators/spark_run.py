@@ -1,29 +1,28 @@
-"""``SparkRun``: ``spark-submit`` on this host, ended with its process tree."""
+"""``SparkRun``: a task's drivers on this host, in YARN or as batches of Livy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from copy import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.openlineage.utils.spark import (
-    inject_parent_job_information_into_spark_properties,
-    inject_transport_information_into_spark_properties,
-)
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    Submission,
+    prepared,
+    refuse_unproven,
+)
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
-from airflow_occ_provider.errors import ConfigurationError, DriverKilledError
+from airflow_occ_provider.errors import DriverKilledError
+from airflow_occ_provider.hooks.livy import LivyDrivers, livy_drivers
+from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
 from airflow_occ_provider.hooks.submitters import AggregatedLogs, follower, resource_manager
 from airflow_occ_provider.hooks.task_run import show_fields
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
@@ -32,13 +31,11 @@ from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManage
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk import Context
 
     from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
 _NAME_OPTION = "spark.app.name"
-_MASTER_WITHOUT_CONNECTION = "yarn"
 _ASKED_TO_STOP = Stop(Outcome.KILLED, "the task was asked to stop")
 
 
@@ -57,35 +54,45 @@ class SparkRun:
 
     @cached_property
     def hook(self) -> SparkSubmitHook:
-        """The hook with the user's arguments; it looks up the connection once.
+        """The hook with the user's arguments; it looks up the connection once."""
+        return spark_hook(self.task)
 
-        :raises ConfigurationError: if the Spark connection is missing.
-        """
-        hook, conn_id = self.task._get_hook(), self.task._conn_id
-        if hook._java_class:  # run_main.py calls it
-            hook._java_class = None
-        if hook._connection["master"] == _MASTER_WITHOUT_CONNECTION:
-            try:
-                BaseHook.get_connection(conn_id)
-            except AirflowNotFoundException as error:
-                raise ConfigurationError(
-                    "conn_id",
-                    f"there is no Spark connection {conn_id!r}",
-                    remedy="create it in Airflow, or name another",
-                ) from error
-        return hook
+    @cached_property
+    def livy(self) -> LivyDrivers | None:
+        """What runs the drivers if the connection is one of Livy."""
+        return livy_drivers(self.task, self.hook)
+
+    @property
+    def deploy_mode(self) -> Any:
+        """The deploy mode of the drivers; those of Livy find their files as in a cluster."""
+        return "cluster" if self.livy else self.hook._connection["deploy_mode"]
 
     @property
     def is_remote(self) -> bool:
-        """Whether the driver runs in YARN, and outlives the task."""
-        connection = self.hook._connection
-        return bool(connection["deploy_mode"] == "cluster" and connection["master"] == "yarn")
+        """Whether the driver runs in YARN or in Livy, and outlives the task."""
+        in_yarn = self.deploy_mode == "cluster" and self.hook._connection["master"] == "yarn"
+        return self.livy is not None or in_yarn
 
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe where its driver would run."""
         refuse_unproven(job, site, is_remote=self.is_remote)
-        if self.is_remote:
+        if self.livy:
+            self.livy.refuse(self.hook, environment(self.task))
+        elif self.is_remote:
             _ = self._manager, protected_conf("", job.conf, submission="")
+
+    def prepared(
+        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Submission]:
+        """Write a driver's input for the time of a block, or until its task is waited for."""
+        if self.livy:
+            return self.livy.prepared(job, options, without=without)
+        return prepared(job, options, without=without, is_remote=self.is_remote)
+
+    def forget(self, identity: str) -> None:
+        """Remove the reports of a task run's drivers, and what is left of their input."""
+        if self.livy:
+            self.livy.folder(identity).remove()
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:
         """Return the driver that an earlier process of the task has started."""
@@ -98,6 +105,8 @@ class SparkRun:
         """Return what follows the drivers of earlier processes."""
         if handle:
             return follower(handle, self.killed)
+        if self.livy:
+            return self.livy.follower(self.killed)
         return YarnCluster(self._manager) if self.is_remote else SparkSubmit()
 
     def driver(self, submission: Submission) -> Driver:
@@ -110,8 +119,8 @@ class SparkRun:
                 "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
             )
         with self.substituted(submission):
-            self._add_lineage()
-            hook = self._attempt_hook()
+            add_lineage(self.task, self.context)
+            hook = attempt_hook(self.hook, self.task)
             variables = {**os.environ, **environment(self.task)}
         self._driver = Driver(self._submitter(hook, submission, variables), self._echo)
         return self._driver
@@ -119,7 +128,9 @@ class SparkRun:
     def _submitter(
         self, hook: SparkSubmitHook, submission: Submission, variables: Mapping[str, str]
     ) -> Submitter:
-        """Return the submitter of a command that the hook builds."""
+        """Return the submitter of a command that the hook builds, or of a batch."""
+        if self.livy:
+            return self.livy.submitter(hook, submission, self.killed)
         if not self.is_remote:
             command = hook._build_spark_submit_command(submission.application)
             return SparkSubmit(command, variables, self.killed)
@@ -143,26 +154,6 @@ class SparkRun:
             show_fields(self.task)
         self.hook.log.info(line.strip())
 
-    def _attempt_hook(self) -> SparkSubmitHook:
-        """Return the hook with the attempt's values, without another look-up of the connection."""
-        hook, task = copy(self.hook), self.task
-        hook._name = task.name or ""
-        hook._application_args, hook._env_vars, hook._conf = (
-            task.application_args,
-            task.env_vars,
-            task.conf or {},
-        )
-        return hook
-
-    def _add_lineage(self) -> None:
-        """Add OpenLineage's properties, as ``SparkSubmitOperator.execute`` does."""
-        task = self.task
-        task.conf = task.conf or {}
-        if task._openlineage_inject_parent_job_info:
-            task.conf = inject_parent_job_information_into_spark_properties(task.conf, self.context)
-        if task._openlineage_inject_transport_info:
-            task.conf = inject_transport_information_into_spark_properties(task.conf, self.context)
-
     @contextmanager
     def substituted(self, submission: Submission) -> Iterator[None]:
         """Replace the user's values by the attempt's for the time of a block."""
@@ -183,7 +174,7 @@ class SparkRun:
     def end(self) -> None:
         """End a running driver; safe in a signal handler: takes no lock, logs nothing."""
         if self._driver:
-            if self.killed.is_set() and isinstance(self._driver.submitter, YarnCluster):
+            if self.killed.is_set() and self._driver.submitter.traits.outlives_task:
                 self._driver.stop = self._driver.stop or _ASKED_TO_STOP
             with suppress(ProcessLookupError):
                 self._driver.end()
@@ -199,8 +190,3 @@ class SparkRun:
         ti = self.context["ti"]
         is_mapped = ti.map_index is not None and ti.map_index >= 0
         return f"{ti.dag_id}.{ti.task_id}{f'[{ti.map_index}]' if is_mapped else ''}.{ti.run_id}"
-
-
-def environment(task: SparkSubmitOperator) -> dict[str, str]:
-    """Return the environment variables that a task gives to ``spark-submit``."""
-    return {key: str(value) for key, value in (task.env_vars or {}).items()}

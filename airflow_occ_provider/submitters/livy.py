@@ -22,6 +22,7 @@ from airflow_occ_provider.submitters.spark_submit import Flag
 
 _LOOK_S = 0.5
 _START_S = 10.0
+_KILL_S = 2.5  # Airflow ends a task five seconds after its request to stop
 _READS = 3
 
 
@@ -44,6 +45,9 @@ class Livy:
         (master ``local`` or ``spark://``) and not on YARN or Kubernetes. Only then is an end final: Livy
         has seen the process end. What a cluster manager counts as ended may still run where it is cut
         off from the manager. A batch with an application id disproves it, and counts as unseen.
+    :param origin: more facts of its handles, such as the connections by which a later process reaches
+        Livy and the report.
+    :param discard: removes a driver's input, given the URL of its report; not in a signal handler.
     :param killed: set when the task was asked to stop.
     :param poll_s: seconds between two looks at a batch and its report.
     :param patience_s: seconds for which Livy may not answer before the driver is given up.
@@ -56,6 +60,8 @@ class Livy:
     report: str = ""
     open_report: Callable[[str], ReportedLines] | None = None
     is_on_server: bool = False
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    discard: Callable[[str], object] | None = None
     killed: Flag = field(default_factory=Flag)
     poll_s: float = 5.0
     patience_s: float = 600.0
@@ -76,7 +82,7 @@ class Livy:
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Create the batch, and record it.
 
-        :raises ConfigurationError: if Livy refuses it.
+        :raises ConfigurationError: if Livy refuses it, or runs it elsewhere than on its own machine.
         :raises SubmitterUnreachableError: if Livy does not answer; ``find`` shows whether it has it.
         """
         name = f"{_prefix(key)}{secrets.token_hex(4)}"
@@ -98,6 +104,8 @@ class Livy:
             )
         handle = self._handle(batch)
         started(handle)
+        if self.is_on_server:
+            self._refuse_cluster(handle)
         return handle
 
     def find(self, key: str) -> Handle | None:
@@ -112,11 +120,14 @@ class Livy:
         return next((self._handle(one) for one in found if not one.is_over), None)
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
-        """Return whether the batch runs; one that Livy has forgotten is unseen."""
+        """Return whether the batch runs.
+
+        One that Livy has forgotten has ended if its report shows that; else it is unseen.
+        """
         try:
             return self._look(handle, self._followed(handle))
         except SubmitterUnreachableError as error:
-            return Unseen(error.message)
+            return Unseen(error.message, is_away=True)
 
     def read(self, handle: Handle, wait_s: float) -> list[str] | None:
         """Return what the driver has reported since the last call; ``None`` after its end.
@@ -131,7 +142,7 @@ class Livy:
         if followed.is_read:
             return None
         early_s = followed.looked_at + self.poll_s - time.monotonic()
-        if early_s > 0:
+        if early_s > 0 and followed.end is None and not followed.is_deleted:
             time.sleep(min(wait_s, early_s))
             if not self.killed.is_set():
                 return []
@@ -154,13 +165,16 @@ class Livy:
             batch = self._begun(handle)
             if batch and not batch.is_over:
                 is_gone = self._api.delete(batch.id)
-                followed.is_deleted = is_gone and (batch.state == "running" or not self.is_on_server)
+                is_process = batch.state == "running" and not batch.application
+                followed.is_deleted = is_gone and (is_process or not self.is_on_server)
+                if self.discard and not self.killed.is_set():
+                    self.discard(str(handle.facts.get("report") or ""))
         except (SubmitterUnreachableError, LivyRefusedError):
             return  # a request; poll shows whether it runs
 
     def _look(self, handle: Handle, followed: FollowedBatch) -> Running | Ended | Unseen:
         if followed.end is None and not followed.is_deleted:
-            batch = self._batch(handle)
+            batch = self._batch(handle) or self._forgotten(handle)
             if batch is None:
                 return Unseen(f"Livy does not know {handle} any more")
             if self.is_on_server and batch.application:
@@ -169,6 +183,29 @@ class Livy:
                 return Running()
             followed.end = batch
         return Ended(followed.final_code(), followed.is_whole)
+
+    def _refuse_cluster(self, handle: Handle) -> None:
+        """Refuse, and end, a batch that is no process of Livy's machine."""
+        with contextlib.suppress(SubmitterUnreachableError):
+            batch = self._begun(handle)
+            if batch and batch.application:
+                self.end(handle)
+                raise ConfigurationError(
+                    "conn_id",
+                    f"this Livy runs its drivers as {batch.application}, not as a process of its own "
+                    "machine, so that it cannot prove their end",
+                    remedy="let Livy run them in client mode on local or spark://, or submit to the "
+                    "cluster by a Spark connection",
+                )
+
+    def _forgotten(self, handle: Handle) -> Batch | None:
+        """Return the ended batch that the report of a forgotten one shows, if it does."""
+        seen = self._unfollowed(handle)
+        seen.take(self._reported(seen, is_last=False))
+        if seen.exit_code is None:
+            return None
+        state = "dead" if seen.exit_code else "success"
+        return Batch(int(handle.facts["id"]), str(handle.facts["batch"]), state, "")
 
     def _patiently(self, handle: Handle, followed: FollowedBatch) -> Running | Ended | Unseen:
         now = followed.looked_at = time.monotonic()
@@ -198,9 +235,9 @@ class Livy:
 
     def _begun(self, handle: Handle) -> Batch | None:
         """Return a batch that has a process: Livy forgets another one without ending it."""
-        deadline = time.monotonic() + (_START_S if self.is_on_server else 0)
-        while (batch := self._batch(handle)) and batch.state == "starting":
-            if time.monotonic() > deadline:
+        began = time.monotonic()
+        while (batch := self._batch(handle)) and batch.state == "starting" and self.is_on_server:
+            if time.monotonic() - began > (_KILL_S if self.killed.is_set() else _START_S):
                 break
             time.sleep(_LOOK_S)
         return batch
@@ -215,15 +252,18 @@ class Livy:
         return batch if batch and batch.name == handle.facts.get("batch") else None
 
     def _handle(self, batch: Batch) -> Handle:
-        facts = {"id": batch.id, "batch": batch.name, "report": self.report}
+        facts = {**self.origin, "id": batch.id, "batch": batch.name, "report": self.report}
         return Handle(self.name, f"Livy batch {batch.id} ({batch.name})", facts)
 
     def _followed(self, handle: Handle) -> FollowedBatch:
-        name, url = str(handle.facts.get("batch")), str(handle.facts.get("report") or "")
+        name = str(handle.facts.get("batch"))
         if name not in self._batches:
-            report = self.open_report(url) if url and self.open_report else None
-            self._batches[name] = FollowedBatch(report)
+            self._batches[name] = self._unfollowed(handle)
         return self._batches[name]
+
+    def _unfollowed(self, handle: Handle) -> FollowedBatch:
+        url = str(handle.facts.get("report") or "")
+        return FollowedBatch(self.open_report(url) if url and self.open_report else None)
 
 
 def _prefix(key: str) -> str:

@@ -85,7 +85,8 @@ class Batch:
 class LivyApi:
     """The batches of one server.
 
-    Only one request is made at a time: the hook keeps the method of the request in itself.
+    Only one thread makes a request at a time: the hook keeps the method of the request in itself. A
+    signal handler may make one while it interrupts another.
 
     :param hook: Airflow's ``LivyHook``; requests without a time-out of its own are given one.
     """
@@ -93,7 +94,7 @@ class LivyApi:
     hook: LivyConnection
     timeout_s: float = _TIMEOUT_S
     sleep: Callable[[float], object] = time.sleep
-    _one: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _one: Any = field(default_factory=threading.RLock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         own = {"check_response": False, "timeout": self.timeout_s}

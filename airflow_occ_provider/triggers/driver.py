@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
@@ -18,9 +19,10 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Subm
 from airflow_occ_provider.errors import LeaseLostError, OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.shared_queue import shared_queue
-from airflow_occ_provider.hooks.submitters import follower
+from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.secrets import mask_named
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.triggers.base import until_earliest
@@ -36,10 +38,12 @@ _KILL_S = 20.0  # Airflow waits 30 s
 class HudiDriverTrigger(LeaseTrigger):
     """A trigger that fires when a driver has ended, and renews its lease until then.
 
-    It logs the driver's log, and ends the driver at the deadline, if its heartbeat can never tick again,
-    and if the lease is lost and nothing else keeps other writers away. Event statuses: ``ended``, with
-    ``stop`` if the trigger ended the driver, and ``unseen`` if the driver was out of view for ten
-    minutes: the task's next process looks for it again. A task that is killed ends its driver.
+    It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
+    heartbeat can never tick again, and if the lease is lost and nothing else keeps other writers away.
+    Event statuses: ``ended``, with ``stop`` if the trigger ended the driver and with what it read in the
+    log, and ``unseen`` if the driver was out of view for ten minutes, or its service has not answered
+    for as long as its submitter tolerates: the task's next process looks for it again. A task that is
+    killed ends its driver.
 
     :param driver: the driver's handle, as JSON values.
     :param is_fenced: whether the driver runs on without the lease.
@@ -90,12 +94,13 @@ class HudiDriverTrigger(LeaseTrigger):
             state = await self._state()
             if isinstance(state, Ended):
                 reason = {"outcome": str(stop.outcome), "line": stop.line} if stop else None
-                return {"status": "ended", "stop": reason}
+                facts = self._watch.facts(_masked, is_whole=state.log_is_whole)
+                return {"status": "ended", "stop": reason, "facts": facts}
             if not isinstance(state, Unseen):
                 seen_s = time.monotonic()
-            elif time.monotonic() - seen_s >= _UNSEEN_S:
-                return {"status": "unseen", "reason": state.reason}
-            else:
+            elif not state.is_away:  # else the submitter logs that, and bounds it
+                if time.monotonic() - seen_s >= _UNSEEN_S:
+                    return {"status": "unseen", "reason": state.reason}
                 self.log.warning("Looking again: %s", state.reason)
             stop = stop or self._stop(keeping)
             if stop:
@@ -120,7 +125,7 @@ class HudiDriverTrigger(LeaseTrigger):
         try:
             return cast("Running | Ended | Unseen", await self._call(self._look))
         except Exception as error:  # noqa: BLE001 - the driver is running: only its state is unknown
-            return Unseen(f"{type(error).__name__}: {error}", is_away=True)
+            return Unseen(f"{type(error).__name__}: {error}")
 
     async def _keep(self) -> LeaseLostError:
         """Renew the lease until it is lost; return that error."""
@@ -149,7 +154,7 @@ class HudiDriverTrigger(LeaseTrigger):
             await super()._hand_over(release=release)
 
     async def _call(self, call: Any, *arguments: Any) -> Any:
-        return await in_thread(str(self.driver["submitter"]), call, *arguments)
+        return await in_thread(service_of(self._handle), call, *arguments)
 
     def _look(self) -> Running | Ended | Unseen:
         return self._watch.look()
@@ -163,7 +168,7 @@ class HudiDriverTrigger(LeaseTrigger):
             open_table(self.table, self.storage_conn_id),
             HeartbeatRule(self.interval_ms, self.tolerable_misses),
             self.log,
-            lambda line: self.log.info(line.rstrip()),
+            lambda line: self.log.info(mask_named(line.rstrip())),
         )
 
     @cached_property
@@ -173,3 +178,8 @@ class HudiDriverTrigger(LeaseTrigger):
     @cached_property
     def _submitter(self) -> Submitter:
         return follower(self._handle)
+
+
+def _masked(text: str) -> str:
+    """Mask what looks like a secret, and the secrets of connections."""
+    return str(redact(mask_named(text)))

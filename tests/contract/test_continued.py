@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -11,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
@@ -20,18 +22,22 @@ from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.site import Site, Source
-from airflow_occ_provider.attempts.submission import SparkJob
-from airflow_occ_provider.attempts.submitter import Ended, Running
+from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
 from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import (
+    ConfigurationError,
     JobError,
     LeaseLostError,
     MisconfigurationError,
     NotSubmittedError,
+    SubmitterUnreachableError,
+    WriteConflictError,
 )
-from airflow_occ_provider.hooks import shared_queue
+from airflow_occ_provider.hooks import shared_queue, threads
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner
@@ -42,6 +48,7 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
 from tests.contract.test_submitters import REQUESTED, T1, C, Store, add
 from tests.memory_store import MemoryStore
+from tests.unit.test_table import T2, begin
 
 LOG = logging.getLogger(__name__)
 REMOTE = replace(LIVE, start="findable", outlives_task=True)
@@ -82,6 +89,7 @@ class World:
     store: Store = field(default_factory=Store)
     lock: Lock = field(default_factory=Lock)
     drivers: Cluster = field(default_factory=Cluster)
+    forgotten: list = field(default_factory=list)
 
     def submitter(self, _=None):
         return InMemorySubmitter(self.job, REMOTE, self.drivers)
@@ -96,6 +104,7 @@ class Process:
     max_tries: int = 5
     is_fenced: bool = True
     work: str = WORK
+    options: dict = field(default_factory=dict)
     is_remote = True
 
     def __post_init__(self):
@@ -114,6 +123,12 @@ class Process:
 
     def refuse(self, job, site):
         pass
+
+    def prepared(self, job, options, *, without=()):
+        return prepared(job, options, is_remote=True)
+
+    def forget(self, identity):
+        self.world.forgotten.append(identity)
 
     def driver(self, submission):
         self._driver = Driver(self.submitter())
@@ -147,7 +162,7 @@ class Process:
             signature = Signature(
                 self.journal.record.identity, "dag", "run", "task", order_token=admitted.order_token
             )
-            preparation = Preparation(signature, Site(Source("", ())), {}, "off")
+            preparation = Preparation(signature, Site(Source("", ())), self.options, "off")
             attempt = WriteAttempt(
                 run=self.journal,
                 table=self.table,
@@ -211,6 +226,7 @@ def test_a_process_gives_its_slot_back_and_the_next_one_finds_the_commit(world):
     (request,) = requests(world)
     assert wait.lease.ticket.name == request.name
     assert wait.is_fenced
+    assert world.forgotten == []
     world.go.set()
     ends(world, wait.handle)
     commit = Process(world).run()
@@ -220,6 +236,25 @@ def test_a_process_gives_its_slot_back_and_the_next_one_finds_the_commit(world):
     (kept,) = world.store.record["attempts"]
     assert (kept["instants"], kept["outcome"], kept["settled"]) == ([T1], "committed", True)
     assert kept["order_token"] == wait.lease.ticket.order_token
+    assert world.forgotten == [kept["identity"]]
+
+
+def test_a_submitter_that_cannot_see_a_second_table_in_time_is_refused_before_anything_is_kept(world):
+    traits = replace(REMOTE, logs="after")
+    process = Process(world)
+    process.submitter = lambda _=None: InMemorySubmitter(world.job, traits, world.drivers)
+    process.options = {LOCK_PROVIDER: METASTORE_LOCK_PROVIDER}
+    with pytest.raises(ConfigurationError, match=r"logs='after'.*ZooKeeper"):
+        process.run()
+    assert not world.store.record["attempts"]
+    assert not world.drivers.drivers
+
+
+def test_the_wait_has_no_secrets_of_the_drivers_options(world):
+    options = {"fs.s3a.secret.key": "secret-of-the-site", "fs.s3a.endpoint": "s3:9000"}
+    wait = deferred(Process(world, options=options))
+    assert "secret-of-the-site" not in repr(wait)
+    assert "secret-of-the-site" not in repr(world.store.record)
 
 
 def test_the_next_try_follows_the_driver_of_one_that_died(world):
@@ -348,6 +383,27 @@ def test_a_submission_that_failed_costs_the_next_try_no_wait(world):
     assert Process(world, try_number=2).begun() is None
 
 
+def test_a_refusal_beside_another_driver_of_the_run_leaves_it_to_the_next_try(world):
+    first, submitter = Process(world), world.submitter()
+    twins = []
+
+    def refuses(key, _):
+        twins.append(world.submitter().submit(key, lambda _: None))
+        raise NotSubmittedError("a driver of this task run is alive")
+
+    submitter.submit = refuses
+    first.submitter = lambda _=None: submitter
+    with pytest.raises(NotSubmittedError):
+        first.run()
+    assert world.submitter().poll(twins[0]) == Running()
+    later = deferred(Process(world, try_number=2)).handle
+    assert later != twins[0]
+    assert world.submitter().poll(twins[0]) == Ended(-9)
+    world.go.set()
+    ends(world, later)
+    assert Process(world, try_number=2).run().instant.time == T1
+
+
 @pytest.mark.parametrize("is_fenced", [True, False])
 def test_a_driver_whose_submission_was_interrupted_is_ended(world, is_fenced):
     first, submitter = Process(world, is_fenced=is_fenced), world.submitter()
@@ -364,6 +420,52 @@ def test_a_driver_whose_submission_was_interrupted_is_ended(world, is_fenced):
     assert [one.exit_code for one in world.drivers.drivers.values()] == [-9]
     assert world.store.record["attempts"][0]["driver"] is not None
     assert requests(world) == ()
+
+
+class AwaySubmitter(InMemorySubmitter):
+    """Its service does not answer; ``given_up`` is what a submitter says after its patience."""
+
+    given_up = "the service has not answered for 30 minutes. Remedy: start it"
+
+    def __init__(self, *given, looks=0):
+        super().__init__(*given)
+        self.looks = looks
+
+    def poll(self, handle):
+        self.looks -= 1
+        is_away = self.looks >= 0
+        return Unseen("it is away" if is_away else self.given_up, is_away=is_away)
+
+    def read(self, handle, wait_s):
+        if isinstance(self.poll(handle), Unseen) and self.looks >= 0:
+            return []
+        raise SubmitterUnreachableError(self.given_up)
+
+    def end(self, handle):
+        pass
+
+
+def away(world, looks=0):
+    """Let the service of the drivers be away, for a number of looks of each submitter."""
+    return lambda _=None: AwaySubmitter(world.job, REMOTE, world.drivers, looks=looks)
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_driver_whose_service_stays_away_is_followed_by_a_later_try(world, monkeypatch, is_fenced):
+    monkeypatch.setattr(try_lease, "_LONGEST_WAIT_S", 0)
+    handle = deferred(Process(world, is_fenced=is_fenced)).handle
+    process = Process(world, try_number=2, is_fenced=is_fenced)
+    process.submitter = away(world, looks=3)
+    with pytest.raises(SubmitterUnreachableError, match="has not answered for 30 minutes"):
+        process.run(is_deferrable=False)
+    (kept,) = world.store.record["attempts"]
+    assert (kept["end"], kept["settled"]) == ("", False)
+    assert len(requests(world)) == (0 if is_fenced else 1)  # only the lease keeps others away
+    assert world.submitter().poll(handle) == Running()
+    world.go.set()
+    ends(world, handle)
+    assert Process(world, try_number=3, is_fenced=is_fenced).run().instant.time == T1
+    assert len(world.drivers.drivers) == 1
 
 
 # The trigger between both processes.
@@ -411,7 +513,8 @@ def test_the_trigger_renews_the_lease_and_fires_at_the_drivers_end(world, trigge
         world.go.set()
         return await following
 
-    assert asyncio.run(follow()) == {"status": "ended", "stop": None}
+    event = asyncio.run(follow())
+    assert (event["status"], event["stop"]) == ("ended", None)
     assert Process(world).run().instant.time == T1
 
 
@@ -430,6 +533,95 @@ def test_the_deadline_ends_the_driver_and_says_so(world, triggerer):
         Process(world).run(DriverEvent.of(event))
 
 
+class BlindSubmitter(InMemorySubmitter):
+    """Cannot read the log, as a process without access to the aggregated logs."""
+
+    def poll(self, handle):
+        state = super().poll(handle)
+        return replace(state, log_is_whole=False) if isinstance(state, Ended) else state
+
+    def read(self, handle, wait_s):
+        return None if isinstance(self.poll(handle), Ended) else []
+
+
+def fact(name, **details):
+    return f"airflow_occ_provider: {json.dumps({'fact': name, **details})}"
+
+
+def loses(go, folder):
+    """A job that loses a conflict, and whose exceptions name secrets."""
+    named = "operation = ConcurrentOperation(instantTime"
+    causes = [
+        {"type": "ValueError", "message": "key of-the-job-itself", "jvm": False, "frames": []},
+        {
+            "type": "org.apache.hudi.exception.HoodieWriteConflictException",
+            "message": f"{'x' * 985} password=hunter-of-the-site",
+            "jvm": True,
+            "frames": ["at org.apache.hudi.X.resolve(X.java:1)"],
+        },
+    ]
+
+    def job(say, _):
+        say(fact("protected", followed=False))
+        say(REQUESTED)
+        begin(folder, T1)
+        go.wait(PATIENCE_S)
+        say(f"x INFO C: Conflict: first {named}={T1}), second {named}={T2})")
+        say(fact("fatal", causes=causes))
+        say(fact("end", exit_code=1))
+        return 1
+
+    return job
+
+
+def event_of_a_loser(world, triggerer):
+    """Have the trigger see a conflict; the next process cannot read the log."""
+    world.job = loses(world.go, world.folder)
+    wait = deferred(Process(world))
+    world.go.set()
+    ends(world, wait.handle)
+    event = json.loads(json.dumps(asyncio.run(event_of(triggerer(wait)))))
+    world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
+    return event
+
+
+def test_a_conflict_that_only_the_trigger_saw_is_a_conflict(world, triggerer):
+    event = event_of_a_loser(world, triggerer)
+    with pytest.raises(WriteConflictError) as lost:
+        Process(world).run(DriverEvent.of(event))
+    assert T2 in str(lost.value)
+    (kept,) = world.store.record["attempts"]
+    assert (kept["instants"], kept["outcome"]) == ([T1], "commit_conflict")
+    assert not kept["log_read"]
+    assert not (world.folder / ".heartbeat" / T1).exists()
+
+
+def test_the_event_of_the_trigger_is_small_and_holds_no_secret(world, triggerer):
+    text = json.dumps(event_of_a_loser(world, triggerer))
+    assert "hunt" not in text  # nor a part of it, where the text was cut
+    assert "of-the-job-itself" not in text
+    assert len(text) < 4000
+
+
+def test_a_commit_that_only_the_trigger_saw_is_not_called_unchecked(world, triggerer, monkeypatch):
+    """The trigger missed the end of the log, and with it that Hudi had checked for conflicts."""
+
+    class MissesTheEnd(BlindSubmitter):
+        def read(self, handle, wait_s):
+            lines = InMemorySubmitter.read(self, handle, wait_s)
+            return lines and [line for line in lines if "Successfully resolved" not in line]
+
+    wait = deferred(Process(world))
+    world.go.set()
+    ends(world, wait.handle)
+    blind = MissesTheEnd(world.job, REMOTE, world.drivers)
+    monkeypatch.setattr(module, "follower", lambda _: blind)
+    event = asyncio.run(event_of(triggerer(wait)))
+    world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
+    assert Process(world).run(DriverEvent.of(event)).instant.time == T1
+    assert world.store.record["attempts"][0]["instants"] == [T1]
+
+
 def test_a_lost_lease_ends_only_a_driver_that_nothing_else_protects(world, triggerer):
     world.lock.ttl_ms = 3000
     wait = deferred(Process(world, is_fenced=False))
@@ -439,6 +631,69 @@ def test_a_lost_lease_ends_only_a_driver_that_nothing_else_protects(world, trigg
     with pytest.raises(LeaseLostError):
         Process(world, is_fenced=False).run(DriverEvent.of(event))
     assert world.submitter().poll(wait.handle) == Ended(-9)
+
+
+def test_the_trigger_gives_a_service_up_when_the_submitter_does(world, triggerer, monkeypatch):
+    monkeypatch.setattr(module, "_UNSEEN_S", 0)
+    wait = deferred(Process(world))
+    submitter = away(world, looks=3)()
+    monkeypatch.setattr(module, "follower", lambda _: submitter)
+    event = asyncio.run(event_of(triggerer(wait)))
+    assert submitter.looks == -1
+    assert event == {"status": "unseen", "reason": AwaySubmitter.given_up}
+    assert len(requests(world)) == 1
+    process = Process(world)
+    process.submitter = away(world, looks=3)
+    with pytest.raises(SubmitterUnreachableError, match=r"driver 1 is unseen: .* for 30 minutes"):
+        process.run(DriverEvent.of(event))
+    assert world.store.record["attempts"][0]["end"] == ""
+    world.go.set()
+    ends(world, wait.handle)
+    assert Process(world, try_number=2).run().instant.time == T1
+    assert len(world.drivers.drivers) == 1
+
+
+def test_a_service_that_is_back_when_the_trigger_gives_up_is_asked_on(world):
+    handle = deferred(Process(world)).handle
+    event = DriverEvent.of({"status": "unseen", "reason": AwaySubmitter.given_up})
+    assert deferred(Process(world), event=event).handle == handle
+
+
+def test_a_storage_that_the_triggerer_cannot_read_is_not_waited_for_without_end(
+    world, triggerer, monkeypatch
+):
+    monkeypatch.setattr(module, "_UNSEEN_S", 0)
+    trigger = triggerer(deferred(Process(world)))
+    trigger.driver = {**trigger.driver, "number": 99}
+    trigger.storage_conn_id = "absent"
+
+    def fails(*_):
+        raise OSError("no route")
+
+    monkeypatch.setattr(module, "open_table", fails)
+    event = asyncio.run(event_of(trigger))
+    assert event == {"status": "unseen", "reason": "OSError: no route"}
+
+
+def test_a_cluster_that_hangs_delays_no_trigger_of_another_one(world, triggerer):
+    wait, go_on = deferred(Process(world)), threading.Event()
+
+    def of(*managers):
+        trigger = triggerer(wait)
+        trigger.driver = {**trigger.driver, "resource_managers": list(managers)}
+        return trigger
+
+    async def both():
+        hanging, many = of("http://rm1:8088", "http://rm2:8088"), range(3 * threads._THREADS)
+        stuck = [asyncio.create_task(hanging._call(go_on.wait, PATIENCE_S)) for _ in many]
+        try:
+            here = of("http://other:8088")._call(lambda: 7)
+            assert await asyncio.wait_for(here, PATIENCE_S / 2) == 7
+        finally:
+            go_on.set()
+            await asyncio.gather(*stuck)
+
+    asyncio.run(both())
 
 
 def test_a_killed_task_ends_its_driver_and_releases_its_lease(world, triggerer):

@@ -115,9 +115,13 @@ def test_a_spark_driver_is_followed_beyond_a_crash_of_the_resource_manager(embed
 
 def test_a_later_try_finds_the_driver_kills_it_and_two_submissions_differ(embedded_yarn, waiting):
     first = script_cluster(embedded_yarn, waiting)
-    handles = [first.submit("key-1", lambda _: None) for _ in range(2)]
+    blind = script_cluster(embedded_yarn, waiting)
+    blind._refuse_twin = lambda _: None  # as two processes that look at the same moment
+    handles = [one.submit("key-1", lambda _: None) for one in (first, blind)]
     assert handles[0].facts["application"] != handles[1].facts["application"]
     later = script_cluster(embedded_yarn, waiting)
+    with pytest.raises(NotSubmittedError, match="is alive"):
+        later.submit("key-1", lambda _: None)
     found = later.find("key-1")
     assert found in handles
     assert Handle.from_json(found.to_json()) == found

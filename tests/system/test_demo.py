@@ -44,8 +44,8 @@ def test_the_loser_is_retried_and_both_writers_commit(lock):
     demo("--lock", lock)
 
 
-@pytest.mark.yarn
-def test_no_task_holds_a_slot_while_its_driver_runs_in_yarn():
-    shown = demo("--submitter", "yarn")
+@pytest.mark.parametrize("submitter", [pytest.param("yarn", marks=pytest.mark.yarn), "livy"])
+def test_no_task_holds_a_slot_while_its_driver_runs_elsewhere(submitter):
+    shown = demo("--submitter", submitter)
     for task in ("create", "write_a", "write_b"):
         assert re.search(rf"{task} +try 1  deferred", shown)

@@ -330,6 +330,24 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
     asyncio.run(cancelled())
 
 
+def test_threads_of_a_service_last_as_long_as_its_calls():
+    async def called():
+        go_on = threading.Event()
+        stuck = asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S))
+        while "away" not in threads._pools:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+        del stuck  # its error refers to the call
+        assert "away" in threads._pools  # its thread still runs
+        assert await in_thread("here", lambda: 7) == 7
+        go_on.set()
+        while {"away", "here"} & {*threads._pools}:  # noqa: ASYNC110 - it ends in a thread
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(called(), PATIENCE_S))
+
+
 def test_an_unreachable_lock_service_delays_no_trigger_of_another_one():
     async def both():
         go_on, many = threading.Event(), range(3 * threads._THREADS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -41,7 +43,7 @@ class RecordedLivy(ThreadingHTTPServer):
         self.batches, self.next, self.requests = {}, 0, []
         self.lost_answers = self.broken = 0
         self.error = (503, "Service Unavailable")
-        self.names = True
+        self.names = self.begins = True
 
     def add(self, name, state="running", **more):
         number, self.next = self.next, self.next + 1
@@ -91,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {"from": 0, "total": len(each), "sessions": each})
         elif (number := self.number()) is not None:
             is_log = "/log" in self.path
+            if server.begins and server.batches[number]["state"] == "starting":
+                server.batches[number]["state"] = "running"
             log = server.batches[number]["log"]
             found = {"id": number, "from": 0, "total": len(log), "log": log}
             self.answer(200, found if is_log else server.batches[number])
@@ -121,15 +125,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server():
-    server = RecordedLivy()
+@contextmanager
+def serving(server):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     yield server
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def server():
+    with serving(RecordedLivy()) as one:
+        yield one
 
 
 class Told:
@@ -144,6 +153,12 @@ class Told:
             raise TableUnreadableError("away")
         found, self.waiting = self.waiting, []
         return found
+
+
+def told(lines):
+    one = Told()
+    one.waiting = [*lines]
+    return one
 
 
 @pytest.fixture
@@ -351,6 +366,7 @@ def test_a_batch_that_has_ended_is_not_deleted(server, livy):
 def test_a_batch_that_never_began_is_removed_without_proof(server, livy, monkeypatch):
     """Livy forgets a batch that is being started without ending what it starts."""
     monkeypatch.setattr("airflow_occ_provider.submitters.livy._START_S", 0.05)
+    server.begins = False
     handle = livy.submit(KEY, lambda _: None)
     livy.end(handle)
     assert server.batches == {}
@@ -363,6 +379,73 @@ def test_a_kill_while_it_is_read_ends_it(server, livy, report):
     report.waiting = [PROTECTED]
     assert livy.read(handle, 0) == [PROTECTED]
     assert livy.poll(handle) == Ended(-15, log_is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [
+        ([PROTECTED, fact(fact="end", exit_code=0)], Ended(0, log_is_whole=False)),
+        ([PROTECTED, fact(fact="end", exit_code=3)], Ended(1, log_is_whole=False)),
+        ([fact(fact="not_protected", reason="r")], Ended(1, log_is_whole=False)),
+        ([PROTECTED], Unseen),
+        ([], Unseen),
+    ],
+)
+def test_the_report_proves_the_end_of_a_batch_that_livy_has_forgotten(server, livy, lines, state):
+    handle = begun(server, livy)
+    server.batches.clear()
+    later = made(server)
+    later.open_report = lambda _: told(lines)
+    found = later.poll(handle)
+    assert found == state if isinstance(state, Ended) else isinstance(found, state)
+    if isinstance(state, Ended):
+        assert later.read(handle, 0) == lines
+        assert later.read(handle, 0) is None
+        assert later.poll(handle).log_is_whole
+
+
+def test_a_later_process_reads_an_ended_batch_without_pauses(server, livy, report):
+    handle = begun(server, livy)
+    ends(server, handle)
+    later = made(server, report)
+    later.poll_s = 60
+    report.waiting = [PROTECTED]
+    assert later.poll(handle) == Ended(0, log_is_whole=False)
+    started = time.monotonic()
+    while later.read(handle, 0) is not None:
+        assert time.monotonic() - started < 5
+
+
+def test_a_batch_on_a_cluster_is_refused_and_ended_before_it_is_followed(server, livy):
+    recorded = []
+    add = server.add
+    server.add = lambda *given, **more: add(*given, **more, appId="application_1_1")
+    with pytest.raises(ConfigurationError, match=r"conn_id: .*application_1_1, not as a process"):
+        livy.submit(KEY, recorded.append)
+    assert len(recorded) == 1
+    assert server.batches == {}
+
+
+def test_a_handle_names_the_connections_by_which_a_later_process_follows_it(server):
+    one = made(server, origin={"conn_id": "my_livy", "storage_conn_id": None})
+    assert begun(server, one).facts["conn_id"] == "my_livy"
+
+
+@pytest.mark.timeout(20)
+def test_an_end_within_a_signal_handler_does_not_wait_for_the_interrupted_request(server, livy):
+    handle, asked = begun(server, livy), []
+    hook = livy.hook
+    request = hook.run_method
+
+    def interrupted(*given):
+        if not asked:
+            asked.append(1)
+            livy.end(handle)
+        return request(*given)
+
+    hook.run_method = interrupted
+    assert isinstance(livy.poll(handle), Ended | Unseen)
+    assert server.batches == {}
 
 
 def test_an_application_of_a_cluster_is_no_process_of_the_server(server, report):
@@ -383,7 +466,7 @@ def test_short_outages_are_ridden_out(server, livy, report):
     report.waiting = ["x\n"]
     assert livy.read(handle, 0) == ["x\n"]  # the report is another service's
     server.broken = 3
-    assert isinstance(livy.poll(handle), Unseen)
+    assert livy.poll(handle).is_away
     livy.patience_s = -1
     server.broken = 3
     with pytest.raises(SubmitterUnreachableError, match="503"):

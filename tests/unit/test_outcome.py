@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from airflow_occ_provider.attempts.failure import Failure, sentence
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import read_fact
+from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
-from tests.unit.reports import cause, fact
+from tests.unit.reports import cause, fact, reported
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 CONFLICT = "org.apache.hudi.exception.HoodieWriteConflictException"
@@ -98,6 +100,19 @@ def test_airflow_keeps_the_same_lines_in_forms_of_its_own(path, form):
     outcome = f"Outcome: {name} (instant -, exit code {exit_code})."
     after = [told, outcome, "Task failed with exception"]
     assert read([*saved, *after]).outcome is FROM_LOG_ALONE[name]
+
+
+@each_recorded_log
+def test_the_kept_facts_of_a_log_have_its_outcome(path):
+    _, exit_code, lines = recorded(path)
+    log, recalled = DriverLog(), DriverLog()
+    for line in reported(lines) if read(lines, exit_code).died else lines:
+        log.feed(line)
+    facts = json.loads(json.dumps(kept_facts(log, str, is_whole=True)))
+    recall(recalled, facts)
+    whole, kept = log.read(exit_code), recalled.read(exit_code)
+    assert len(json.dumps(facts)) < 16_000
+    assert kept == replace(whole, lines=kept.lines)  # those name no exceptions of the job itself
 
 
 _RECORD_OF_INFO = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d INFO ")

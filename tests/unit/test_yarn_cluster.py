@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
-from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    NotSubmittedError,
+    SubmitterUnreachableError,
+)
 from airflow_occ_provider.submitters.yarn import cluster
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster, identity_tag, protected_conf
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
@@ -44,6 +48,7 @@ class Manager(ResourceManager):
     def __init__(self, *answers, tagged=()):
         super().__init__([ADDRESS])
         self.answers, self.tagged, self.killed = list(answers), tagged, []
+        self.asked = []
 
     def application(self, _):
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -52,6 +57,9 @@ class Manager(ResourceManager):
         return found
 
     def applications(self, tag):
+        self.asked.append(tag)
+        if isinstance(self.tagged, Exception):
+            raise self.tagged
         return list(self.tagged)
 
     def kill(self, name):
@@ -119,6 +127,50 @@ def test_only_a_running_driver_is_found(monkeypatch):
     assert found.facts["application"] == "application_1_0002"
 
 
+class Launches:
+    """Counts the runs of ``spark-submit``, and shows what each has submitted."""
+
+    def __init__(self, manager):
+        self.manager, self.count = manager, 0
+
+    def run(self, *_):
+        self.count += 1
+        self.manager.tagged = [application("ACCEPTED")]
+        return 0
+
+    def said(self):
+        return []
+
+
+def launching(tagged):
+    one = YarnCluster(Manager(None, tagged=tagged))
+    one._launcher = Launches(one.manager)
+    return one
+
+
+def test_nothing_is_submitted_beside_a_living_application_of_the_task_run():
+    twin = replace(application("RUNNING"), id="application_1_0007")
+    one, recorded = launching([application("FINISHED", proof=False), twin]), []
+    with pytest.raises(NotSubmittedError, match="YARN application_1_0007") as refused:
+        one.submit("k", recorded.append)
+    assert (refused.value.retry, refused.value.committed) == (True, False)
+    assert (one._launcher.count, recorded, one.manager.killed) == (0, [], [])
+
+
+def test_an_ended_application_of_the_task_run_is_no_twin():
+    one, recorded = launching([application("FINISHED", proof=False)]), []
+    assert [one.submit("k", recorded.append)] == recorded
+    assert one._launcher.count == 1
+
+
+def test_nothing_is_submitted_while_the_resource_manager_is_away():
+    one = launching(AWAY)
+    with pytest.raises(SubmitterUnreachableError):
+        one.submit("k", lambda _: None)
+    assert one._launcher.count == 0
+    assert one.manager.asked == [identity_tag("k")]  # once: the client repeats a call itself
+
+
 def test_a_log_ends_when_no_proof_comes(monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
@@ -131,6 +183,55 @@ def test_a_log_ends_when_no_proof_comes(monkeypatch):
     assert one.read(HANDLE, 0) == []
     clock[0] += 61
     assert one.read(HANDLE, 0) is None
+
+
+def test_a_resource_manager_that_stays_away_is_given_up(monkeypatch, caplog):
+    clock = [1000.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    caplog.set_level("INFO", cluster.__name__)
+    one = YarnCluster(Manager(AWAY))
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 1799
+    assert one.read(HANDLE, 0) == []
+    one.manager.answers = [application("RUNNING", container=None)]
+    assert one.read(HANDLE, 0) == []  # each answer starts the time anew
+    one.manager.answers = [AWAY]
+    clock[0] += 1799
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 1799
+    assert one.read(HANDLE, 0) == []
+    assert one.poll(HANDLE) == Unseen("it is away", is_away=True)
+    clock[0] += 1
+    with pytest.raises(SubmitterUnreachableError, match=r"at http://rm:8088 .* 30 minutes") as error:
+        one.read(HANDLE, 0)
+    assert "whether it commits, is unknown" in error.value.message
+    assert error.value.committed is None
+    assert one.poll(HANDLE) == Unseen(str(error.value))
+    said = [record.getMessage() for record in caplog.records]
+    silent = f"Asking for {NAME} again, for up to 30 minutes: it is away"
+    assert said == [silent, f"The ResourceManager of {NAME} answers again.", silent]
+
+
+def test_the_patience_is_a_choice(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    one = YarnCluster(Manager(AWAY), patience_s=60)
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 60
+    with pytest.raises(SubmitterUnreachableError, match="for 1 minute"):
+        one.read(HANDLE, 0)
+
+
+def test_a_proven_end_whose_log_stays_out_of_reach_is_given_up(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
+    one = YarnCluster(Manager(application("KILLED", proof=False), AWAY))
+    assert one.poll(HANDLE) == Ended(-9)
+    assert one.read(HANDLE, 0) == []
+    clock[0] += 1800
+    with pytest.raises(SubmitterUnreachableError):
+        one.read(HANDLE, 0)
+    assert one.poll(HANDLE) == Ended(-9)
 
 
 def test_a_kill_is_asked_of_the_cluster_of_the_handle(monkeypatch):

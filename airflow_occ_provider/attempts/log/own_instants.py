@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from airflow_occ_provider.attempts.log.lines import follows_record_start
@@ -98,6 +99,24 @@ class OwnInstants:
         """The line that shows the last of them completed, if it was."""
         own = self.times
         return self._completed.get(own[-1]) if own else None
+
+    def action_of(self, instant: str) -> str:
+        """Return the action of one of ``times``."""
+        return self._actions[instant]
+
+    def recall(self, writes: Iterable[tuple[str, str]], conflict: str, *, is_checked: bool) -> None:
+        """Add what another process has read in the same log.
+
+        :param writes: requested time and action of ``times``.
+        """
+        for time, action in writes:
+            self.requested.add(time)
+            self._actions.setdefault(time, action)
+            if time not in self._logged:
+                self._logged.append(time)
+        self._logged.sort()
+        self.conflict = conflict or self.conflict
+        self.checked = self.checked or is_checked
 
     def rival_of(self, instant: str) -> str | None:
         """Return the instant that Hudi named as the winner over ``instant``, if any."""

@@ -33,6 +33,21 @@ def secrets_in(key: str, value: str) -> tuple[str, ...]:
     return tuple(found["named"] or found["login"] for found in _IN_VALUE.finditer(value))
 
 
+def all_secrets(options: Mapping[str, object]) -> list[str]:
+    """Return the secret parts of all values, each once."""
+    return sorted({one for key, value in options.items() for one in secrets_in(key, str(value))})
+
+
+def mask_named(text: str) -> str:
+    """Return a text in which what follows ``password=`` and its like is ``***``."""
+
+    def masked(found: re.Match[str]) -> str:
+        secret = found["named"] or found["login"]
+        return found[0].replace(secret, HIDDEN) if secret else found[0]
+
+    return _IN_VALUE.sub(masked, text)
+
+
 def redact(options: Mapping[str, str]) -> dict[str, str]:
     """Return options with their secrets replaced by ``***``."""
     result = {}

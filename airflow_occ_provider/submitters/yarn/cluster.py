@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -27,6 +28,8 @@ _PLAIN_KEY = re.compile(r"[a-z0-9_-]{1,64}")
 _LOOK_S = 0.2
 _TAIL = 20
 _PROOF_S = 120.0
+
+_log = logging.getLogger(__name__)
 
 
 def identity_tag(key: str) -> str:
@@ -71,6 +74,7 @@ class YarnCluster:
     :param open_log: opens aggregated logs: without it the end of a log is lost.
     :param killed: set when the task was asked to stop.
     :param end_s: the longest wait of ``end``: Airflow kills a task 5 s after its request to stop.
+    :param patience_s: seconds for which the ResourceManager may not answer; then its driver is unseen.
     """
 
     name = _NAME
@@ -83,19 +87,24 @@ class YarnCluster:
     open_log: OpenLog | None = None
     killed: Flag = field(default_factory=Flag)
     end_s: float = 3.5
+    patience_s: float = 1800.0
     _launcher: Launcher = field(default_factory=Launcher, init=False)
     _logs: dict[str, DriverLog] = field(default_factory=dict, init=False)
     _ends: dict[str, Ended] = field(default_factory=dict, init=False)
     _unproven_since: float = field(default=0.0, init=False)
+    _silent_since: float | None = field(default=None, init=False)
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Run ``spark-submit`` to its end, then record the application that it made.
 
-        :raises SubmitterUnreachableError: if there is none.
+        :raises NotSubmittedError: if ``spark-submit`` failed, or was not run because an application of
+            the task run is alive: the task may have been queued for hours since it looked.
+        :raises SubmitterUnreachableError: if there is none, or the ResourceManager does not answer.
         """
         submission = f"{identity_tag(key)}_{secrets.token_hex(4)}"
         command = self.command(protected_conf(key, self.conf, submission=submission))
         environment = os.environ if self.environment is None else self.environment
+        self._refuse_twin(key)
         code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
         found = self.manager.applications(submission)
         if not found:
@@ -125,10 +134,7 @@ class YarnCluster:
         :raises SubmitterUnreachableError: if the ResourceManager does not answer.
         """
         end_survivors(key)
-        for application in self.manager.applications(identity_tag(key)):
-            if isinstance(self._state(application), Running):
-                return self._handle(key, application)
-        return None
+        return self._living(key)
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver is alive, as far as YARN proves it."""
@@ -139,20 +145,25 @@ class YarnCluster:
         try:
             return ended or self._look(handle)[1]
         except SubmitterUnreachableError as error:
-            return Unseen(str(error), is_away=True)
+            return Unseen(str(error), is_away=not self._is_given_up)
 
     def read(self, handle: Handle, wait_s: float) -> list[str] | None:
         """Return lines of ``spark-submit``, then of the driver; ``None`` after its end.
 
         ``None`` also if YARN has ended or forgotten the application, but for minutes does not prove that
         its container ended: then ``poll`` returns ``Unseen``.
+
+        :raises SubmitterUnreachableError: if the ResourceManager has not answered for ``patience_s``.
         """
         if self.killed.is_set():
             self.end(handle)
         lines: list[str] | None = self._launcher.said()
         if not lines:
-            with suppress(SubmitterUnreachableError):  # it may come back
+            try:
                 lines = self._lines(handle)
+            except SubmitterUnreachableError:  # it may come back
+                if self._is_given_up:
+                    raise
         if lines == []:
             time.sleep(wait_s)
         return lines
@@ -181,17 +192,71 @@ class YarnCluster:
 
     def _look(self, handle: Handle) -> tuple[Application | None, Running | Ended | Unseen]:
         name = handle.facts.get("application", "")
-        application = self._manager(handle).application(name) if name else None
+        try:
+            application = self._manager(handle).application(name) if name else None
+        except SubmitterUnreachableError as error:
+            self._count_silence(handle, error)
+            raise
+        if self._silent_since is not None:
+            _log.info("The ResourceManager of %s answers again.", handle)
+            self._silent_since = None
         state = self._ends.get(name) or self._state(application)
         if isinstance(state, Ended):
             self._ends[name] = state
         return application, state
+
+    @property
+    def _is_given_up(self) -> bool:
+        return self._silent_s >= self.patience_s
+
+    @property
+    def _silent_s(self) -> float:
+        """The seconds since the first call that the ResourceManager did not answer."""
+        since = self._silent_since  # another thread may reset it
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _count_silence(self, handle: Handle, error: SubmitterUnreachableError) -> None:
+        """Count a call without an answer.
+
+        :raises SubmitterUnreachableError: if there was none for too long.
+        """
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+            minutes = self.patience_s / 60
+            _log.warning("Asking for %s again, for up to %g minutes: %s", handle, minutes, error.message)
+        if self._is_given_up:
+            addresses, minutes = " and ".join(self._manager(handle).addresses), self._silent_s / 60
+            raise SubmitterUnreachableError(
+                f"the ResourceManager at {addresses} has not answered for {minutes:.0f} minutes "
+                f"({error.message}): whether {handle} runs, and whether it commits, is unknown",
+                remedy="make the ResourceManager reachable again: the next try follows the driver",
+            ) from error
 
     def _manager(self, handle: Handle) -> ResourceManager:
         """Return the cluster of a handle: the user may have moved to another one since."""
         addresses = tuple(handle.facts.get("resource_managers", ()))
         is_ours = addresses in ((), self.manager.addresses)
         return self.manager if is_ours else ResourceManager(addresses)
+
+    def _living(self, key: str) -> Handle | None:
+        for application in self.manager.applications(identity_tag(key)):
+            if isinstance(self._state(application), Running):
+                return self._handle(key, application)
+        return None
+
+    def _refuse_twin(self, key: str) -> None:
+        """Refuse a second driver of the task run; end nothing, since another process follows the first.
+
+        :raises NotSubmittedError: if there is a living one.
+        """
+        twin = self._living(key)
+        if twin:
+            raise NotSubmittedError(
+                f"{twin} of this task run is alive, so no other was submitted beside it: another "
+                "process of the task has submitted it meanwhile",
+                remedy="no action if the task is retried: the next try finds its commit, or ends it; "
+                "else kill the application and clear the task",
+            )
 
     def _handle(self, key: str, application: Application) -> Handle:
         managers = list(self.manager.addresses)

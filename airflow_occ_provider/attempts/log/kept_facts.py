@@ -1,0 +1,59 @@
+"""Pure: the facts of a driver's log for a process that cannot read it.
+
+Of exceptions only the types are passed on, and the messages and frames that decide the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from airflow_occ_provider.attempts.log.causes import Cause, Chain
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.signatures import classify, marked_instant, named_instant
+from airflow_occ_provider.attempts.outcome import Outcome
+
+_MOST = 50
+_MOST_CAUSES = 10
+_MOST_OF_A_TEXT = 1000
+
+
+def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) -> dict[str, Any]:
+    """Return what decides the outcome, as JSON values of limited size.
+
+    :param redact: masks secrets in a text, before the text is cut.
+    :param is_whole: whether the log was read to its end; if not, Hudi may have checked for conflicts.
+    """
+    own = log.own_instants
+    causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
+    return {
+        "instants": [[time, log.instants.action_of(time)] for time in own[-_MOST:]],
+        "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
+        "checked": log.instants.checked or not is_whole,
+        "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
+        "fatal": [_kept(cause, own, redact) for cause in causes],
+    }
+
+
+def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
+    """Add the facts to a log that was read in part, or not at all."""
+    if not facts:
+        return
+    log.instants.recall(facts["instants"], facts["conflict"], is_checked=facts["checked"])
+    log.unprotected = log.unprotected or facts["unprotected"] or None
+    if facts["fatal"] and log.fatal is None:
+        log.fatal = Chain()
+        for one in facts["fatal"]:
+            cause = Cause(**one)
+            log.fatal.add(cause, f"{cause.type}: {cause.message}" if cause.message else cause.type)
+
+
+def _kept(cause: Cause, own: Collection[str], redact: Callable[[str], str]) -> dict[str, Any]:
+    decides = (
+        classify([cause], own) is not Outcome.JOB_ERROR
+        or named_instant([cause])
+        or marked_instant(cause.message)
+    )
+    message, frames = (redact(cause.message), cause.frames) if decides else ("", [])
+    kept = message[:_MOST_OF_A_TEXT]
+    return {"type": cause.type, "message": kept, "jvm": cause.jvm, "frames": frames}

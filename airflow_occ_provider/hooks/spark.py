@@ -1,0 +1,72 @@
+"""Spark's own hook, with the arguments of a task or of one attempt."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.openlineage.utils.spark import (
+    inject_parent_job_information_into_spark_properties,
+    inject_transport_information_into_spark_properties,
+)
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_occ_provider.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+_MASTER_WITHOUT_CONNECTION = "yarn"
+
+
+def spark_hook(task: Any) -> SparkSubmitHook:
+    """Return the hook with a task's arguments; it looks up the connection once.
+
+    :raises ConfigurationError: if the connection is missing, or its address has ``k8s`` in it and the
+        provider for Kubernetes is not installed.
+    """
+    try:
+        hook: SparkSubmitHook = task._get_hook()
+    except (RuntimeError, NameError) as error:
+        raise ConfigurationError(
+            "conn_id",
+            f"Spark's hook takes the address of {task._conn_id!r} for Kubernetes: {error}",
+            remedy="install apache-airflow-providers-cncf-kubernetes, or use a name without k8s in it",
+        ) from error
+    if hook._java_class:  # run_main.py calls it
+        hook._java_class = None
+    if hook._connection["master"] == _MASTER_WITHOUT_CONNECTION:
+        try:
+            BaseHook.get_connection(task._conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                "conn_id",
+                f"there is no Spark connection {task._conn_id!r}",
+                remedy="create it in Airflow, or name another",
+            ) from error
+    return hook
+
+
+def attempt_hook(hook: SparkSubmitHook, task: Any) -> SparkSubmitHook:
+    """Return the hook with a task's present values; it looks up nothing."""
+    hook = copy(hook)
+    hook._name = task.name or ""
+    hook._application_args, hook._env_vars = task.application_args, task.env_vars
+    hook._conf = task.conf or {}
+    return hook
+
+
+def add_lineage(task: Any, context: Context) -> None:
+    """Add OpenLineage's properties, as ``SparkSubmitOperator.execute`` does."""
+    task.conf = task.conf or {}
+    if task._openlineage_inject_parent_job_info:
+        task.conf = inject_parent_job_information_into_spark_properties(task.conf, context)
+    if task._openlineage_inject_transport_info:
+        task.conf = inject_transport_information_into_spark_properties(task.conf, context)
+
+
+def environment(task: Any) -> dict[str, str]:
+    """Return the environment variables that a task gives to ``spark-submit``."""
+    return {key: str(value) for key, value in (task.env_vars or {}).items()}
