@@ -35,6 +35,7 @@ SQL = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
+DAGS = ("faulty", "detached", "enduring")
 LOST_HOST = {"host": "lost-host", "boot": "another boot", "namespace": "pid:[1]"}
 _PATIENCE_S = 420
 _LOOK_S = 10
@@ -70,10 +71,21 @@ def airflow(folder, stack):
         )
         running.add_connection("spark_default", conn_type="spark", host="local[2]")
         deadline = time.monotonic() + 120
-        while not (running.has_dag("faulty") and running.has_dag("detached")):
+        while not all(map(running.has_dag, DAGS)):
             assert time.monotonic() < deadline, "the DAGs were not read"
             time.sleep(0.5)
         yield running
+
+
+def _dag_of(fault):
+    """Return the DAG whose driver meets a fault.
+
+    A frozen driver shall meet nothing but Hudi's fence, so it does not end itself after the pause. No
+    fence reaches one that has not requested an instant: only its own end keeps it from a second commit.
+    """
+    if fault.victim != "frozen":
+        return "faulty"
+    return "detached" if fault.point == "before" else "enduring"
 
 
 class FaultyRun:
@@ -81,7 +93,7 @@ class FaultyRun:
 
     def __init__(self, running, stack, folder, fault):
         self.airflow, self.stack, self.fault = running, stack, fault
-        self.dag_id = "detached" if fault.victim == "frozen" else "faulty"
+        self.dag_id = _dag_of(fault)
         self.table = folder / "tables" / fault.name
         self.gate = folder / "gates" / fault.name
         self.gate.mkdir(parents=True)
@@ -188,14 +200,15 @@ class FaultyRun:
         send(victims, signal.SIGKILL)
 
     def _freeze(self):
-        """Pause the driver, kill its task, and record a lost host as the driver's host."""
-        self.frozen = [*drivers(self.table), *programs(self.table)]
+        """Pause the driver and all below it, kill its task, and record that its host is lost."""
         (driver,) = drivers(self.table)
+        send([driver], signal.SIGSTOP)
+        self.frozen = [driver, *driver.children(recursive=True)]
+        send(self.frozen, signal.SIGSTOP)
         wrapper = psutil.Process(driver.ppid())
         while "spark2-submit" not in " ".join(wrapper.cmdline()):
             wrapper = wrapper.parent()
         task = wrapper.parent()
-        send(self.frozen, signal.SIGSTOP)
         send([task], signal.SIGKILL)
         self._wait("the retry", lambda: self._task()["state"] == "up_for_retry")
         store = f"{self._path}/taskInstances/write/state-store/{RECORD_KEY}"
@@ -206,7 +219,11 @@ class FaultyRun:
         return record["attempts"][-1]["instants"]
 
     def _thaw(self, instants):
-        """Resume the driver at one step of the fence."""
+        """Resume the driver at one step of the fence, with its Python program and that one's workers.
+
+        A JVM alone waits for its program after each task that has run Python, while its heartbeat
+        ticks: it never comes to Hudi's fence, and the retry waits for it without end.
+        """
         timeline = self.table / ".hoodie" / "timeline"
         step = self.fault.thawed
         if step == "waiting":
@@ -219,9 +236,7 @@ class FaultyRun:
             self._wait(step, lambda: not files(instants[-1]) or self._gone(instants[-1]), quick=True)
         else:
             self._wait(step, lambda: self._gone(instants[-1]), quick=True)
-        # Its program would end the JVM after such a pause, so that nothing but Hudi's fence is left.
-        jvm_alone = self.frozen[:1]
-        send(self.frozen if self.fault.point == "before" else jvm_alone, signal.SIGCONT)
+        send(self.frozen, signal.SIGCONT)
 
     def _data_files(self, instant):
         return [path for path in self.table.glob("*/*.parquet") if instant in path.name]

@@ -1,4 +1,8 @@
-"""One write that can be held at every step; ``detached`` has a driver that outlives its parent."""
+"""One write that can be held at every step.
+
+``detached`` has a driver that outlives its parent, ``enduring`` one that does not end itself after a
+pause either.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 
 PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate")}
-BINARIES = {"faulty": "spark-submit", "detached": "spark2-submit"}
+BINARIES = {"faulty": "spark-submit", "detached": "spark2-submit", "enduring": "spark3-submit"}
 
 for dag_id, binary in BINARIES.items():
     with DAG(dag_id, schedule=None, params=PARAMS, max_active_runs=8) as dag:
