@@ -50,7 +50,10 @@ def inspect(stack, folder, reports):
 
 
 def run_job(stack, table, job, *arguments, conf=None):
-    """Run a job that makes, cleans or repairs tables, protected as any other writer."""
+    """Run a job that makes, cleans or repairs tables, protected as any other writer.
+
+    It has an identity of its own: the end of a driver ends all that carries its identity on the machine.
+    """
     writer = Writer(
         stack,
         table,
@@ -58,7 +61,6 @@ def run_job(stack, table, job, *arguments, conf=None):
         arguments=arguments,
         hudi_options=HEARTBEATS,
         conf=conf or {},
-        identity="first",
     )
     writer.run()
     assert writer.exit_code == 0, writer.log[-3000:]

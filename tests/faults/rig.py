@@ -250,7 +250,7 @@ class FaultyRun:
         snapshot = table.snapshot()
         found = [snapshot.reader.commit(one) for one in snapshot.timeline.completed_writes()]
         signed = [Signature.from_extra(one.extra) for one in found if not one.is_table_service]
-        signatures = [one for one in signed if one.identity != "first"]
+        signatures = [one for one in signed if one.dag_id == self.dag_id]
         self.report.identities = tuple(one.identity for one in signatures)
         if len(signatures) != 1:
             self.report.wrong.append(f"signed commits of tries {[s.try_number for s in signatures]}")
