@@ -9,9 +9,9 @@ UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo docs test test-rest test-all nightly unit lint types format golden-logs golden-tables \
-	differential faults model handovers outages crowd races stalls test-spark6 \
-	bench-timeline bench-import bench-leases bench-triggers bench-overhead stack stack-config stack-down clean
+.PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
+	golden-tables differential faults faults-yarn model handovers outages crowd races stalls test-spark6 test-k8s golden-kubernetes \
+	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead stack stack-config stack-down clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,8 +26,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn or livy; KEEP=1)
-	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) $(if $(KEEP),--keep)
+EXECUTOR ?= local
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
+	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
@@ -47,8 +48,11 @@ test-all: $(INSTALLED)  ## All tests: test, then test-rest
 	$(MAKE) test
 	$(MAKE) test-rest
 
-nightly: $(INSTALLED)  ## The long rigs below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) --keep-going differential faults model handovers outages crowd races stalls
+test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery, the demo on Livy, faults on YARN, EMR Serverless
+	$(PYTEST) -m nightly
+
+nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
+	$(MAKE) --keep-going test-nightly differential faults faults-yarn model handovers outages crowd races stalls
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -72,8 +76,9 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi
+golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi, and from a real YARN
 	$(BIN)/python -m tests.golden.record_logs
+	$(BIN)/python -m tests.golden.record_yarn_logs
 
 golden-tables: $(INSTALLED)  ## Record the tables in tests/golden/tables anew from real Hudi
 	for version in 1.2.0 1.0.2 0.15.0; do $(BIN)/python -m tests.golden.record_tables --hudi $$version || exit; done
@@ -87,6 +92,10 @@ differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=200
 RUNS ?= 60
 faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
+
+faults-yarn: $(INSTALLED)  ## The same on YARN, whose servers and Airflow's are killed as well (RUNS=60 SEED=7)
+	$(BIN)/python -m tests.faults.yarn --runs $(RUNS) --seed $(SEED)
+	$(BIN)/python -m tests.faults.yarn --runs $$(($(RUNS) / 3)) --seed $(SEED) --only unrecorded_task
 
 STEPS ?= 200000
 model: $(INSTALLED)  ## The queue under kills, pauses and lost answers (STEPS=200000 SEED=7)
@@ -113,6 +122,12 @@ races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACE
 	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments merge
 	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
 
+test-k8s: $(INSTALLED)  ## Drivers in pods of a real one-node Kubernetes, as root; the first run builds it (10 min)
+	$(BIN)/python -m tests.k8s
+
+golden-kubernetes: $(INSTALLED)  ## Record the states of pods in tests/golden/kubernetes anew from that Kubernetes
+	$(BIN)/python -m tests.k8s $(CURDIR)/$(BIN)/python -m tests.golden.record_kubernetes
+
 STALL ?= 180
 stalls: $(INSTALLED)  ## A store that stalls under a live writer must stop no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
@@ -127,7 +142,7 @@ $(SPARK6)/.installed: $(INSTALLED)
 	touch $@
 
 # What touches Spark's provider or the seam to Spark, and a whole Airflow once.
-SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
+SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded emr_task gate hudi_clean \
 	lease_operators livy_task provider public_names table_service) \
 	'$(IN_METASTORE)'
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
@@ -147,6 +162,9 @@ bench-leases: $(INSTALLED)  ## What the queue costs, compared with kazoo's Lock 
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.triggers
+
+bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=1 as above; DRIVERS=200)
+	$(BIN)/python -m tests.bench.remote --drivers $(or $(DRIVERS),200)
 
 bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-submit (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.overhead

@@ -109,10 +109,10 @@ class AdmissionRequest:
         self.service.renew(ticket, self._claim_ttl_ms)
         return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms)
 
-    def pass_on(self, ticket: Ticket) -> AdmissionWait:
+    def pass_on(self, ticket: Ticket, claim_ttl_ms: int) -> AdmissionWait:
         """Renew a held lease until a trigger runs; return what that needs to keep it."""
-        self.service.renew(ticket, self.terms.claim_ttl_ms)
-        return AdmissionWait(ticket, self.terms.ttl_ms, self.terms.claim_ttl_ms, 0)
+        self.service.renew(ticket, claim_ttl_ms)
+        return AdmissionWait(ticket, self.terms.ttl_ms, claim_ttl_ms, 0)
 
     def _entry(self, asked: str) -> QueueEntry:
         known, this_try = self.run.record.queue_entry, self.run.now.number

@@ -18,7 +18,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.submitter import Handle, Traits
 from airflow_occ_provider.attempts.waits import DriverWait, WaitNeeded
-from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -46,7 +46,6 @@ class Attempt:
     path: InitVar[str] = ""
     record: InitVar[AttemptRecord | None] = None
     recorder: AttemptRecorder = field(init=False)
-    _traits: Traits = field(init=False)
 
     def __post_init__(
         self,
@@ -56,8 +55,7 @@ class Attempt:
         path: str,
         record: AttemptRecord | None,
     ) -> None:
-        self._traits = self.driver.submitter.traits
-        refuse_unsafe(self._traits, needs_live_log=needs_live_log)
+        refuse_unsafe(self.driver.submitter.traits, needs_live_log=needs_live_log)
         self.recorder = AttemptRecorder(journal, path or self.table.path, log, record)
 
     def watch(
@@ -85,10 +83,9 @@ class Attempt:
                 self.recorder.recall(driver.facts)
         except WaitNeeded:
             raise
-        except BaseException as error:  # a task time-out, an interrupt: nothing is left behind
-            if driver.handle is None and isinstance(error, NotSubmittedError | ConfigurationError):
+        except BaseException:  # a task time-out, an interrupt: nothing is left behind
+            if driver.was_refused:
                 self.recorder.ended(1, log_read=True)
-                raise
             driver.recover(self.signature.identity, self.recorder.started)
             driver.end()
             if driver.ended:
@@ -103,11 +100,18 @@ class Attempt:
         :param is_judged: whether the try goes on to judge it; else the try is being ended itself.
         """
         recorder, code = self.recorder, self.driver.exit_code or 0
-        is_final = self._traits.end_is_final
+        traits = self.driver.submitter.traits  # at this end: not each of them may be final
+        is_final = traits.end_is_final
         if is_final:
-            recorder.ended(code, log_read=self.driver.log_read and self._traits.logs != "none")
+            recorder.ended(code, log_read=self.driver.log_read and traits.logs != "none")
         found = settle(
-            self.table, self.signature, recorder.log, code, stop=self.driver.stop, retire=is_final
+            self.table,
+            self.signature,
+            recorder.log,
+            code,
+            stop=self.driver.stop,
+            retire=is_final,
+            needs_report=traits.outlives_task and traits.logs != "none" and self.driver.log_read,
         )
         if found.error():
             found = self.explain(found, recorder.seconds, is_judged)
@@ -116,13 +120,18 @@ class Attempt:
         return found
 
 
-def refuse_unsafe(traits: Traits, *, needs_live_log: bool = False) -> None:
+def refuse_unsafe(
+    traits: Traits, *, needs_live_log: bool = False, needs_final_end: bool = False
+) -> None:
     """Refuse a submitter with which an attempt would have no correct outcome.
 
     :param needs_live_log: whether a guard has to read the log while the driver runs: Hudi's lock has
         one name for all tables, so that a second table must end the driver.
+    :param needs_final_end: whether only its lease keeps the job and others apart: it is released when
+        the driver has ended.
     :raises ConfigurationError: naming the trait.
     """
+    field = "conn_id"
     if traits.start == "neither":
         trait = "start='neither'"
         why = "a driver that was submitted, but not recorded, could commit beside the next try's"
@@ -132,9 +141,15 @@ def refuse_unsafe(traits: Traits, *, needs_live_log: bool = False) -> None:
         why = "a job that failed cannot be distinguished from one that wrote nothing"
         remedy = "use a submitter that gives the driver's exit code"
     elif needs_live_log and traits.logs != "live":
-        trait = f"logs='{traits.logs}'"
+        field, trait = "lock_conn_id", f"logs='{traits.logs}'"
         why = "a second table is not seen before its data is written, under the lock of the first"
         remedy = "lock in ZooKeeper, where each table has its own lock"
+    elif needs_final_end and not (traits.proves_ends and traits.end_is_final):
+        field, trait = "key_safe, reads_table", "proves_ends=False"
+        why = "a driver may write on after its lease was released: not each of its ends is proven"
+        remedy = "leave them out, or run the driver in client mode, in YARN or in Kubernetes"
     else:
         return
-    raise ConfigurationError("submitter", f"its trait {trait} means that {why}", remedy=remedy)
+    raise ConfigurationError(
+        field, f"the trait {trait} of this submitter means that {why}", remedy=remedy
+    )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -40,6 +40,8 @@ class Driver:
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
     :param facts: of another process that has read its log, see ``kept_facts``.
+    :param planned: the partitions of its writes' workload profiles, as another process has read them.
+    :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
     submitter: Submitter
@@ -47,7 +49,9 @@ class Driver:
     handle: Handle | None = None
     stop: Stop | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     log_read: bool = field(default=False, init=False)
+    was_refused: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)
 
     def run(
@@ -84,7 +88,7 @@ class Driver:
         try:
             self.submitter.submit(key, started)
         except (NotSubmittedError, ConfigurationError):
-            self._is_submitting = False
+            self._is_submitting, self.was_refused = False, self.handle is None
             raise
         self._is_submitting = False
 
@@ -117,6 +121,11 @@ class Driver:
                 self.submitter.end(self.handle)  # again, until it has ended
         state = self.submitter.poll(self.handle)
         self.log_read = not isinstance(state, Ended) or state.log_is_whole
+        if isinstance(state, Unseen):
+            raise SubmitterUnreachableError(
+                f"{self.handle} is unseen: {state.reason}",
+                remedy="no action if the task is retried: the next try looks for the driver",
+            )
         self.end()
         if not self.ended:
             raise FenceError(

@@ -17,7 +17,7 @@ from typing import Any
 from airflow_occ_provider.attempts.choices import AdmissionMode
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
-from airflow_occ_provider.attempts.streamer import STREAMERS, refuse_unsafe_arguments
+from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
@@ -138,7 +138,7 @@ class MainClass(Job):
     @property
     def signs(self) -> bool:
         """Whether its commits are signed; those of Hudi Streamer have checkpoints only."""
-        return self.name not in STREAMERS
+        return self.name not in run_main.STREAMERS
 
     def work(self) -> tuple[str, Sequence[object]]:
         """Return the class's name and its arguments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -18,27 +18,40 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
 )
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+NOTHING_KEPT: Mapping[str, Sequence[str]] = {}
 _WHERE = ("hoodie.write.lock.zookeeper.url", "hoodie.write.lock.zookeeper.base_path")
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 
 
-def planned_partitions(table: HudiTable, instant: str | None) -> tuple[str, ...]:
+def planned_partitions(
+    table: HudiTable, instant: str | None, kept: Mapping[str, Sequence[str]] = NOTHING_KEPT
+) -> tuple[str, ...]:
     """Return the partitions of a write's workload profile; empty if unknown.
 
     Also empty for more than a lease can name: the next attempt then takes the whole table.
 
     :param instant: requested time of the write.
+    :param kept: what was known of writes while they ran. Another writer may have rolled one back since.
     """
+    known = tuple(kept.get(instant, ())) if instant else ()
     try:
-        snapshot = table.snapshot(missing_ok=True)
-        found = snapshot.timeline.find(instant) if instant else None
-        if found is None or found.completed:
-            return ()
-        operation = snapshot.operation(found)
+        return known or (planned_in(table.snapshot(missing_ok=True), instant) if instant else ())
     except TableUnreadableError:
         return ()
+
+
+def planned_in(snapshot: Snapshot, instant: str) -> tuple[str, ...]:
+    """Return the partitions of a pending write's workload profile; empty if unknown.
+
+    :raises TableUnreadableError: if the profile cannot be read.
+    """
+    found = snapshot.timeline.find(instant)
+    if found is None or found.completed:
+        return ()
+    operation = snapshot.operation(found)
     if operation.may_touch_more or operation.overwrites_table:
         return ()
     touched = {partition for partition, _ in operation.file_groups}

@@ -33,6 +33,7 @@ def begun_attempt(
         if (
             attempt.driver
             and not attempt.end
+            and not attempt.outcome  # else it was followed to an end that proves nothing
             and _is_followed(submitter(attempt.driver), attempt.driver)
         ):
             log.info("Following %s, which try %s started.", attempt.driver, attempt.try_number)

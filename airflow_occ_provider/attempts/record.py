@@ -188,6 +188,11 @@ class TaskRecord:
         """The attempts that may still change the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether every driver's end is recorded, so that no try looks at one again."""
+        return all(attempt.end for attempt in self.unsettled)
+
     def unexplained(self, now: TryKey) -> tuple[int, ...]:
         """Return the earlier tries that died before they recorded an end.
 

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
+from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
+from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.table import HudiTable
 
 _CHECKS_PER_INTERVAL = 4
 _LONGEST_LOOK_S = 5.0
+_LOOK_S = 0.5
+_MOST_OF_PLANS = 8000  # characters
 
 
 @dataclass(slots=True)
 class RemoteWatch:
     """Watches a driver by separate looks, each of which returns soon.
 
+    :param views: of its table, which the watches of other drivers may share.
     :param echo: takes each line of its log.
     """
 
     submitter: Submitter
     handle: Handle
-    table: HudiTable
+    views: TableViews
     rule: HeartbeatRule
     logger: Any
     echo: Callable[[str], object]
@@ -36,9 +43,10 @@ class RemoteWatch:
     _alarm: HeartbeatAlarm = field(init=False)
     _is_read: bool = field(default=False, init=False)
     _checked_s: float = field(default=float("-inf"), init=False)
+    _planned: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._alarm = HeartbeatAlarm(self.table, self._log, self.rule, self.logger)
+        self._alarm = HeartbeatAlarm(self.views, self._log, self.rule, self.logger, log_follows=False)
 
     def look(self) -> Running | Ended | Unseen:
         """Return the driver's state, after reading its log and checking its heartbeat.
@@ -50,14 +58,19 @@ class RemoteWatch:
             return state
         until_s = time.monotonic() + (_LONGEST_LOOK_S if isinstance(state, Ended) else 0)
         while not self._is_read:
-            self._read()
-            if time.monotonic() >= until_s:
+            has_read = self._read()
+            if self._is_read or time.monotonic() >= until_s:
                 break
+            if not has_read:
+                time.sleep(_LOOK_S)
         if isinstance(state, Ended):
+            if self._is_read:
+                self._keep_plan(self.views.newest)
             return state if self._is_read else Running()
         if time.monotonic() - self._checked_s >= self.rule.interval_ms / 1000 / _CHECKS_PER_INTERVAL:
             self._checked_s = time.monotonic()
             self._alarm.check()
+            self._keep_plan(self.views.current)
         return state
 
     @property
@@ -69,9 +82,29 @@ class RemoteWatch:
         """Return what it has read in the log, see ``kept_facts``."""
         return kept_facts(self._log, redact, is_whole=is_whole)
 
-    def _read(self) -> None:
+    @property
+    def planned(self) -> Mapping[str, Sequence[str]]:
+        """The partitions of the driver's writes by their profiles, if they are few."""
+        known = {time: plan for time, plan in self._planned.items() if plan}
+        size = sum(len(one) + 4 for plan in known.values() for one in plan)
+        return known if size <= _MOST_OF_PLANS else {}
+
+    def _keep_plan(self, view: Callable[[], TableView]) -> None:
+        """Keep the workload profile of the youngest write: another writer may roll the write back."""
+        instant = next(reversed(self._log.own_instants), "")
+        if not instant or instant in self._planned:
+            return
+        with suppress(OccError, OSError):  # then the next try takes the whole table
+            snapshot = view().snapshot
+            found = snapshot.timeline.find(instant) if snapshot else None
+            if snapshot and found and found.state is State.INFLIGHT:
+                self._planned = {instant: planned_in(snapshot, instant)}
+
+    def _read(self) -> bool:
+        """Read what there is; whether there was anything."""
         lines = self.submitter.read(self.handle, 0)
         self._is_read = lines is None
         for line in lines or ():
             self.echo(line)
             self._log.feed(line)
+        return bool(lines)

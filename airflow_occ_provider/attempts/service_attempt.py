@@ -20,7 +20,7 @@ from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
-from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, WriteConflictError
+from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.table_service import ServiceOp
 
 
@@ -73,15 +73,13 @@ class ServiceAttempt:
             driver = self.spark.driver(submission)
             try:
                 driver.run(plans.run.record.identity, [recorded.feed], recorded.started)
-            except (NotSubmittedError, ConfigurationError):
-                if driver.handle is None:
-                    recorded.ended(1, log_read=True)
-                raise
             finally:
-                if driver.ended:
+                if driver.was_refused:
+                    recorded.ended(1, log_read=True)
+                elif driver.ended and driver.submitter.traits.end_is_final:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
         settlement = self.settle(recorded, driver.exit_code or 0, steps)
-        if all(one.end for one in plans.run.record.unsettled):
+        if plans.run.record.has_ended:
             self.spark.forget(plans.run.record.identity)
         error = settlement.error()
         if isinstance(error, WriteConflictError):

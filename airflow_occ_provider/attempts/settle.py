@@ -104,6 +104,9 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
 }
 
 
+_UNREPORTED = "the log is not the driver's, as if it ran in client mode on another machine"
+
+
 def settle(
     table: HudiTable,
     signature: Signature,
@@ -112,6 +115,7 @@ def settle(
     *,
     stop: Stop | None = None,
     retire: bool = True,
+    needs_report: bool = False,
 ) -> Settlement:
     """Determine the outcome of an attempt whose driver was seen to end.
 
@@ -121,6 +125,8 @@ def settle(
     :param stop: why a guard ended it, if one did; a commit that landed before still counts.
     :param retire: whether to remove the heartbeats of own instants that the driver left
         unfinished, so that no writer has to wait for them; only for a driver that has ended.
+    :param needs_report: whether the log of a driver that ended well has to show that it was protected:
+        in client mode, YARN's application is not the driver, and succeeds whatever becomes of it.
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
@@ -138,6 +144,8 @@ def settle(
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
     reading = log.read(exit_code)
     outcome, lines = _judge(commit, own, reading, log, exit_code)
+    if needs_report and outcome is Outcome.NOTHING_WRITTEN and not log.protected:
+        outcome, lines = Outcome.MISCONFIGURATION, (_UNREPORTED,)
     if stop and outcome is Outcome.KILLED:
         outcome, lines = stop.outcome, (stop.line,)
     if loss:

@@ -56,6 +56,10 @@ class Site:
         return dict(self.spark.options).get(key)
 
 
+ELSEWHERE = Site(Source("the configuration of the driver's machine", ()))
+"""The site of a driver whose files this machine does not have; the driver proves it itself."""
+
+
 def read_site(
     spark_binary: str,
     environment: Mapping[str, str],

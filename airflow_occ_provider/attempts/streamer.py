@@ -8,10 +8,6 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX, contradictions
 from airflow_occ_provider.storage.address import canonical_table
 
-STREAMER = "org.apache.hudi.utilities.streamer.HoodieStreamer"
-STREAMERS = (STREAMER, "org.apache.hudi.utilities.deltastreamer.HoodieDeltaStreamer")
-"""Hudi Streamer, and its name before Hudi 0.14."""
-
 MERGE_ON_READ = "MERGE_ON_READ"
 _TARGET, _OPTION = "--target-base-path", "--hoodie-conf"
 _LOCK = "hoodie.write.lock."

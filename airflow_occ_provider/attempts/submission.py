@@ -56,6 +56,7 @@ class Submission:
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
     :param report: URL of the driver's report, if it writes one.
+    :param content: files by name that the submitter itself brings to the driver.
     """
 
     application: str
@@ -63,6 +64,7 @@ class Submission:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     report: str = ""
+    content: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> None:
@@ -73,19 +75,19 @@ def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> No
         is not a PySpark file there.
     """
     expected = "cluster" if is_remote else "client"
-    given = (
+    given = (  # the first one counts, as in Spark's SparkSubmitArguments (3.5)
         ("deploy_mode", job.deploy_mode),
         (f"conf {_DEPLOY_MODE}", job.conf.get(_DEPLOY_MODE)),
         (f"{site.spark.name} {_DEPLOY_MODE}", site.spark_property(_DEPLOY_MODE)),
     )
-    for place, mode in given:
-        if mode not in (None, "", expected):
-            raise ConfigurationError(
-                place,
-                f"deploy mode {mode!r} is not proven to protect the write",
-                remedy="use client mode, or cluster mode on YARN: name both the master and the "
-                "deploy-mode in the Spark connection",
-            )
+    place, mode = next(((place, mode) for place, mode in given if mode), ("", expected))
+    if mode != expected:
+        raise ConfigurationError(
+            place,
+            f"deploy mode {mode!r} is not proven to protect the write",
+            remedy="use client mode, or cluster mode on YARN or Kubernetes: name both the master "
+            "and the deploy-mode in the Spark connection",
+        )
     path = local_path(job.application)
     if not job.application.endswith(".py") or (path is None and not is_remote):
         raise ConfigurationError(
@@ -155,7 +157,7 @@ def prepared(
     :param is_remote: whether the driver finds its files in its own folder.
     """
     identity = options.get(IDENTITY_KEY, "")
-    handle, path = tempfile.mkstemp(prefix=_file_prefix(identity), suffix=".json")
+    handle, path = tempfile.mkstemp(prefix=file_prefix(identity), suffix=".json")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as payload:
             driven = replace(job, application=_name(job.application)) if is_remote else job
@@ -174,11 +176,12 @@ def remove_leftovers(identity: str) -> None:
 
     :param identity: of the task run, all of whose attempts have ended.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_file_prefix(identity)}*"):
+    for left in Path(tempfile.gettempdir()).glob(f"{file_prefix(identity)}*"):
         left.unlink(missing_ok=True)
 
 
-def _file_prefix(identity: str) -> str:
+def file_prefix(identity: str) -> str:
+    """Return how the names of a task run's temporary files begin."""
     return f"airflow_occ_{identity}_"
 
 

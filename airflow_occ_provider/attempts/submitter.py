@@ -47,8 +47,10 @@ class Traits:
     :param start: how a driver that was submitted but not recorded is excluded: ``gated`` if it
         starts only once it is recorded, ``findable`` if a later try finds it by its key.
     :param outlives_task: whether the driver runs on when the task's process dies.
-    :param end_is_final: whether an observed end proves that the driver can write no more.
+    :param end_is_final: whether an observed end proves that the driver can write no more. Asked after
+        the end: a submitter may have seen one that proves less than others.
     :param exit_code: whether the driver's own exit code is known after its end.
+    :param proves_ends: whether each end is final if ``end_is_final`` is true before it.
     """
 
     logs: Literal["live", "after", "none"]
@@ -56,6 +58,7 @@ class Traits:
     outlives_task: bool
     end_is_final: bool
     exit_code: bool
+    proves_ends: bool = True
 
 
 @dataclass(frozen=True, slots=True)

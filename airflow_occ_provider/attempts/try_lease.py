@@ -37,6 +37,8 @@ class TryLease:
     """Holds a lease for one try of a task, or makes the try wait for it.
 
     :param longest_end_s: the most seconds that it takes to end the driver.
+    :param absence_ms: the most milliseconds between the death of a process of the task and the start
+        of the next one, without the wait for a worker slot.
     :param on_granted: called with the seconds that the try waited for the lease.
     :param on_released: called with the seconds for which the lease was held.
     """
@@ -50,6 +52,7 @@ class TryLease:
     on_granted: Callable[[float], None]
     on_released: Callable[[float], None]
     log: Any
+    absence_ms: int = 0
 
     @contextmanager
     def admitted(
@@ -59,6 +62,7 @@ class TryLease:
         *,
         is_queued: bool,
         begun: AttemptRecord | None = None,
+        was_leased: bool = False,
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim requests, for the time of a block.
 
@@ -67,6 +71,8 @@ class TryLease:
         :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
         :param begun: an attempt that runs, or has run, under the lease: if the lease is gone, the block
             runs without it.
+        :param was_leased: whether that attempt's driver has ended while the lease was held: what became
+            of the lease since does not matter.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
             lease's time to live is too short.
@@ -76,7 +82,7 @@ class TryLease:
         """
         if is_queued:
             with self._held(claim, options, begun) as admitted:
-                yield admitted
+                yield replace(admitted, keeper=None, loss=None) if was_leased else admitted
             return
         if not claim.is_fenced(options):
             raise ConfigurationError(
@@ -137,14 +143,17 @@ class TryLease:
         if not is_fenced:
             on_lost = LossAction("the driver is ended", self.spark.end)
         is_done = is_passed_on = False
+        terms, unwatched_ms = request.terms, self._unwatched_ms(request.terms, is_fenced=is_fenced)
+        ttl_ms = unwatched_ms or terms.ttl_ms
         try:
-            with Keeper(request.service, ticket, request.terms.ttl_ms, on_lost) as keeper:
+            with Keeper(request.service, ticket, ttl_ms, on_lost, usual_ttl_ms=terms.ttl_ms) as keeper:
                 try:
                     yield keeper
                 except WaitNeeded as needed:
                     if not isinstance(needed.wait, DriverWait):
                         raise
-                    passed = replace(needed.wait, lease=request.pass_on(ticket))
+                    claim_ttl_ms = unwatched_ms or terms.claim_ttl_ms
+                    passed = replace(needed.wait, lease=request.pass_on(ticket, claim_ttl_ms))
                     is_passed_on = True
                     raise WaitNeeded(passed) from None
                 finally:
@@ -155,6 +164,14 @@ class TryLease:
             # A lease that alone keeps others away stays held while the driver does not end.
             if not is_passed_on and (is_fenced or not self.spark.lives):
                 self._release(request.service, ticket, held_s, is_done=is_done)
+
+    def _unwatched_ms(self, terms: Terms, *, is_fenced: bool) -> int:
+        """Return for how long a lease outlives its process because a driver may do so; 0 if none may.
+
+        A driver elsewhere that only its lease keeps others away from may run while no process of the
+        task does. The next process finds it, and must find its lease, too.
+        """
+        return 0 if is_fenced or not self.spark.is_remote else terms.claim_ttl_ms + self.absence_ms
 
     def _requested(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -80,12 +80,16 @@ class DriverEvent:
     :param is_logged: whether the task's log has the whole log of the driver.
     :param unseen: why it gave the driver up without having seen its end, if it did.
     :param facts: what it has read in the driver's log, see ``kept_facts``.
+    :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
+    :param is_leased: whether the lease was still held when the driver had ended.
     """
 
     stop: Stop | None = None
     is_logged: bool = False
     unseen: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_leased: bool = False
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
@@ -97,6 +101,8 @@ class DriverEvent:
             is_logged=event["status"] == "ended",
             unseen=event.get("reason", ""),
             facts=event.get("facts", {}),
+            planned=event.get("planned", {}),
+            is_leased=event.get("is_leased", False),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,9 +15,11 @@ from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lease_audit import (
+    NOTHING_KEPT,
     CommitLockAudit,
     audit_lease,
     audit_scope,
@@ -74,7 +76,11 @@ class WriteAttempt:
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
         has_one_name = _locks_one_name(preparation.options)
-        refuse_unsafe(self.spark.submitter(None).traits, needs_live_log=has_one_name)
+        refuse_unsafe(
+            self.spark.submitter(None).traits,
+            needs_live_log=has_one_name,
+            needs_final_end=not admitted.is_fenced,
+        )
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         self.run.begin(digest, preparation.signature.latest_instant)
         count = CommitLockAudit(self.lock, preparation.options, self.table).count()
@@ -107,7 +113,7 @@ class WriteAttempt:
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
-        driver.facts = event.facts
+        driver.facts, driver.planned = event.facts, event.planned
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(
@@ -116,11 +122,12 @@ class WriteAttempt:
         """Watch the driver, and return what it committed, if that is sound."""
         one_table = OneTable(self.path)
         settlement = self._run(driver, preparation, admitted, record, one_table)
-        if all(one.end for one in self.run.record.unsettled):  # an end is not looked at again
+        if self.run.record.has_ended:
             self.spark.forget(self.run.record.identity)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
-        commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options))
+        rule = HeartbeatRule.of(preparation.options)
+        commit = self.judge(settlement, admitted, rule, driver.planned)
         if commit:
             audit = CommitLockAudit(self.lock, preparation.options, self.table)
             audit.refuse_unlocked(commit, record.lock_count)
@@ -140,10 +147,11 @@ class WriteAttempt:
         options = preparation.options
         attempt = self.attempt(driver, preparation.signature, options, record)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
-        alarm = HeartbeatAlarm(self.table, log, rule, self.log, self.on_margin)
+        outlives = driver.submitter.traits.outlives_task
+        views = TableViews(self.table)
+        alarm = HeartbeatAlarm(views, log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
         guards: list[Guard] = [admitted, alarm, *([one_table] if has_one_name else [])]
-        outlives = driver.submitter.traits.outlives_task
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
         fenced = admitted.is_fenced
         wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
@@ -169,7 +177,7 @@ class WriteAttempt:
             signature,
             driver,
             log=self.log,
-            explain=partial(self._explain, options),
+            explain=partial(self._explain, options, driver.planned),
             on_settled=self.on_settled,
             needs_live_log=_locks_one_name(options),
             path=self.path,
@@ -177,14 +185,26 @@ class WriteAttempt:
         )
 
     def _explain(
-        self, options: Mapping[str, str], settlement: Settlement, seconds: float, is_judged: bool
+        self,
+        options: Mapping[str, str],
+        kept: Mapping[str, Sequence[str]],
+        settlement: Settlement,
+        seconds: float,
+        is_judged: bool,
     ) -> Settlement:
         """Add the rival and what follows; that is unknown for a try that is being ended."""
         rival = find_rival(self.table, settlement.instant, settlement.rival)
-        follows = self._next_try(options, settlement, rival) if is_judged else ""
+        planned = planned_partitions(self.table, settlement.instant, kept)
+        follows = self._next_try(options, settlement, rival, planned) if is_judged else ""
         return rival.explained(settlement, seconds, follows)
 
-    def _next_try(self, options: Mapping[str, str], settlement: Settlement, rival: Rival) -> str:
+    def _next_try(
+        self,
+        options: Mapping[str, str],
+        settlement: Settlement,
+        rival: Rival,
+        planned: tuple[str, ...],
+    ) -> str:
         """Return what follows a conflict in a few words; empty if it is unknown."""
         error = settlement.error()
         granted = self.grants(error) if isinstance(error, WriteConflictError) else None
@@ -192,7 +212,6 @@ class WriteAttempt:
             return ""
         if not granted:
             return "none"
-        planned = planned_partitions(self.table, settlement.instant)
         pending = self._pending(settlement, planned, HeartbeatRule.of(options))
         if pending:
             several = len(pending) > 1
@@ -211,13 +230,22 @@ class WriteAttempt:
         touched, own = planned or self.claim.partitions or (), self.run.record.instants_in(self.path)
         return pending_rivals(self.table, settlement, touched, own, rule)
 
-    def judge(self, settlement: Settlement, admitted: Admitted, rule: HeartbeatRule) -> Commit | None:
-        """Return the attempt's commit, if there is one and it is sound."""
+    def judge(
+        self,
+        settlement: Settlement,
+        admitted: Admitted,
+        rule: HeartbeatRule,
+        kept: Mapping[str, Sequence[str]] = NOTHING_KEPT,
+    ) -> Commit | None:
+        """Return the attempt's commit, if there is one and it is sound.
+
+        :param kept: the partitions of the driver's writes, as known while it ran.
+        """
         if settlement.outcome is Outcome.KILLED:
             admitted.refuse_if_lost()
         error = settlement.error()
         if isinstance(error, WriteConflictError):
-            planned = planned_partitions(self.table, settlement.instant)
+            planned = planned_partitions(self.table, settlement.instant, kept)
             self.run.escalate(planned, self._pending(settlement, planned, rule))
         if error:
             raise error

@@ -8,7 +8,11 @@ from __future__ import annotations
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, lazy_load_command
 
 _FORMATS = ("table", "json", "yaml", "plain")
-_LOG = Arg(("log",), help="A driver's log, saved by Spark or Airflow; - for standard input")
+_LOG = Arg(
+    ("log",),
+    help="A driver's log, saved by Spark or Airflow, or the logs of its application in YARN; - for "
+    "standard input",
+)
 _EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
 _OUTPUT = Arg(("-o", "--output"), choices=_FORMATS, default="table", help="Output format")
 _TABLE = Arg(("table",), help="Base path of the table, absolute or a URL such as s3a://lake/trips")

@@ -4,32 +4,67 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.cli.output import print_described
+from airflow_occ_provider.submitters.yarn.aggregated_logs import AggregatedLogError, is_aggregated
+from airflow_occ_provider.submitters.yarn.saved_logs import (
+    DriverLine,
+    SavedLogError,
+    aggregated_lines,
+    printed_lines,
+)
+
+_HEAD = 4096
+_BINARY = (
+    "it is a binary file, and no aggregated log in Hadoop's format TFile (an IndexedFile?). Save the "
+    "output of `yarn logs -applicationId ID` instead"
+)
 
 
 def outcome(args: argparse.Namespace) -> None:
     """Print the outcome that a saved log shows."""
-    log = SavedLog()
     try:
-        with _open(args.log) as lines:
-            for line in lines:
-                log.feed(line)
+        with _lines(args.log) as lines:
+            reading = _read(lines, args.exit_code)
     except OSError as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error.strerror}") from error
-    reading = log.read(args.exit_code)
+    except (AggregatedLogError, SavedLogError) as error:
+        raise SystemExit(f"airflow hudi outcome: {args.log}: {error}") from error
     print_described(_described(reading), args.output, lambda _: print(_as_text(reading)))
 
 
-def _open(name: str) -> AbstractContextManager[TextIO]:
+def _read(lines: Iterator[DriverLine | str], exit_code: int | None) -> Reading:
+    """Read a log; of an application that YARN has run again, that of its last attempt."""
+    log, last = SavedLog(), 0
+    for line in lines:
+        attempt, text = line if isinstance(line, DriverLine) else (0, line)
+        if attempt > last:
+            log, last = SavedLog(), attempt
+        if attempt == last:
+            log.feed(text)
+    return log.read(exit_code)
+
+
+@contextmanager
+def _lines(name: str) -> Iterator[Iterator[DriverLine | str]]:
     if name == "-":
-        return nullcontext(sys.stdin)
-    return Path(name).open(encoding="utf-8", errors="replace")
+        yield printed_lines(sys.stdin)
+        return
+    with Path(name).open("rb") as file:
+        if is_aggregated(file):
+            yield aggregated_lines(file)
+            return
+        file.seek(0)
+        if b"\0" in file.read(_HEAD):
+            raise SavedLogError(_BINARY)
+    with Path(name).open(encoding="utf-8", errors="replace") as text:
+        yield printed_lines(text)
 
 
 def _described(reading: Reading) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.embedded.service import EmbeddedService
+from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
 
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
@@ -47,6 +48,7 @@ class EmbeddedAirflow(EmbeddedService):
         self._environment = environment
         self._settings = settings or {}
         self._token = ""
+        self._log_ports = (0, 0)
 
     @property
     def url(self) -> str:
@@ -74,6 +76,8 @@ class EmbeddedAirflow(EmbeddedService):
             # A supervisor notices the end of a task at its next heartbeat: until then its slot is taken.
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self._log_ports[0]),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self._log_ports[1]),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), self._environment["PATH"]]),
             **self._settings,
@@ -146,6 +150,8 @@ class EmbeddedAirflow(EmbeddedService):
         return [text for line in content for text in _shown(line)]
 
     def _command(self) -> list[str]:
+        worker, triggerer = free_ports(2)
+        self._log_ports = (worker, triggerer)
         return [sys.executable, "-m", "airflow", "standalone"]
 
     def _variables(self) -> Mapping[str, str]:
@@ -159,8 +165,18 @@ class EmbeddedAirflow(EmbeddedService):
         try:
             health = self.call("GET", "/monitor/health")
         except EmbeddedError:
+            self._refuse_taken_port()
             return False
         return all((health.get(name) or {}).get("status") == "healthy" for name in _COMPONENTS)
+
+    def _refuse_taken_port(self) -> None:
+        """Refuse to wait for an API server that could not bind its port: the other components run on.
+
+        :raises EmbeddedError: if the log says that it could not.
+        """
+        for line in (self.folder / self._LOG).read_text(errors="replace").splitlines():
+            if f", {self.port}): {PORT_TAKEN}" in line:
+                raise EmbeddedError(line)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - our own loopback server

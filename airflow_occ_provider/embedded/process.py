@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -83,29 +82,6 @@ class Server:
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait(_STOP_TIMEOUT_S)
-
-
-def free_port() -> int:
-    """Return a loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def refuse_busy_port(name: str, port: int) -> None:
-    """Refuse a loopback port that is in use.
-
-    :raises EmbeddedError: if the port is in use; it names the port.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise EmbeddedError(
-                f"{name}: port {port} on 127.0.0.1 cannot be used ({error.strerror}). Free it, or omit "
-                "the port to use a free one"
-            ) from error
 
 
 def _guard(command: Sequence[str]) -> int:

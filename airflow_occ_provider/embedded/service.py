@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port, refuse_busy_port
+from airflow_occ_provider.embedded.ports import free_port, refuse_busy_port
+from airflow_occ_provider.embedded.process import EmbeddedError, Server
 
+PORT_TAKEN = "address already in use"
+"""What a server says, in capitals or not, whose port was taken."""
 _PORT_TRIES = 3
 
 
@@ -47,7 +50,7 @@ class EmbeddedService(ABC):
                 self.launch()
                 self.wait()
             except EmbeddedError as error:
-                if not left or "Address already in use" not in str(error):
+                if not left or PORT_TAKEN not in str(error).lower():
                     raise
             else:
                 return

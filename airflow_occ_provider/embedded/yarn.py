@@ -72,11 +72,7 @@ class _ResourceManager(_Daemon):
 
     def get(self, path: str) -> Any:
         """Return its decoded answer; ``None`` if it does not answer."""
-        with suppress(OSError, ValueError):
-            address = f"{self.url}/ws/v1/cluster/{path}"
-            with urllib.request.urlopen(address, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310
-                return json.load(answer)
-        return None
+        return _answer(f"{self.url}/ws/v1/cluster/{path}")
 
     def _command(self) -> list[str]:
         if not self._fixed:
@@ -99,7 +95,8 @@ class _NodeManager(_Daemon):
 
     def _answers(self) -> bool:
         nodes = (self._manager.get("nodes") or {}).get("nodes") or {}
-        return any(one["state"] == "RUNNING" for one in nodes.get("node", ()))
+        running = (one for one in nodes.get("node", ()) if one["state"] == "RUNNING")
+        return any(_answer(f"http://{one['nodeHTTPAddress']}/ws/v1/node/info") for one in running)
 
 
 class EmbeddedYarn:
@@ -167,6 +164,11 @@ class EmbeddedYarn:
         self._manager.start()
         self._node.wait()
 
+    def restart_node_manager(self) -> None:
+        """Restart the NodeManager on its ports; return when it is back."""
+        self._node.stop()
+        self._node.start()
+
     def environment(self, spark: Mapping[str, str]) -> dict[str, str]:
         """Return an environment in which ``spark-submit`` finds this YARN.
 
@@ -180,6 +182,14 @@ class EmbeddedYarn:
         hadoop = str(self.folder / "conf")
         own = {"SPARK_CONF_DIR": str(defaults.parent), "HADOOP_CONF_DIR": hadoop}
         return {**spark, **own, "YARN_CONF_DIR": hadoop}
+
+
+def _answer(address: str) -> Any:
+    """Return what a server answers, decoded; ``None`` if it does not answer."""
+    timeout_s = _ANSWER_TIMEOUT_S
+    with suppress(OSError, ValueError), urllib.request.urlopen(address, timeout=timeout_s) as answer:  # noqa: S310
+        return json.load(answer)
+    return None
 
 
 def _jars() -> Path:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.embedded.java import SHORT_LIVED
-from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.ports import free_ports
 
 _SERVER = "org.apache.hadoop.yarn.server"
 _LOG4J = """log4j.rootLogger=INFO, err
@@ -23,7 +23,7 @@ def write_configuration(folder: Path, web_port: int, settings: Mapping[str, obje
     """Write the configuration of both servers and their clients into a folder.
 
     :param folder: of the YARN.
-    :param web_port: of the ResourceManager; its other ports are free ones.
+    :param web_port: of the ResourceManager; the other ports are free ones.
     :param settings: further properties of ``yarn-site.xml``.
     """
     conf = folder / "conf"
@@ -37,19 +37,20 @@ def write_configuration(folder: Path, web_port: int, settings: Mapping[str, obje
 
 def _settings(folder: Path, web_port: int) -> dict[str, object]:
     manager, node = "yarn.resourcemanager", "yarn.nodemanager"
-    doors = ("", "scheduler.", "resource-tracker.", "admin.")
+    doors = [f"{manager}.{one}address" for one in ("", "scheduler.", "resource-tracker.", "admin.")]
+    doors += [f"{node}.{one}address" for one in ("", "webapp.")]
     return {
         **{f"{one}.hostname": "localhost" for one in (manager, node)},
         **{f"{one}.bind-host": "127.0.0.1" for one in (manager, node)},
         f"{manager}.webapp.address": f"127.0.0.1:{web_port}",
-        **{f"{manager}.{one}address": f"localhost:{free_port()}" for one in doors},
+        **{door: f"localhost:{port}" for door, port in zip(doors, free_ports(6), strict=True)},
         f"{manager}.scheduler.class": f"{_SERVER}.resourcemanager.scheduler.fifo.FifoScheduler",
         f"{manager}.recovery.enabled": "true",
         f"{manager}.store.class": f"{_SERVER}.resourcemanager.recovery.FileSystemRMStateStore",
         f"{manager}.fs.state-store.uri": (folder / "state").as_uri(),
         f"{manager}.connect.retry-interval.ms": 500,
         "yarn.scheduler.minimum-allocation-mb": 128,
-        **{f"{node}.{one}address": "localhost:0" for one in ("", "localizer.", "webapp.")},
+        f"{node}.localizer.address": "localhost:0",
         f"{node}.local-dirs": folder / "local",
         f"{node}.log-dirs": folder / "logs",
         f"{node}.resource.memory-mb": 10240,

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import posixpath
-import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import Any, cast
 
 from airflow.sdk import BaseHook
 
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.site import Site, Source
-from airflow_occ_provider.attempts.staging import staged
-from airflow_occ_provider.attempts.submission import SparkJob, Submission
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.hudi_table import storage_of
+from airflow_occ_provider.hooks.launch import Launch, PlannedJob
+from airflow_occ_provider.hooks.staged import StagedDrivers
+from airflow_occ_provider.hooks.yarn import addresses_of, yarn_cluster
 from airflow_occ_provider.storage.address import parse_table_path
-from airflow_occ_provider.storage.report import Report, RunFolder
+from airflow_occ_provider.storage.report import RunFolder
 from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.livy_api import LivyConnection
 from airflow_occ_provider.submitters.livy_batch import livy_batch
+from airflow_occ_provider.submitters.livy_yarn import LivyOnYarn
 from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn.submission_conf import protected_conf
 
-ELSEWHERE = Site(Source("the configuration of Livy's machine", ()))
-"""The site of a driver whose files this machine does not have; the driver proves it itself."""
-
-_MASTER = "livy://"
 _REPORT_PATH = "report_path"
 _LISTS = ("files", "py_files", "archives", "jars")
 _VALUES = ("driver_memory", "executor_memory", "executor_cores", "num_executors", "proxy_user")
@@ -53,78 +48,84 @@ _REFUSED = {
 }
 
 
+_OF_LIVY = ("spark.master", "spark.submit.deployMode")
+
+
 @dataclass
-class LivyDrivers:
-    """The drivers of one task, as batches of Livy.
+class LivyService:
+    """Runs drivers as batches of Livy.
 
     :param conn_id: connection of Livy.
-    :param table: base path of the table that they write.
-    :param storage_conn_id: connection of its storage.
+    :param managers: addresses of the ResourceManagers of the YARN in which Livy runs them, empty if
+        they are processes of Livy's machine; ``None`` for those that the connection names.
+    :param listing_s: see ``submitters.follower``.
     """
 
     conn_id: str
-    table: str
-    storage_conn_id: str | None = None
+    managers: Sequence[str] | None = None
+    listing_s: float = 0.0
+    master = "livy://"
 
-    def refuse(self, spark: Any, variables: Mapping[str, str]) -> None:
+    def refuse(self, planned: PlannedJob) -> None:
         """Refuse arguments that would not reach the driver.
 
-        :param spark: Spark's hook with the user's arguments.
-        :param variables: the environment variables of the task.
         :raises ConfigurationError: naming the argument.
         """
-        given = {"env_vars": variables, "properties_file": spark._properties_file}
+        spark = planned.spark
+        given = {"env_vars": planned.env_vars, "properties_file": spark._properties_file}
         given |= {name: spark._connection[name] for name in ("keytab", "principal", "deploy_mode")}
         for name, (reason, remedy) in _REFUSED.items():
             if given[name]:
                 raise ConfigurationError(
                     name, f"{reason}, and {self.conn_id!r} is a connection of Livy", remedy=remedy
                 )
-        livy_batch("", (), _conf(spark))
-        _ = livy_hook(self.conn_id), self.folder("")
+        conf = _conf(spark)
+        for key in _OF_LIVY:
+            if key in conf:
+                raise ConfigurationError(
+                    f"conf {key}", "Livy's own configuration decides it", remedy="remove it"
+                )
+        livy_batch("", (), conf)
+        if addresses := self._addresses:
+            _ = ResourceManager(addresses), protected_conf("", conf, submission="")
+        livy_hook(self.conn_id)
 
-    def folder(self, identity: str) -> RunFolder:
-        """Return the folder of a task run's input and reports.
+    def folder(self, table: str, identity: str) -> RunFolder:
+        """Return the place of a task run's input and reports.
 
-        :raises ConfigurationError: if there is no place for it.
+        :raises ConfigurationError: if there is none.
         """
-        folder = RunFolder.of(self.table, identity, self._place)
-        conn_id = _same_storage(folder.url, self.table, self.storage_conn_id)
-        return RunFolder(folder.url, file_system=storage_of(folder.url, conn_id))
+        return RunFolder.of(table, identity, self._place)
 
-    def prepared(
-        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> AbstractContextManager[Submission]:
-        """Write a driver's input into the folder of its task run."""
-        folder = self.folder(options.get(IDENTITY_KEY, ""))
-        return staged(job, options, folder, secrets.token_hex(4), without=without)
+    def storage_connection(self, url: str, table: str, table_conn_id: str | None) -> str | None:
+        """Return the connection of the table's storage if a file lies there, too."""
+        return table_conn_id if parse_table_path(url)[0] == parse_table_path(table)[0] else None
 
-    def submitter(self, spark: Any, submission: Submission, killed: Flag) -> Livy:
-        """Return the submitter of one batch.
-
-        :param spark: Spark's hook with the attempt's arguments.
-        """
-        return self._livy(killed, batch=_batch(spark, submission), report=submission.report)
-
-    def follower(self, killed: Flag) -> Livy:
-        """Return a submitter that follows batches of earlier processes."""
-        return self._livy(killed)
-
-    def _livy(self, killed: Flag, **more: Any) -> Livy:
-        origin = {
-            "conn_id": self.conn_id,
-            "table": self.table,
-            "storage_conn_id": self.storage_conn_id,
-        }
-        return Livy(
+    def submitter(
+        self, drivers: StagedDrivers, killed: Flag, launch: Launch | None = None
+    ) -> Livy | LivyOnYarn:
+        """Return what runs one submission, or follows batches of earlier processes."""
+        addresses = self._addresses
+        livy = Livy(
             livy_hook(self.conn_id),
-            open_report=partial(_open_report, self.table, self.storage_conn_id),
-            is_on_server=True,
-            origin=origin,
-            discard=partial(_remove_input, self.table, self.storage_conn_id),
+            _batch(launch.spark, launch.submission) if launch else {},
+            launch.submission.report if launch else "",
+            report_of=lambda key, attempt: drivers.folder(key).report(attempt),
+            open_report=drivers.open_report,
+            is_on_server=not addresses,
+            origin=drivers.origin,
+            discard=drivers.remove_input,
             killed=killed,
-            **more,
         )
+        if not addresses:
+            return livy
+        cluster = yarn_cluster(addresses, Flag(), self.listing_s)
+        livy.origin = {**livy.origin, "resource_managers": list(cluster.manager.addresses)}
+        return LivyOnYarn(livy, cluster)
+
+    @cached_property
+    def _addresses(self) -> list[str]:
+        return addresses_of(self.conn_id) if self.managers is None else list(self.managers)
 
     @cached_property
     def _place(self) -> str | None:
@@ -132,29 +133,25 @@ class LivyDrivers:
         return BaseHook.get_connection(self.conn_id).extra_dejson.get(_REPORT_PATH)
 
 
-def livy_drivers(task: Any, spark: Any) -> LivyDrivers | None:
-    """Return what runs a task's drivers if its connection is one of Livy.
+def livy_follower(handle: Handle, killed: Flag, listing_s: float = 0.0) -> Livy | LivyOnYarn:
+    """Return a submitter that follows a batch of another process.
 
-    :param spark: Spark's hook, which has read the connection.
+    :param listing_s: see ``submitters.follower``.
     """
-    if not str(spark._connection["master"]).startswith(_MASTER):
-        return None
-    return LivyDrivers(task._conn_id, task.table, task.storage_conn_id)
-
-
-def livy_follower(handle: Handle, killed: Flag) -> Livy:
-    """Return a submitter that follows a batch of another process."""
     facts = handle.facts
-    return LivyDrivers(facts["conn_id"], facts["table"], facts["storage_conn_id"]).follower(killed)
+    service = LivyService(facts["conn_id"], facts.get("resource_managers", ()), listing_s)
+    drivers = StagedDrivers(service, facts["table"], facts["storage_conn_id"])
+    return service.submitter(drivers, killed)
 
 
 def livy_hook(conn_id: str) -> LivyConnection:
-    """Return Airflow's hook for Livy, which looks up its connection once.
+    """Return Airflow's hook for Livy, which has looked up its connection.
 
     A signal handler makes requests, too: it must not wait for Airflow to answer the code that it has
     interrupted.
 
     :raises ConfigurationError: if its provider is not installed.
+    :raises AirflowNotFoundException: if there is no such connection.
     """
     try:
         from airflow.providers.apache.livy.hooks.livy import LivyHook
@@ -165,7 +162,8 @@ def livy_hook(conn_id: str) -> LivyConnection:
             remedy="install airflow-occ-provider[livy] on the workers and triggerers",
         ) from error
     hook = LivyHook(livy_conn_id=conn_id)
-    vars(hook)["get_connection"] = cache(hook.get_connection)
+    connection = hook.get_connection(conn_id)
+    vars(hook)["get_connection"] = lambda _: connection
     return cast("LivyConnection", hook)
 
 
@@ -185,21 +183,3 @@ def _conf(spark: Any) -> dict[str, object]:
 
 def _names(given: str | None) -> list[str]:
     return [one.strip() for one in (given or "").split(",") if one.strip()]
-
-
-def _open_report(table: str, storage_conn_id: str | None, url: str) -> Report:
-    conn_id = _same_storage(url, table, storage_conn_id)
-    return Report(url, file_system=storage_of(url, conn_id))
-
-
-def _remove_input(table: str, storage_conn_id: str | None, report: str) -> None:
-    url, name = posixpath.split(report)
-    if name:
-        conn_id = _same_storage(url, table, storage_conn_id)
-        RunFolder(url, file_system=storage_of(url, conn_id)).remove(name.removesuffix(".jsonl"))
-
-
-def _same_storage(url: str, table: str, storage_conn_id: str | None) -> str | None:
-    """Return the connection of the table's storage if a file lies there, too."""
-    is_same = parse_table_path(url)[0] == parse_table_path(table)[0]
-    return storage_conn_id if is_same else None

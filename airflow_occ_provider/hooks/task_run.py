@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
+from airflow.sdk import NEVER_EXPIRE, conf  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.log import mask_secret
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TRIES = 3
 _PAUSE_S = 1.0
+_LONGEST_DELAY_S = 86_400.0
 
 
 def open_journal(context: Context) -> Journal:
@@ -42,6 +44,26 @@ def open_journal(context: Context) -> Journal:
             _log.warning("The instants were not published to other tasks: %s", error)
 
     return Journal(store, TryKey(ti.try_number, ti.max_tries or 0), publish)
+
+
+def longest_absence_ms(task: BaseOperator, try_number: int) -> int:
+    """Return the longest time from a process's death to the task's next try.
+
+    That is as long as Airflow's scheduler takes to notice the death, and the delay of the retry.
+    """
+    noticed_s = sum(
+        conf.getint("scheduler", f"task_instance_heartbeat_{name}", fallback=default)
+        for name, default in (("timeout", 300), ("timeout_detection_interval", 10))
+    )
+    delay_s, backoff = _seconds(task.retry_delay), float(task.retry_exponential_backoff or 1)
+    if backoff > 1:  # Airflow adds a jitter of up to the delay itself
+        most = _seconds(task.max_retry_delay or _LONGEST_DELAY_S)
+        delay_s = min(2 * max(delay_s, 1) * backoff ** min(try_number - 1, 60), most)
+    return round((noticed_s + min(delay_s, _LONGEST_DELAY_S)) * 1000)
+
+
+def _seconds(delay: timedelta | float) -> float:
+    return delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,15 @@ options in the same JVM. JAR may be empty. It imports the standard library and P
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import tempfile
 
 JARS = "spark.jars"
+STREAMER = "org.apache.hudi.utilities.streamer.HoodieStreamer"
+STREAMERS = (STREAMER, "org.apache.hudi.utilities.deltastreamer.HoodieDeltaStreamer")
+"""Hudi Streamer, and its name before Hudi 0.14."""
 
 
 def main(jar, name, *arguments):
@@ -21,6 +26,8 @@ def main(jar, name, *arguments):
     if jar:
         add(jvm, loader, jar)
     jvm.java.lang.Class.forName(name, True, loader)  # an error names a missing class
+    if name in STREAMERS:
+        arguments = ("--props", empty_file(), *arguments)
     given = gateway.new_array(jvm.java.lang.String, len(arguments))
     for number, argument in enumerate(arguments):
         given[number] = argument
@@ -28,6 +35,18 @@ def main(jar, name, *arguments):
     for part in name.split("."):
         found = getattr(found, part)
     found.main(given)
+
+
+def empty_file():
+    """Return the address of an empty file of properties.
+
+    Without ``--props`` Hudi Streamer 0.15 reads a file of its own tests, which is not there
+    (``HoodieStreamer.Config.getProps``).
+    """
+    number, path = tempfile.mkstemp(suffix=".properties")
+    os.close(number)
+    atexit.register(os.unlink, path)
+    return f"file://{path}"
 
 
 def add(jvm, loader, jar):

@@ -50,6 +50,7 @@ class Keeper:
     :param ticket: of the lease.
     :param ttl_ms: milliseconds without a renewal after which the lease expires.
     :param on_lost: what happens once the lease is lost, or may be.
+    :param usual_ttl_ms: the TTL by which it is renewed and checked as often; by default ``ttl_ms``.
     :raises LeaseLostError: on entry, if the lease is lost already.
     :raises LockUnreachableError: on entry, if the lock service does not answer in time.
     """
@@ -60,10 +61,13 @@ class Keeper:
         ticket: Ticket,
         ttl_ms: int,
         on_lost: LossAction = LossAction("the work continues"),  # noqa: B008 - immutable
+        *,
+        usual_ttl_ms: int | None = None,
     ) -> None:
         self._service = service
         self._ticket = ticket
         self._ttl_s = ttl_ms / 1000
+        self._usual_s = (usual_ttl_ms or ttl_ms) / 1000
         self._on_lost = on_lost
         self._ended = threading.Event()
         self._threads = [
@@ -99,7 +103,7 @@ class Keeper:
         self._renewed_s, self._failure = started_s, ""
 
     def _keep(self) -> None:
-        while not self._ended.wait(_RETRY_S if self._failure else self._ttl_s / RENEWALS_PER_TTL):
+        while not self._ended.wait(_RETRY_S if self._failure else self._usual_s / RENEWALS_PER_TTL):
             try:
                 self._renew()
                 self._sweep()
@@ -120,7 +124,7 @@ class Keeper:
             _log.info("Expired requests were not checked this time: %s", error)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._ttl_s / _CHECKS_PER_TTL):
+        while not self._ended.wait(self._usual_s / _CHECKS_PER_TTL):
             if not self.lost and time.monotonic() - self._renewed_s >= self._ttl_s * TRUSTED:
                 self._lose(
                     LeaseLostError(

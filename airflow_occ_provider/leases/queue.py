@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.deletion_watches import DeletionWatches
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer
 from airflow_occ_provider.leases.own_nodes import OwnNodes, own_request
 from airflow_occ_provider.leases.reader import Reader
 from airflow_occ_provider.leases.request_node import Content
@@ -34,6 +34,7 @@ class Queue:
     """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._store = cast("Store", TimedStore(store, clock, self._on_delay))
         self._observer = Observer(self._store, clock)
         self._reader = Reader(self._store, self._observer, self._forget_others)
@@ -101,9 +102,13 @@ class Queue:
         )
 
     def sweep(self, ticket: Ticket) -> None:
-        """Remove the request's direct predecessor if it has expired."""
+        """Remove the request's direct predecessor if it has expired.
+
+        Requests are only queued behind it, so that a listing may be older. Its predecessor is read now.
+        """
         mine = own_request(ticket, self._own.mine(ticket).content.request)
-        names = self._reader.names()
+        period_s = mine.request.ttl_ms / 1000 / RENEWALS_PER_TTL
+        names = self._reader.recent_names(self._clock(), period_s / 2)
         concerned = self._reader.read(request_node.names_of_tables(mine.request.tables, names))
         earlier = [one for one in concerned if one.order < mine.order and not one.unknown]
         if earlier:

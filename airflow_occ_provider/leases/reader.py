@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 
 from airflow_occ_provider.leases import request_node
@@ -23,6 +24,9 @@ class Reader:
         self._observer = observer
         self._on_gone = on_gone
         self._known: dict[str, QueuedRequest] = {}
+        self._sharing = threading.Lock()
+        self._shared_s = float("-inf")
+        self._shared = frozenset[str]()
 
     def names(self) -> frozenset[str]:
         """Return the names of all requests, with every change answered before the call."""
@@ -33,6 +37,19 @@ class Reader:
         self._observer.listed(stamps)
         self._on_gone(names)
         return names
+
+    def recent_names(self, now_s: float, age_s: float) -> frozenset[str]:
+        """Return a listing that may be some seconds old, and that threads share.
+
+        A thread does not wait for the listing of another one: it gets the last one, empty at first.
+        """
+        if self._sharing.acquire(blocking=False):
+            try:
+                if now_s - self._shared_s >= age_s:
+                    self._shared, self._shared_s = self.names(), now_s
+            finally:
+                self._sharing.release()
+        return self._shared
 
     def add(self, name: str, node: Node) -> None:
         """Cache the request of a node that was created."""

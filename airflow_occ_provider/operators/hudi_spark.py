@@ -227,7 +227,8 @@ class HudiSparkOperator(SparkSubmitOperator):
     def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:
         """Continue the attempt that an earlier process began; return what it committed."""
         preparation = run.prepare(begun.order_token)
-        with run.admitted(preparation.options, begun) as admitted:
+        leased = self._watched.is_leased
+        with run.admitted(preparation.options, begun, was_leased=leased) as admitted:
             return self._write_attempt(run).resumed(begun, self._watched, preparation, admitted)
 
     def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:

@@ -15,10 +15,11 @@ from airflow_occ_provider.attempts.choices import (
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
-from airflow_occ_provider.attempts.streamer import STREAMER, streamer_arguments
+from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.storage.table import HudiTable

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -28,12 +28,11 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.deployment import task_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.livy import ELSEWHERE
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.spark import environment
-from airflow_occ_provider.hooks.task_run import hide, open_journal, sign
+from airflow_occ_provider.hooks.task_run import hide, longest_absence_ms, open_journal, sign
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.secrets import all_secrets
+from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.retry import ConflictRetry
@@ -98,11 +97,11 @@ class ProtectedRun:
         return spark_job(self.user_job, self.table, self._task.conf or {}, self.spark.deploy_mode)
 
     @cached_property
-    def _site(self) -> Future[Site]:
-        """The site's configuration, which a thread reads; that of Livy's machine is not here."""
-        task, pool = self._task, ThreadPoolExecutor(1, "read-site")
-        if self.spark.livy:
-            return pool.submit(lambda: ELSEWHERE)
+    def _site(self) -> Callable[[], Site]:
+        """Returns the site's configuration, which a thread reads if it is this machine's."""
+        task, elsewhere = self._task, self.spark.drivers.site
+        if elsewhere:
+            return lambda: elsewhere
         with_arguments = partial(
             read_site,
             self.spark.hook.spark_binary or "spark-submit",
@@ -110,7 +109,7 @@ class ProtectedRun:
             properties_file=task.properties_file,
             class_path=(task.driver_class_path or "").split(os.pathsep),
         )
-        return pool.submit(with_arguments)
+        return ThreadPoolExecutor(1, "read-site").submit(with_arguments).result
 
     def prepare(self, order_token: str = "") -> Preparation:
         """Decide a driver's options, and have the UI show them."""
@@ -124,8 +123,9 @@ class ProtectedRun:
         )
         identity, signs = self.journal.record.identity, self.user_job.signs
         signature = sign(self.context, identity, snapshot, order_token, is_written=signs)
-        preparation = prepare(protection, self.job, self._site.result(), signature, snapshot)
-        hide(all_secrets(preparation.options))
+        preparation = prepare(protection, self.job, self._site(), signature, snapshot)
+        spark = {**dict(preparation.site.spark.options), **(task.conf or {})}
+        hide([*all_secrets(preparation.options), *spark_secrets(spark)])
         task.hudi_defaults = dict(preparation.shown)
         return preparation
 
@@ -150,17 +150,25 @@ class ProtectedRun:
             on_granted=partial(metrics.queue_wait, self.work),
             on_released=partial(metrics.lease_age, self.work),
             log=self.log,
+            absence_ms=longest_absence_ms(self._task, self.journal.now.number),
         )
 
     def admitted(
-        self, options: Mapping[str, str], begun: AttemptRecord | None = None
+        self,
+        options: Mapping[str, str],
+        begun: AttemptRecord | None = None,
+        *,
+        was_leased: bool = False,
     ) -> AbstractContextManager[Admitted]:
         """Hold the lease that the task requests, for the time of a block.
 
         :param begun: the attempt that runs under the lease already, if there is one.
+        :param was_leased: whether its driver has ended while the lease was held.
         """
         is_queued = self._task.admission is not AdmissionMode.OFF
-        return self.lease.admitted(self.claim, options, is_queued=is_queued, begun=begun)
+        return self.lease.admitted(
+            self.claim, options, is_queued=is_queued, begun=begun, was_leased=was_leased
+        )
 
     def alone_if_unlocked(
         self, options: Mapping[str, str], table: str

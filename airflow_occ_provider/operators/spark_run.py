@@ -1,8 +1,7 @@
-"""``SparkRun``: a task's drivers on this host, in YARN or as batches of Livy."""
+"""``SparkRun``: a task's drivers, wherever they run."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,22 +11,16 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import (
-    SparkJob,
-    Submission,
-    prepared,
-    refuse_unproven,
-)
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import DriverKilledError
-from airflow_occ_provider.hooks.livy import LivyDrivers, livy_drivers
+from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
+from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
-from airflow_occ_provider.hooks.submitters import AggregatedLogs, follower, resource_manager
+from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
-from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster, protected_conf
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -58,41 +51,34 @@ class SparkRun:
         return spark_hook(self.task)
 
     @cached_property
-    def livy(self) -> LivyDrivers | None:
-        """What runs the drivers if the connection is one of Livy."""
-        return livy_drivers(self.task, self.hook)
+    def drivers(self) -> TaskDrivers:
+        """What runs the drivers, by the task's connection."""
+        return drivers_of(self.task, self.hook)
 
     @property
     def deploy_mode(self) -> Any:
-        """The deploy mode of the drivers; those of Livy find their files as in a cluster."""
-        return "cluster" if self.livy else self.hook._connection["deploy_mode"]
+        """The deploy mode of the drivers."""
+        return self.drivers.deploy_mode
 
     @property
     def is_remote(self) -> bool:
-        """Whether the driver runs in YARN or in Livy, and outlives the task."""
-        in_yarn = self.deploy_mode == "cluster" and self.hook._connection["master"] == "yarn"
-        return self.livy is not None or in_yarn
+        """Whether the driver runs elsewhere, and outlives the task."""
+        return self.drivers.is_remote
 
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe where its driver would run."""
         refuse_unproven(job, site, is_remote=self.is_remote)
-        if self.livy:
-            self.livy.refuse(self.hook, environment(self.task))
-        elif self.is_remote:
-            _ = self._manager, protected_conf("", job.conf, submission="")
+        self.drivers.refuse(PlannedJob(job, site, self.hook, environment(self.task)))
 
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
     ) -> AbstractContextManager[Submission]:
         """Write a driver's input for the time of a block, or until its task is waited for."""
-        if self.livy:
-            return self.livy.prepared(job, options, without=without)
-        return prepared(job, options, without=without, is_remote=self.is_remote)
+        return self.drivers.prepared(job, options, without=without)
 
     def forget(self, identity: str) -> None:
-        """Remove the reports of a task run's drivers, and what is left of their input."""
-        if self.livy:
-            self.livy.folder(identity).remove()
+        """Remove what is left of a task run's drivers, all of which have ended."""
+        self.drivers.forget(identity)
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:
         """Return the driver that an earlier process of the task has started."""
@@ -103,11 +89,7 @@ class SparkRun:
 
     def submitter(self, handle: Handle | None) -> Submitter:
         """Return what follows the drivers of earlier processes."""
-        if handle:
-            return follower(handle, self.killed)
-        if self.livy:
-            return self.livy.follower(self.killed)
-        return YarnCluster(self._manager) if self.is_remote else SparkSubmit()
+        return follower(handle, self.killed) if handle else self.drivers.follower(self.killed)
 
     def driver(self, submission: Submission) -> Driver:
         """Return the driver that runs a submission, before it is started.
@@ -121,32 +103,9 @@ class SparkRun:
         with self.substituted(submission):
             add_lineage(self.task, self.context)
             hook = attempt_hook(self.hook, self.task)
-            variables = {**os.environ, **environment(self.task)}
-        self._driver = Driver(self._submitter(hook, submission, variables), self._echo)
+        launch = Launch(hook, submission, environment(self.task), self.killed)
+        self._driver = Driver(self.drivers.submitter(launch), self._echo)
         return self._driver
-
-    def _submitter(
-        self, hook: SparkSubmitHook, submission: Submission, variables: Mapping[str, str]
-    ) -> Submitter:
-        """Return the submitter of a command that the hook builds, or of a batch."""
-        if self.livy:
-            return self.livy.submitter(hook, submission, self.killed)
-        if not self.is_remote:
-            command = hook._build_spark_submit_command(submission.application)
-            return SparkSubmit(command, variables, self.killed)
-        hook._files = ",".join(filter(None, (hook._files, *submission.files)))
-        hook._env_vars = environment(self.task)  # the identity is the launcher's alone
-
-        def command_with(conf: Mapping[str, str]) -> list[str]:
-            hook._conf = dict(conf)
-            return list(hook._build_spark_submit_command(submission.application))
-
-        logs = AggregatedLogs(self._manager)
-        return YarnCluster(self._manager, command_with, hook._conf, variables, logs, self.killed)
-
-    @cached_property
-    def _manager(self) -> ResourceManager:
-        return resource_manager(self.task._conn_id)
 
     def _echo(self, line: str) -> None:
         if self._shows_fields:  # with the first line: no driver waits for the UI

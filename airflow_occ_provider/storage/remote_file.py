@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 
-def open_remote(url: str) -> BinaryIO:
-    """Open a file for reading, with the credentials that the worker itself has.
+def open_remote(url: str, file_system: Any = None) -> BinaryIO:
+    """Open a file for reading.
 
     :param url: of any storage that fsspec knows.
+    :param file_system: of fsspec; by default one with the credentials that the worker itself has.
     :raises OSError: if it is not there, or the storage cannot be read from here.
     """
     import fsspec
 
     try:
-        return cast("BinaryIO", fsspec.open(url, "rb").open())
+        opened = file_system.open(url, "rb") if file_system else fsspec.open(url, "rb").open()
+        return cast("BinaryIO", opened)
     except OSError:
         raise
     except Exception as error:  # each client has errors of its own

@@ -114,14 +114,16 @@ class RunFolder:
         folder.ask(name, write)
         return f"{self.url}/{name}"
 
-    def remove(self, name: str = "") -> None:
+    def remove(self, name: str = "") -> bool:
         """Remove a file or a folder with all in it; what does not exist is no error.
 
-        A storage that cannot be reached keeps it.
+        A storage that cannot be reached keeps it: then the answer is ``False``.
         """
         folder = _opened(self.url, self.timeout_s, self.file_system)
         with suppress(TableUnreadableError):
             folder.ask(name, lambda path: folder.file_system.rm(path, recursive=True))
+            return True
+        return False
 
 
 def _canonical_place(place: str) -> str:

@@ -178,3 +178,10 @@ def _content(answer: Response) -> dict[str, Any] | None:
     if code not in _DONE or not isinstance(content, dict):
         raise ConnectionError(f"HTTP {code}: {text[:200]!r}")
     return content
+
+
+def unreadable(what: str, refused: LivyRefusedError) -> SubmitterUnreachableError:
+    """Return the error for something that Livy refuses to show."""
+    return SubmitterUnreachableError(
+        f"Livy refuses to show {what}: {refused}", remedy="check the Livy connection"
+    )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.submitters.livy_api import Batch
+from airflow_occ_provider.submitters.reported import ReportedDriver
 
-_NOT_PROTECTED = 78
-_KILLED = -9
-_TERMINATED = -15
 # A service runs a driver again without Airflow if one of these allows it.
 _RUN_ONCE = {"spark.yarn.maxAppAttempts": "1", "spark.driver.supervise": "false"}
 _FIELDS = {
@@ -61,72 +58,21 @@ def livy_batch(
     return {"file": application, "args": list(arguments), "conf": given, **more}
 
 
-class ReportedLines(Protocol):
-    """The report of a driver, in a file that the worker reaches."""
-
-    @property
-    def missed(self) -> int:
-        """The number of lines that a long report no longer has."""
-
-    def lines(self) -> list[str]:
-        """Return the lines since the last call."""
-
-
 @dataclass(slots=True)
-class FollowedBatch:
+class FollowedBatch(ReportedDriver):
     """What this process has seen of one batch.
 
-    :param report: the driver's report, if it has one.
     :param end: the batch at its end, which Livy forgets after some minutes.
     :param is_deleted: whether this process has ended it.
-    :param exit_code: the driver's, as its runner reported it.
-    :param is_read: whether the report and the log were returned to their end.
-    :param looked_at: monotonic time of the last request for its state.
-    :param silent_since: monotonic time since which Livy has not answered.
     """
 
-    report: ReportedLines | None
     end: Batch | None = None
     is_deleted: bool = False
-    exit_code: int | None = None
-    is_read: bool = False
-    looked_at: float = float("-inf")
-    silent_since: float | None = None
-    _is_protected: bool = False
-    _is_followed: bool = False
-
-    def take(self, lines: list[str]) -> list[str]:
-        """Take lines of the driver, and return them."""
-        for line in lines:
-            fact = read_fact(line) or {}
-            match fact.get("fact"):
-                case "protected":
-                    self._is_protected, self._is_followed = True, fact.get("followed") is True
-                case "not_protected":
-                    self.exit_code, self._is_followed = _NOT_PROTECTED, True
-                case "end":
-                    self.exit_code = int(fact.get("exit_code", 1))
-        return lines
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the report was read to the driver's own end, with Hudi's records."""
-        has_end = self._is_followed and self.exit_code is not None
-        return self.report is not None and has_end and not self.report.missed
 
     def final_code(self) -> int:
-        """Return the exit code of the ended driver.
-
-        Livy distinguishes success from all else; the runner reports every end but a sudden one.
-        """
+        """Return the exit code of the ended driver."""
         state = "killed" if self.is_deleted or self.end is None else self.end.state
-        if state == "success":
-            return self.exit_code or 0
-        if state == "killed":
-            return _TERMINATED
-        if self.exit_code is None and self._is_protected:
-            return _KILLED
-        return self.exit_code or 1
+        return self.code(is_success=state == "success", was_ended=state == "killed")
 
 
 def _text(value: object) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -17,8 +19,8 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.errors import LeaseLostError, OccError
-from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.shared_queue import shared_queue
+from airflow_occ_provider.hooks.shared_views import shared_views
 from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -29,6 +31,9 @@ from airflow_occ_provider.triggers.base import until_earliest
 from airflow_occ_provider.triggers.lease import LeaseTrigger
 
 _POLL_S = 10.0
+_LOG_S = 5.0
+_LISTING_S = 5.0
+_VIEWS = 8  # in a heartbeat's interval
 _RETRY_S = 1.0
 _UNSEEN_S = 600.0
 _KILL_S = 20.0  # Airflow waits 30 s
@@ -40,10 +45,11 @@ class HudiDriverTrigger(LeaseTrigger):
 
     It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
     heartbeat can never tick again, and if the lease is lost and nothing else keeps other writers away.
-    Event statuses: ``ended``, with ``stop`` if the trigger ended the driver and with what it read in the
-    log, and ``unseen`` if the driver was out of view for ten minutes, or its service has not answered
-    for as long as its submitter tolerates: the task's next process looks for it again. A task that is
-    killed ends its driver.
+    Event statuses: ``ended``, with ``stop`` if the trigger ended the driver, with what it read in the
+    log, with the partitions that the driver was about to write, and with whether the lease was held at
+    the driver's end (``is_leased``), and ``unseen`` if the driver was out of view for ten minutes, or
+    its service has not answered for as long as its submitter tolerates: the task's next process looks
+    for it again. A task that is killed ends its driver.
 
     :param driver: the driver's handle, as JSON values.
     :param is_fenced: whether the driver runs on without the lease.
@@ -59,6 +65,8 @@ class HudiDriverTrigger(LeaseTrigger):
     storage_conn_id: str | None = None
     interval_ms: int
     tolerable_misses: int
+    _lines: deque[str] = field(init=False, default_factory=deque)
+    _logging: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the driver until it has ended, and renew the lease meanwhile."""
@@ -79,8 +87,7 @@ class HudiDriverTrigger(LeaseTrigger):
         """End the driver, and release the lease: the user cleared or ended the task."""
         deadline_s = time.monotonic() + _KILL_S
         while True:
-            await self._call(self._submitter.end, self._handle)
-            state = await self._call(self._submitter.poll, self._handle)
+            state = await self._asked(self._end)
             if isinstance(state, Ended) or time.monotonic() >= deadline_s:
                 break
             await asyncio.sleep(_RETRY_S)
@@ -91,26 +98,60 @@ class HudiDriverTrigger(LeaseTrigger):
     async def _until_ended(self, keeping: asyncio.Task[LeaseLostError]) -> dict[str, Any]:
         stop, seen_s = None, time.monotonic()
         while True:
-            state = await self._state()
+            state = await self._asked(self._look)
             if isinstance(state, Ended):
-                reason = {"outcome": str(stop.outcome), "line": stop.line} if stop else None
-                facts = self._watch.facts(_masked, is_whole=state.log_is_whole)
-                return {"status": "ended", "stop": reason, "facts": facts}
+                await self._call(self._log_lines)
+                reason = {"outcome": str(stop.outcome), "line": _masked(stop.line)} if stop else None
+                return {
+                    "status": "ended",
+                    "stop": reason,
+                    "facts": self._watch.facts(_masked, is_whole=state.log_is_whole),
+                    "planned": {time: list(plan) for time, plan in self._watch.planned.items()},
+                    "is_leased": await self._is_leased(keeping),
+                }
             if not isinstance(state, Unseen):
                 seen_s = time.monotonic()
             elif not state.is_away:  # else the submitter logs that, and bounds it
                 if time.monotonic() - seen_s >= _UNSEEN_S:
-                    return {"status": "unseen", "reason": state.reason}
+                    return {"status": "unseen", "reason": _masked(state.reason)}
                 self.log.warning("Looking again: %s", state.reason)
             stop = stop or self._stop(keeping)
             if stop:
                 self.log.warning("Ending %s: %s", self._handle, stop.line)
-                await self._call(self._submitter.end, self._handle)
+                await self._asked(self._end)
             waits_for = () if keeping.done() else (keeping,)
             await asyncio.wait(
-                [*waits_for, asyncio.create_task(asyncio.sleep(_POLL_S))],
+                [*waits_for, asyncio.create_task(self._pause())],
                 return_when=asyncio.FIRST_COMPLETED,
             )
+
+    async def _pause(self) -> None:
+        """Wait for the next look; log in between what was read."""
+        until_s = _until_logging(time.monotonic())
+        if not self._lines or until_s > _POLL_S:
+            await asyncio.sleep(_POLL_S)
+            return
+        await asyncio.sleep(until_s)
+        await self._call(self._log_lines)
+        await asyncio.sleep(_POLL_S - until_s)
+
+    def _log_lines(self) -> None:
+        with self._logging:  # a pause goes on if the lease is lost in it
+            while self._lines:
+                self.log.info(mask_named(self._lines.popleft().rstrip()))
+
+    async def _is_leased(self, keeping: asyncio.Task[LeaseLostError]) -> bool:
+        """Whether the lease is held now, and so was until the driver's end."""
+        if not self.ticket or keeping.done():
+            return False
+        try:
+            async with shared_queue(self.lock_conn_id) as queue:
+                await self._renew(queue, Ticket.from_json(self.ticket), self._term_ms)
+        except LeaseLostError:
+            return False
+        except OccError as error:
+            self.log.warning("The lease was not renewed: %s", error.message)
+        return time.monotonic() - self._renewed_s < self._term_ms / 1000 * TRUSTED
 
     def _stop(self, keeping: asyncio.Task[LeaseLostError]) -> Stop | None:
         """Return the reason to end the driver, if any."""
@@ -121,9 +162,9 @@ class HudiDriverTrigger(LeaseTrigger):
         watch = vars(self).get("_watch")  # a thread makes it
         return watch.stop if watch else None
 
-    async def _state(self) -> Running | Ended | Unseen:
+    async def _asked(self, call: Callable[[], Running | Ended | Unseen]) -> Running | Ended | Unseen:
         try:
-            return cast("Running | Ended | Unseen", await self._call(self._look))
+            return cast("Running | Ended | Unseen", await self._call(call))
         except Exception as error:  # noqa: BLE001 - the driver is running: only its state is unknown
             return Unseen(f"{type(error).__name__}: {error}")
 
@@ -149,6 +190,11 @@ class HudiDriverTrigger(LeaseTrigger):
                 await asyncio.sleep(_RETRY_S)
         return await asyncio.Future()  # there is no lease
 
+    @property
+    def _term_ms(self) -> int:
+        """A driver that nothing else keeps others away from may be without a triggerer for a while."""
+        return super()._term_ms if self.is_fenced else max(self.ttl_ms, self.claim_ttl_ms)
+
     async def _hand_over(self, *, release: bool) -> None:
         if self.ticket:
             await super()._hand_over(release=release)
@@ -159,16 +205,20 @@ class HudiDriverTrigger(LeaseTrigger):
     def _look(self) -> Running | Ended | Unseen:
         return self._watch.look()
 
+    def _end(self) -> Running | Ended | Unseen:
+        self._submitter.end(self._handle)
+        return self._submitter.poll(self._handle)
+
     @cached_property
     def _watch(self) -> RemoteWatch:
         """The watch; the first look, in a thread, makes it."""
         return RemoteWatch(
             self._submitter,
             self._handle,
-            open_table(self.table, self.storage_conn_id),
+            shared_views(self.table, self.storage_conn_id, self.interval_ms / 1000 / _VIEWS),
             HeartbeatRule(self.interval_ms, self.tolerable_misses),
             self.log,
-            lambda line: self.log.info(mask_named(line.rstrip())),
+            self._lines.append,
         )
 
     @cached_property
@@ -177,7 +227,16 @@ class HudiDriverTrigger(LeaseTrigger):
 
     @cached_property
     def _submitter(self) -> Submitter:
-        return follower(self._handle)
+        return follower(self._handle, listing_s=_LISTING_S)
+
+
+def _until_logging(now_s: float) -> float:
+    """Return the seconds until the triggers of this process log the lines of their drivers.
+
+    All do so at the same moments: each time that a line wakes Airflow's triggerer, it makes several
+    queries to its database (Airflow 3.3.2, ``TriggerRunnerSupervisor.run_once``).
+    """
+    return _LOG_S - now_s % _LOG_S
 
 
 def _masked(text: str) -> str:

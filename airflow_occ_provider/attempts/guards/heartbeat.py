@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.storage.table import HudiTable
 
 _CHECKS_PER_INTERVAL = 4
 _LOG_LAG_S = 0.5
@@ -29,20 +29,23 @@ class HeartbeatAlarm:
     It logs when the heartbeat is late or dead and when it ticks again, and stops the driver if
     ``heartbeat_alarm`` decides so. A storage that does not answer is logged once, and proves nothing.
 
+    :param views: of the driver's table.
+    :param log_follows: whether the log is fed while a check waits; else it is fed between two checks.
     :param on_margin: called after each check with the seconds until Hudi counts the write as dead,
         and with the whole tolerance when the block has ended.
     """
 
-    table: HudiTable
+    views: TableViews
     log: DriverLog
     rule: HeartbeatRule
     logger: Any
     on_margin: Callable[[float], None] = lambda _: None
+    log_follows: bool = True
     _alarm: Alarm = field(init=False)
     _thread: threading.Thread = field(init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
-    _snapshot: Snapshot | None = field(default=None, init=False)
     _unanswered: bool = field(default=False, init=False)
+    _rollbacks: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._alarm = Alarm(self.rule)
@@ -90,17 +93,13 @@ class HeartbeatAlarm:
             self.on_margin(self._alarm.margin_ms / 1000)
 
     def _write_state(self) -> tuple[WriteState | None, int, float]:
-        """Read the heartbeats, then the timeline: a write completed in between is not dead."""
-        now_ms = round(time.time() * 1000)
+        """Return the state of the driver's write, and when it was observed."""
         own = self.log.own_instants
         if not own:
-            return None, now_ms, time.monotonic()
-        snapshot = self._snapshot or self.table.snapshot(missing_ok=True)
-        ticks, now_s = snapshot.heartbeats(), time.monotonic()
-        if not snapshot.config.exists:
-            return None, now_ms, now_s
-        self._snapshot = self.table.snapshot(snapshot)
-        return self._current(self._snapshot, own, ticks), now_ms, now_s
+            return None, round(time.time() * 1000), time.monotonic()
+        view = self.views.current()
+        state = self._current(view.snapshot, own, view.ticks) if view.snapshot else None
+        return state, view.now_ms, view.now_s
 
     def _current(
         self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
@@ -127,6 +126,10 @@ class HeartbeatAlarm:
 
     def _has_requested(self, rollback: str) -> bool:
         """Whether the driver requested a rollback; its log shows that later than the table."""
-        if rollback not in self.log.instants.requested:
+        if self.log_follows and rollback not in self.log.instants.requested:
             self._ended.wait(_LOG_LAG_S)
-        return rollback in self.log.instants.requested
+        if rollback in self.log.instants.requested:
+            return True
+        is_new = rollback not in self._rollbacks
+        self._rollbacks.add(rollback)
+        return is_new and not self.log_follows

@@ -30,6 +30,7 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
         "instants": [[time, log.instants.action_of(time)] for time in own[-_MOST:]],
         "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
         "checked": log.instants.checked or not is_whole,
+        "protected": log.protected,
         "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
         "fatal": [_kept(cause, own, redact) for cause in causes],
     }
@@ -40,6 +41,7 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     if not facts:
         return
     log.instants.recall(facts["instants"], facts["conflict"], is_checked=facts["checked"])
+    log.protected = log.protected or facts.get("protected", True)  # earlier releases kept none
     log.unprotected = log.unprotected or facts["unprotected"] or None
     if facts["fatal"] and log.fatal is None:
         log.fatal = Chain()

@@ -23,6 +23,39 @@ _IN_VALUE = re.compile(
     rf"(?:{_NAMES}|\bsig)=(?P<named>[^\s;&?,]+)|://[^\s/@:]*:(?P<login>[^\s/@]+)@", re.IGNORECASE
 )
 
+_REDACTION = "spark.redaction.regex"
+# Spark's default (3.5), by which it hides values of its own settings.
+_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
+# What a key that only names a token or a password may have: a switch, a number or a duration.
+_PLAIN = re.compile(r"true|false|none|null|-?\d+(?:\.\d+)?\s?\w{0,2}", re.IGNORECASE)
+_SHORTEST = 4
+_NAMED_BY_SPARK = re.compile(
+    r"[\w.-]*(?:secret|password|token|access[.]?key)[\w.-]*=(?P<named>[^\s;&?,]+)", re.IGNORECASE
+)
+
+
+def spark_secrets(properties: Mapping[str, object]) -> list[str]:
+    """Return the secret values of Spark's settings, each once.
+
+    :param properties: the settings; ``spark.redaction.regex`` names keys with secrets, too.
+    """
+    named = [_BY_SPARK, *_pattern(str(properties.get(_REDACTION) or ""))]
+    hidden = {
+        str(value).strip()
+        for key, value in properties.items()
+        if key != _REDACTION and any(one.search(key) for one in named)
+    }
+    secret = {one for one in hidden if len(one) >= _SHORTEST and not _PLAIN.fullmatch(one)}
+    return sorted(secret | {*all_secrets(properties)})
+
+
+def _pattern(regex: str) -> list[re.Pattern[str]]:
+    """Return Spark's regular expression; nothing if Python does not read it."""
+    try:
+        return [re.compile(regex)] if regex else []
+    except re.error:
+        return []
+
 
 def secrets_in(key: str, value: str) -> tuple[str, ...]:
     """Return the secret parts of a value; in a URL or JVM option only the password."""
@@ -45,7 +78,13 @@ def mask_named(text: str) -> str:
         secret = found["named"] or found["login"]
         return found[0].replace(secret, HIDDEN) if secret else found[0]
 
-    return _IN_VALUE.sub(masked, text)
+    def masked_value(found: re.Match[str]) -> str:
+        value = found["named"]
+        return found[0] if _PLAIN.fullmatch(value) else f"{found[0][: -len(value)]}{HIDDEN}"
+
+    if "=" not in text and "://" not in text:  # most lines of a log
+        return text
+    return _NAMED_BY_SPARK.sub(masked_value, _IN_VALUE.sub(masked, text))
 
 
 def redact(options: Mapping[str, str]) -> dict[str, str]:

@@ -36,13 +36,33 @@ def contents(file: BinaryIO, container: str, name: str, offset: int = 0) -> Iter
     :param offset: the number of bytes to leave out.
     :raises AggregatedLogError: if the file has another format or compression, or is cut off.
     """
+    for key, value in _entries(file):
+        if key == container:
+            yield from _log_in(value, name, offset)
+            return
+
+
+def containers(file: BinaryIO) -> list[str]:
+    """Return the ids of the containers whose logs are in the file.
+
+    :raises AggregatedLogError: if the file has another format or compression, or is cut off.
+    """
+    return [key for key, _ in _entries(file) if key.startswith("container_")]
+
+
+def is_aggregated(file: BinaryIO) -> bool:
+    """Return whether a file begins as the ones that can be read here."""
+    file.seek(0)
+    return file.read(len(_MAGIC)) == _MAGIC
+
+
+def _entries(file: BinaryIO) -> Iterator[tuple[str, _Value]]:
+    """Yield the key and the value of each entry; the next one follows what is left of the value."""
     for algorithm, start, compressed, _ in _blocks(file):
         block = _opened(file, algorithm, start, compressed)
         while (size := _number_or_end(block)) is not None:
             key, value = _exactly(block, size), _Value(block)
-            if key[2:].decode() == container:
-                yield from _log_in(value, name, offset)
-                return
+            yield key[2:].decode(errors="replace"), value
             while value.read(_PART):
                 pass
 

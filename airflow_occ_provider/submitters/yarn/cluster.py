@@ -2,64 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
-from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.processes import end_survivors
 from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.twin import twin_error
 from airflow_occ_provider.submitters.yarn.driver_log import DriverLog, OpenLog, open_aggregated
 from airflow_occ_provider.submitters.yarn.launcher import Launcher
+from airflow_occ_provider.submitters.yarn.listing import RunningApplications
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from airflow_occ_provider.submitters.yarn.submission_conf import identity_tag, protected_conf
 
-_ATTEMPTS = "spark.yarn.maxAppAttempts"
-_TAGS = "spark.yarn.tags"
 _NAME = "yarn"
-_PLAIN_KEY = re.compile(r"[a-z0-9_-]{1,64}")
 _LOOK_S = 0.2
 _TAIL = 20
 _PROOF_S = 120.0
-
-_log = logging.getLogger(__name__)
-
-
-def identity_tag(key: str) -> str:
-    """Return the tag of all applications of a task run."""
-    plain = key if _PLAIN_KEY.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()
-    return f"airflow_occ_{plain}"
-
-
-def protected_conf(key: str, conf: Mapping[str, object], *, submission: str) -> dict[str, str]:
-    """Return Spark's configuration for one submission that YARN does not repeat.
-
-    :param key: identity of the task run.
-    :param conf: the user's configuration.
-    :param submission: a tag of this submission alone.
-    :raises ConfigurationError: if YARN would start the driver again.
-    """
-    attempts = str(conf.get(_ATTEMPTS, 1)).strip()
-    if attempts != "1":
-        raise ConfigurationError(
-            f"conf {_ATTEMPTS}",
-            f"with {attempts} YARN runs a failed driver again, unknown to Airflow",
-            remedy="remove it, and use the task's retries",
-        )
-    tags = [one.strip() for one in str(conf.get(_TAGS, "")).split(",") if one.strip()]
-    return {
-        **{name: str(value) for name, value in conf.items()},
-        _ATTEMPTS: "1",
-        _TAGS: ",".join([*tags, identity_tag(key), submission]),
-        "spark.yarn.submit.waitAppCompletion": "false",
-    }
 
 
 @dataclass
@@ -73,8 +40,9 @@ class YarnCluster:
     :param environment: of ``spark-submit``; ``None`` for that of this process.
     :param open_log: opens aggregated logs: without it the end of a log is lost.
     :param killed: set when the task was asked to stop.
+    :param running: of the cluster, shared with others that follow drivers there.
     :param end_s: the longest wait of ``end``: Airflow kills a task 5 s after its request to stop.
-    :param patience_s: seconds for which the ResourceManager may not answer; then its driver is unseen.
+    :param patience: for a ResourceManager that does not answer; then its driver is unseen.
     """
 
     name = _NAME
@@ -86,13 +54,14 @@ class YarnCluster:
     environment: Mapping[str, str] | None = None
     open_log: OpenLog | None = None
     killed: Flag = field(default_factory=Flag)
+    running: RunningApplications | None = None
     end_s: float = 3.5
-    patience_s: float = 1800.0
+    patience: Patience = field(default_factory=partial(Patience, service="the ResourceManager"))
     _launcher: Launcher = field(default_factory=Launcher, init=False)
     _logs: dict[str, DriverLog] = field(default_factory=dict, init=False)
     _ends: dict[str, Ended] = field(default_factory=dict, init=False)
+    _asked_to_end: set[str] = field(default_factory=set, init=False)
     _unproven_since: float = field(default=0.0, init=False)
-    _silent_since: float | None = field(default=None, init=False)
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Run ``spark-submit`` to its end, then record the application that it made.
@@ -104,7 +73,7 @@ class YarnCluster:
         submission = f"{identity_tag(key)}_{secrets.token_hex(4)}"
         command = self.command(protected_conf(key, self.conf, submission=submission))
         environment = os.environ if self.environment is None else self.environment
-        self._refuse_twin(key)
+        self.refuse_twin(key)
         code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
         found = self.manager.applications(submission)
         if not found:
@@ -134,7 +103,7 @@ class YarnCluster:
         :raises SubmitterUnreachableError: if the ResourceManager does not answer.
         """
         end_survivors(key)
-        return self._living(key)
+        return self.living(key)
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver is alive, as far as YARN proves it."""
@@ -145,7 +114,7 @@ class YarnCluster:
         try:
             return ended or self._look(handle)[1]
         except SubmitterUnreachableError as error:
-            return Unseen(str(error), is_away=not self._is_given_up)
+            return Unseen(str(error), is_away=not self.patience.is_over)
 
     def read(self, handle: Handle, wait_s: float) -> list[str] | None:
         """Return lines of ``spark-submit``, then of the driver; ``None`` after its end.
@@ -153,17 +122,14 @@ class YarnCluster:
         ``None`` also if YARN has ended or forgotten the application, but for minutes does not prove that
         its container ended: then ``poll`` returns ``Unseen``.
 
-        :raises SubmitterUnreachableError: if the ResourceManager has not answered for ``patience_s``.
+        :raises SubmitterUnreachableError: if the ResourceManager has not answered for too long.
         """
         if self.killed.is_set():
             self.end(handle)
         lines: list[str] | None = self._launcher.said()
         if not lines:
-            try:
+            with self.patience.waiting():
                 lines = self._lines(handle)
-            except SubmitterUnreachableError:  # it may come back
-                if self._is_given_up:
-                    raise
         if lines == []:
             time.sleep(wait_s)
         return lines
@@ -171,6 +137,7 @@ class YarnCluster:
     def end(self, handle: Handle) -> None:
         """Kill the application and wait a little for the end of its container."""
         if handle.facts.get("application"):
+            self._asked_to_end.add(handle.facts["application"])
             with suppress(SubmitterUnreachableError):  # poll shows it
                 self._manager(handle).kill(handle.facts["application"])
         deadline = time.monotonic() + self.end_s
@@ -193,44 +160,21 @@ class YarnCluster:
     def _look(self, handle: Handle) -> tuple[Application | None, Running | Ended | Unseen]:
         name = handle.facts.get("application", "")
         try:
-            application = self._manager(handle).application(name) if name else None
+            application = self._source(handle, name).application(name) if name else None
         except SubmitterUnreachableError as error:
-            self._count_silence(handle, error)
+            self.patience.count(str(handle), error, " and ".join(self._manager(handle).addresses))
             raise
-        if self._silent_since is not None:
-            _log.info("The ResourceManager of %s answers again.", handle)
-            self._silent_since = None
+        self.patience.reset(str(handle))
         state = self._ends.get(name) or self._state(application)
         if isinstance(state, Ended):
             self._ends[name] = state
         return application, state
 
-    @property
-    def _is_given_up(self) -> bool:
-        return self._silent_s >= self.patience_s
-
-    @property
-    def _silent_s(self) -> float:
-        """The seconds since the first call that the ResourceManager did not answer."""
-        since = self._silent_since  # another thread may reset it
-        return 0.0 if since is None else time.monotonic() - since
-
-    def _count_silence(self, handle: Handle, error: SubmitterUnreachableError) -> None:
-        """Count a call without an answer.
-
-        :raises SubmitterUnreachableError: if there was none for too long.
-        """
-        if self._silent_since is None:
-            self._silent_since = time.monotonic()
-            minutes = self.patience_s / 60
-            _log.warning("Asking for %s again, for up to %g minutes: %s", handle, minutes, error.message)
-        if self._is_given_up:
-            addresses, minutes = " and ".join(self._manager(handle).addresses), self._silent_s / 60
-            raise SubmitterUnreachableError(
-                f"the ResourceManager at {addresses} has not answered for {minutes:.0f} minutes "
-                f"({error.message}): whether {handle} runs, and whether it commits, is unknown",
-                remedy="make the ResourceManager reachable again: the next try follows the driver",
-            ) from error
+    def _source(self, handle: Handle, name: str) -> ResourceManager | RunningApplications:
+        """Return what knows an application's state; a kill must show at once."""
+        manager = self._manager(handle)
+        is_listed = manager is self.manager and name not in self._asked_to_end
+        return self.running if self.running and is_listed else manager
 
     def _manager(self, handle: Handle) -> ResourceManager:
         """Return the cluster of a handle: the user may have moved to another one since."""
@@ -238,25 +182,24 @@ class YarnCluster:
         is_ours = addresses in ((), self.manager.addresses)
         return self.manager if is_ours else ResourceManager(addresses)
 
-    def _living(self, key: str) -> Handle | None:
+    def living(self, key: str) -> Handle | None:
+        """Return the living application of a task run.
+
+        :raises SubmitterUnreachableError: if the ResourceManager does not answer.
+        """
         for application in self.manager.applications(identity_tag(key)):
             if isinstance(self._state(application), Running):
                 return self._handle(key, application)
         return None
 
-    def _refuse_twin(self, key: str) -> None:
-        """Refuse a second driver of the task run; end nothing, since another process follows the first.
+    def refuse_twin(self, key: str) -> None:
+        """Refuse a second driver of the task run; the first one is followed elsewhere.
 
         :raises NotSubmittedError: if there is a living one.
         """
-        twin = self._living(key)
+        twin = self.living(key)
         if twin:
-            raise NotSubmittedError(
-                f"{twin} of this task run is alive, so no other was submitted beside it: another "
-                "process of the task has submitted it meanwhile",
-                remedy="no action if the task is retried: the next try finds its commit, or ends it; "
-                "else kill the application and clear the task",
-            )
+            raise twin_error(twin, "kill the application")
 
     def _handle(self, key: str, application: Application) -> Handle:
         managers = list(self.manager.addresses)

@@ -16,7 +16,10 @@ from urllib.parse import quote, urlsplit
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.yarn.container import Container
 
+MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
+"""The key of a connection's extra that names the ResourceManagers of its cluster."""
 _OVER = frozenset(("FINISHED", "FAILED", "KILLED"))
+_STATES = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _CODE = re.compile(r"(?:exited with status|exitCode:) (-?\d+)")
 _APPS = "/ws/v1/cluster/apps"
 _PAUSE_S = 0.5
@@ -107,7 +110,7 @@ class ResourceManager:
             parts = urlsplit(one)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
                 raise ConfigurationError(
-                    "resource_manager",
+                    MANAGERS_FIELD,
                     f"{parts.hostname or one!r} is not a web address without a password",
                     remedy="give addresses such as http://rm1:8088",
                 )
@@ -120,15 +123,30 @@ class ResourceManager:
         answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}")
         return Application.of(answer["app"]) if answer else None
 
-    def applications(self, tag: str) -> list[Application]:
+    def applications(self, tag: str, patience_s: float | None = None) -> list[Application]:
         """Return the applications with a tag, in any state, the latest first.
+
+        :param patience_s: in place of the ResourceManager's; 0 for one call.
 
         :raises SubmitterUnreachableError: if no active ResourceManager answers within the patience.
         """
         path = f"{_APPS}?applicationTags={quote(tag.lower(), safe='')}"
-        found = (self._ask("GET", path, patience_s=self.patience_s) or {}).get("apps") or {}
+        patience_s = self.patience_s if patience_s is None else patience_s
+        found = (self._ask("GET", path, patience_s=patience_s) or {}).get("apps") or {}
         of_tag = [Application.of(one) for one in found.get("app", ())]
         return sorted(of_tag, key=lambda one: (one.started_ms, one.id), reverse=True)
+
+    def running(self, tag: str) -> list[Application]:
+        """Return the applications with a tag that have not ended.
+
+        :raises SubmitterUnreachableError: if no active ResourceManager answers one call.
+        """
+        states = ",".join(_STATES)
+        path = (
+            f"{_APPS}?applicationTags={quote(tag, safe='')}&states={states}&deSelects=resourceRequests"
+        )
+        found = (self._ask("GET", path) or {}).get("apps") or {}
+        return [Application.of(one) for one in found.get("app", ())]
 
     def kill(self, application: str) -> None:
         """Kill an application; no error if it is over or unknown.

@@ -1,0 +1,102 @@
+"""Where the drivers of a task run: chosen by its Spark connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
+from airflow_occ_provider.attempts.submitter import Submitter
+from airflow_occ_provider.hooks.emr_serverless import EmrService
+from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
+from airflow_occ_provider.hooks.launch import Launch, PlannedJob
+from airflow_occ_provider.hooks.livy import LivyService
+from airflow_occ_provider.hooks.staged import StagedDrivers
+from airflow_occ_provider.hooks.yarn import YarnDrivers
+from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
+
+
+class TaskDrivers(Protocol):
+    """The drivers of one task, in one place."""
+
+    @property
+    def deploy_mode(self) -> Any:
+        """Spark's deploy mode there."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether they run elsewhere, and outlive the task."""
+
+    @property
+    def site(self) -> Site | None:
+        """Their site's configuration; ``None`` if it is this machine's."""
+
+    def refuse(self, planned: PlannedJob) -> None:
+        """Refuse what cannot be made safe there.
+
+        :raises ConfigurationError: naming the argument or setting.
+        """
+
+    def prepared(
+        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Submission]:
+        """Make a driver's input for the time of a block, or until its task is waited for."""
+
+    def forget(self, identity: str) -> None:
+        """Remove what is left of a task run's drivers, all of which have ended."""
+
+    def submitter(self, launch: Launch) -> Submitter:
+        """Return what runs one submission."""
+
+    def follower(self, killed: Flag) -> Submitter:
+        """Return what finds drivers of earlier processes that were not recorded."""
+
+
+@dataclass(frozen=True)
+class LocalDrivers:
+    """Drivers on this host, by ``spark-submit`` in client mode.
+
+    :param deploy_mode: as the connection or the task names it.
+    """
+
+    deploy_mode: Any = None
+    is_remote = False
+    site = None
+
+    def refuse(self, planned: PlannedJob) -> None:
+        """Refuse nothing more than any driver's."""
+
+    def prepared(
+        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
+    ) -> AbstractContextManager[Submission]:
+        """Write the input to a private file for the time of a block."""
+        return prepared(job, options, without=without)
+
+    def forget(self, identity: str) -> None:
+        """Do nothing: the input's file is gone with its block."""
+
+    def submitter(self, launch: Launch) -> SparkSubmit:
+        """Return the submitter of a command that Spark's hook builds."""
+        return SparkSubmit(launch.command(), launch.environment, launch.killed)
+
+    def follower(self, killed: Flag) -> SparkSubmit:
+        """Return what finds processes of this host."""
+        return SparkSubmit(killed=killed)
+
+
+def drivers_of(task: Any, spark: Any) -> TaskDrivers:
+    """Return the drivers of a task, by its connection.
+
+    :param spark: Spark's hook, which has read the connection.
+    :raises ConfigurationError: if the connection misses what its place needs.
+    """
+    mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
+    if mode == "cluster" and master == "yarn":
+        return YarnDrivers(task._conn_id)
+    for service in (LivyService, EmrService):
+        if master.startswith(service.master):
+            return StagedDrivers(service(task._conn_id), task.table, task.storage_conn_id)
+    return kubernetes_drivers(task, spark) or LocalDrivers(mode)

@@ -1,0 +1,3 @@
+"""Drivers in pods of Kubernetes."""
+
+from __future__ import annotations

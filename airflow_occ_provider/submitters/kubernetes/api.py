@@ -1,0 +1,198 @@
+"""The calls to one cluster's API about drivers, each with a time-out."""
+
+from __future__ import annotations
+
+import http
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Any
+
+from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.kubernetes.manifests import ROLE_LABEL, deletion, ends_now
+from airflow_occ_provider.submitters.kubernetes.pod import Pod
+
+_TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
+_LAST_STATE_S = 5
+_TRIES = 3
+_RETRY_S = 0.5
+_GONE = (http.HTTPStatus.NOT_FOUND,)
+_GONE_OR_ANOTHER = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
+_NO_LOG = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST)
+
+
+class PodApi:
+    """The pods and Secrets of drivers in one namespace.
+
+    Each call raises ``SubmitterUnreachableError`` if the cluster does not answer or refuses it.
+
+    :param client: the ``ApiClient`` of the package ``kubernetes``.
+    :param namespace: of the drivers.
+    """
+
+    def __init__(self, client: Any, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    @property
+    def address(self) -> str:
+        """The cluster's address and the namespace, for messages."""
+        return f"{self._client.configuration.host}, namespace {self.namespace!r}"
+
+    def drivers(self, selector: str) -> list[Pod]:
+        """Return the pods of drivers with a label."""
+        return self._pods(f"{selector},{ROLE_LABEL}=driver")
+
+    def executors(self, selector: str) -> list[Pod]:
+        """Return the pods of executors with a label."""
+        return self._pods(f"{selector},{ROLE_LABEL}=executor")
+
+    def pod(self, name: str) -> Pod | None:
+        """Return a pod; ``None`` if there is none of the name."""
+        answer = self._call("GET", f"pods/{name}")
+        return answer if answer is None else Pod(json.loads(answer))
+
+    def last_state(self, seen: Pod) -> Pod | None:
+        """Return the last state of a pod that is gone, if the cluster still knows it.
+
+        :param seen: an earlier state of the pod.
+        """
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={seen.name}",
+            "resourceVersion": seen.version,
+            "timeoutSeconds": _LAST_STATE_S,
+        }
+        found = self._call(
+            "GET", "pods", query, missing=(*_GONE, http.HTTPStatus.GONE), take=_deleted(seen.uid)
+        )
+        return found if isinstance(found, Pod) else None
+
+    def log(self, name: str, container: str, since: str | None) -> bytes | None:
+        """Return a container's log with a time before each line.
+
+        :param since: time of its first line that is wanted, in whole seconds; ``None`` for all.
+        :return: ``None`` if the container has no log yet, or no more.
+        """
+        query = {"container": container, "timestamps": "true"}
+        if since:
+            query["sinceTime"] = since
+        answer = self._call("GET", f"pods/{name}/log", query, missing=_NO_LOG)
+        return answer if answer is None else bytes(answer)
+
+    def end(self, pod: Pod) -> None:
+        """Have a pod ended; its status and its log stay where a node knows it."""
+        if pod.node:
+            self._call("PATCH", f"pods/{pod.name}", body=ends_now())
+        else:
+            self.delete(pod)
+
+    def delete(self, pod: Pod) -> None:
+        """Delete a pod, and with it all that it owns."""
+        self._call("DELETE", f"pods/{pod.name}", body=deletion(pod.uid), missing=_GONE_OR_ANOTHER)
+
+    def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        """Create a Secret; a request without an answer is repeated.
+
+        :raises NotSubmittedError: if the cluster refuses it.
+        """
+        exists = (http.HTTPStatus.CONFLICT,)
+        for left in reversed(range(_TRIES)):
+            try:
+                self._call("POST", "secrets", body=manifest, missing=exists)
+            except RefusedError as refused:
+                raise NotSubmittedError(
+                    f"the Secret with the driver's input cannot be created: {refused.message}",
+                    remedy="let the task's account create Secrets in the namespace",
+                ) from refused
+            except SubmitterUnreachableError:
+                if not left:
+                    raise
+                time.sleep(_RETRY_S)
+            else:
+                return
+
+    def has_secret(self, name: str) -> bool:
+        """Return whether there is a Secret."""
+        return self._call("GET", f"secrets/{name}") is not None
+
+    def _pods(self, selector: str) -> list[Pod]:
+        answer = self._call("GET", "pods", {"labelSelector": selector})
+        return [Pod(one) for one in json.loads(answer)["items"]] if answer else []
+
+    def _call(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        body: Mapping[str, Any] | None = None,
+        missing: tuple[int, ...] = _GONE,
+        take: Callable[[Any], Any] = lambda answer: answer.data,
+    ) -> Any:
+        """Return what ``take`` makes of an answer: its bytes.
+
+        :param missing: statuses that are answered by ``None``.
+        """
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        try:
+            answer = self._client.call_api(
+                f"/api/v1/namespaces/{self.namespace}/{path}",
+                verb,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json, */*", "Content-Type": kind},
+                body=body,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=_TIMEOUTS_S,
+            )
+            with closing(answer):
+                return take(answer)
+        except ApiException as error:
+            if error.status in missing:
+                return None
+            raise self._refused(f"{verb} {path}", error) from error
+        except (HTTPError, OSError, ValueError) as error:
+            raise SubmitterUnreachableError(
+                f"the cluster at {self.address} does not answer: {type(error).__name__}: {error}",
+                remedy="check the cluster's address and its API server",
+            ) from error
+
+    def _refused(self, request: str, error: Any) -> SubmitterUnreachableError:
+        is_refused = 400 <= (error.status or 0) < 500
+        return (RefusedError if is_refused else SubmitterUnreachableError)(
+            f"the cluster at {self.address} answers {request} by {error.status} {error.reason}: "
+            f"{_message(error.body)}",
+            remedy="check the account of the task, and its rights in the namespace",
+        )
+
+
+class RefusedError(SubmitterUnreachableError):
+    """The API server refuses a request."""
+
+
+def _deleted(uid: str) -> Callable[[Iterable[bytes]], Pod | None]:
+    """Return what finds the deletion of a pod in a stream of events."""
+
+    def find(lines: Iterable[bytes]) -> Pod | None:
+        for line in lines:
+            event = json.loads(line)
+            if event["type"] == "DELETED" and event["object"]["metadata"]["uid"] == uid:
+                return Pod(event["object"])
+            if event["type"] == "ERROR":
+                break
+        return None
+
+    return find
+
+
+def _message(body: Any) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(body)[:200]
