@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 if TYPE_CHECKING:

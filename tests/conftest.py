@@ -37,6 +37,8 @@ def hudi_stack(hudi_stack):
 def pytest_collection_modifyitems(items):
     """Mark each test with its folder and its tier: ``quick`` (`make test`) or ``rest``.
 
+    Those marked ``k8s`` or ``nightly`` have a lane of their own.
+
     A test of a slower folder joins the quick tier with ``@pytest.mark.quick``, and one of a quick folder
     leaves it with ``@pytest.mark.rest``.
     """
@@ -45,6 +47,8 @@ def pytest_collection_modifyitems(items):
         item.add_marker(folder)
         if folder != "unit" and _names_metastore(item):
             item.add_marker("metastore")
+        if item.get_closest_marker("k8s") or item.get_closest_marker("nightly"):
+            continue
         if not (item.get_closest_marker("quick") or item.get_closest_marker("rest")):
             slow = item.get_closest_marker("metastore") or item.get_closest_marker("yarn")
             quick = folder in _QUICK and not slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -34,12 +36,16 @@ from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
+from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.storage.table import HudiTable
+from tests.celery import CeleryAirflow
+from tests.livy import LivyServerOnYarn
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
-SUBMITTERS = ("spark_submit", "yarn", "livy")
+EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
+SUBMITTERS = ("spark_submit", "yarn", "livy", "livy_yarn", "kubernetes")
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
@@ -77,11 +83,14 @@ def main() -> int:
     parser.add_argument(
         "--submitter", choices=SUBMITTERS, default="spark_submit", help="where the drivers run"
     )
+    parser.add_argument(
+        "--executor", choices=EXECUTORS, default="local", help="Airflow's executor: where tasks run"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-    folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_"))
+    folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_", dir=os.environ.get("DEMO_FOLDER")))
     try:
         return _demo(args.dags.resolve(), folder, args)
     except EmbeddedError as error:
@@ -99,17 +108,29 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         with _step("Hudi's bundle"):
             find_bundle()
         with _step(LOCKS[args.lock]):
-            stack = running.enter_context(EmbeddedStack(folder / "stack", lock=args.lock))
+            stack = EmbeddedStack(folder / "stack", lock=args.lock)
+            if args.submitter == "kubernetes":  # pods reach it, not only this machine
+                everywhere = {"clientPortAddress": "0.0.0.0"}  # noqa: S104
+                stack.zookeeper = EmbeddedZookeeper(folder / "zookeeper", settings=everywhere)
+            running.enter_context(stack)
         spark, environment = LOCAL, stack.environment
-        if args.submitter == "yarn":
+        if args.submitter in ("yarn", "livy_yarn"):
             with _step("YARN"):
                 yarn = running.enter_context(EmbeddedYarn(folder / "yarn"))
+        if args.submitter == "yarn":
             spark, environment = yarn_connection(yarn), yarn.environment(stack.environment)
-        if args.submitter == "livy":
+        if args.submitter in ("livy", "livy_yarn"):
             with _step("Livy"):
-                spark = running.enter_context(EmbeddedLivy(folder / "livy")).connection
-        airflow = EmbeddedAirflow(folder / "airflow", dags, environment)
-        with _step("Airflow: scheduler, triggerer, DAG processor, API server"):
+                server = (
+                    EmbeddedLivy if args.submitter == "livy" else partial(LivyServerOnYarn, yarn=yarn)
+                )
+                spark = running.enter_context(server(folder / "livy")).connection
+        if args.submitter == "kubernetes":
+            spark = json.loads(_given("DEMO_SPARK"))
+            environment = {**environment, "SPARK_CONF_DIR": _given("SPARK_CONF_DIR")}
+        airflow = EXECUTORS[args.executor](folder / "airflow", dags, environment)
+        worker = ", Celery worker" if args.executor == "celery" else ""
+        with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
         _connect(airflow, stack, spark)
         table = folder / "lake" / "trips"
@@ -135,6 +156,13 @@ def _step(what: str) -> Iterator[None]:
     console.print(f"  ready after {time.monotonic() - started:.1f} s")
 
 
+def _given(name: str) -> str:
+    """Return what the demo cannot know of the user's own cluster."""
+    if name not in os.environ:
+        raise EmbeddedError(f"{name} is not set: see Kubernetes in docs/how-to/cluster-mode.md")
+    return os.environ[name]
+
+
 def yarn_connection(yarn: EmbeddedYarn) -> dict[str, Any]:
     """Return the Spark connection of cluster mode on a YARN."""
     extra = {
@@ -145,7 +173,10 @@ def yarn_connection(yarn: EmbeddedYarn) -> dict[str, Any]:
 
 
 def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, Any]) -> None:
-    airflow.add_connection("hudi_lock_default", **stack.lock_connection)
+    host = os.environ.get("DEMO_HOST", "127.0.0.1")
+    lock = stack.lock_connection
+    lock["host"] = lock["host"].replace("127.0.0.1", host)
+    airflow.add_connection("hudi_lock_default", **lock)
     airflow.add_connection("spark_default", **spark)
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 _SIZE = 3
@@ -19,7 +19,7 @@ class EmbeddedZookeeperEnsemble:
     """
 
     def __init__(self, folder: Path) -> None:
-        ports = _free_ports(3 * _SIZE)
+        ports = free_ports(3 * _SIZE)
         votes = {
             f"server.{number}": f"127.0.0.1:{ports.pop()}:{ports.pop()}"
             for number in range(1, _SIZE + 1)
@@ -58,12 +58,3 @@ def _member(folder: Path, number: int, port: int, votes: dict[str, str]) -> Embe
     (folder / "data").mkdir(parents=True, exist_ok=True)
     (folder / "data" / "myid").write_text(str(number))
     return EmbeddedZookeeper(folder, port, settings={"initLimit": 20, "syncLimit": 10, **votes})
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return different loopback ports that are free now."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -20,15 +19,21 @@ from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.staging import staged
-from airflow_occ_provider.attempts.submission import SparkJob, effective_options
-from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, effective_options
+from airflow_occ_provider.embedded.livy import EmbeddedLivy
+from airflow_occ_provider.embedded.spark import spark_environment
+from airflow_occ_provider.embedded.yarn import EmbeddedYarn
+from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.storage.report import Report, RunFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.livy_batch import livy_batch
-from tests.writers import JOB, LOCK_BASE_PATH, NO_METADATA_TABLE
+from airflow_occ_provider.submitters.livy_yarn import LivyOnYarn
+from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
+from tests.writers import JOB, NO_METADATA_TABLE, WriterThread, lock_options
 
-_PATIENCE_S = 600
 _SITE = Site(Source("spark-defaults.conf", ()))
 
 
@@ -64,84 +69,106 @@ class Store:
 
 
 @dataclass
-class LivyWriter:
-    """One protected attempt as a batch, run in a thread."""
+class LivyWriter(WriterThread):
+    """An attempt as a batch of Livy.
+
+    :param name: of the attempt among those of its folder.
+    """
 
     hook: Any
     hosts: str
-    table: Path
+    table: Path | str
     arguments: Sequence[str] = ()
     conf: Mapping[str, object] = field(default_factory=dict)
     folder: RunFolder | None = None
     identity: str = field(default_factory=new_identity)
     store: Store = field(default_factory=Store)
+    name: str = "1"
 
     def __post_init__(self) -> None:
-        self.lines: list[str] = []
-        self.settlement: Settlement | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._guarded_run, daemon=True)
+        super().__post_init__()
         self.folder = self.folder or RunFolder.of(str(self.table), self.identity)
         files = self.folder.file_system
-        self.submitter = Livy(
-            self.hook,
-            open_report=lambda url: Report(url, file_system=files),
-            is_on_server=True,
-            poll_s=0.3,
-            patience_s=60,
-        )
+        self.submitter = self._submitter(files)
         signature = Signature(self.identity, "dag", "run", "task")
         journal = Journal(self.store, TryKey(1, 5))
         journal.begin(self.identity, "")
         self.attempt = Attempt(
             journal,
-            HudiTable(str(self.table)),
+            HudiTable(str(self.table), files),
             signature,
             Driver(self.submitter, self.lines.append),
             log=logging.getLogger(__name__),
         )
-        lock = zookeeper_lock_options(
-            self.hosts,
-            LOCK_BASE_PATH,
-            session_timeout_ms=10_000,
-            connection_timeout_ms=3_000,
-            wait_time_ms=60_000,
-            num_retries=3,
-        )
         self._job = SparkJob(str(JOB), (str(self.table), *self.arguments))
-        writer = {**writer_options(lock, {}), **signature.options()}
+        writer = {**writer_options(lock_options(self.hosts), {}), **signature.options()}
         self._options = effective_options(writer, NO_METADATA_TABLE, self._job, _SITE)
 
-    def start(self) -> LivyWriter:
-        self._thread.start()
-        return self
+    def _run(self) -> Settlement:
+        assert self.folder
+        with staged(self._job, self._options, self.folder, self.name) as job:
+            self._give(job)
+            self.attempt.watch()
+            return self.attempt.settle(is_judged=True)
 
-    def run(self) -> Settlement:
-        return self.start().wait()
+    def _submitter(self, files: Any) -> Any:
+        return Livy(
+            self.hook,
+            open_report=lambda url: Report(url, file_system=files),
+            is_on_server=True,
+            poll_s=0.3,
+            patience=Patience(60, "Livy"),
+        )
 
-    def wait(self) -> Settlement:
-        self._thread.join(_PATIENCE_S)
-        if self._error:
-            raise self._error
-        assert self.settlement, self.log
-        return self.settlement
+    def _give(self, job: Submission) -> None:
+        self.submitter.report = job.report
+        self.submitter.batch = livy_batch(job.application, job.arguments, self.conf, driver_memory="1g")
+
+
+class LivyServerOnYarn(EmbeddedLivy):
+    """A Livy server that submits its batches to an embedded YARN, in cluster mode."""
+
+    def __init__(self, folder: Path, yarn: EmbeddedYarn) -> None:
+        super().__init__(folder, "yarn", settings={"livy.spark.deploy-mode": "cluster"})
+        self.yarn = yarn
 
     @property
-    def log(self) -> str:
-        return "".join(self.lines)
+    def connection(self) -> dict[str, Any]:
+        """The Airflow connection to it, as fields."""
+        return {**super().connection, "extra": {MANAGERS_FIELD: self.yarn.resource_manager}}
 
-    def _guarded_run(self) -> None:
-        try:
-            self._run()
-        except BaseException as error:  # noqa: BLE001 - handed to the waiting test
-            self._error = error
+    def _command(self) -> list[str]:
+        command = super()._command()
+        command[command.index("-cp") + 1] += f":{self.yarn.folder / 'conf'}"
+        return command
 
-    def _run(self) -> None:
-        assert self.folder
-        with staged(self._job, self._options, self.folder, "1") as job:
-            self.submitter.report = job.report
-            self.submitter.batch = livy_batch(
-                job.application, job.arguments, self.conf, driver_memory="1g"
-            )
-            self.attempt.watch()
-            self.settlement = self.attempt.settle(is_judged=True)
+    def _variables(self) -> Mapping[str, str]:
+        return {
+            **super()._variables(),
+            **self.yarn.environment(spark_environment(self.folder / "spark")),
+        }
+
+
+@dataclass
+class YarnWriter(LivyWriter):
+    """An attempt as a batch of a Livy in front of YARN."""
+
+    yarn: EmbeddedYarn | None = None
+
+    def _submitter(self, files: Any) -> LivyOnYarn:
+        assert self.yarn
+        return livy_on_yarn(self.hook, self.yarn, open_report=lambda url: Report(url, file_system=files))
+
+    def _give(self, job: Submission) -> None:
+        self.submitter.livy.report = job.report
+        self.submitter.livy.batch = livy_batch(job.application, job.arguments, self.conf)
+
+
+def livy_on_yarn(hook: Any, yarn: EmbeddedYarn, **given: Any) -> LivyOnYarn:
+    """Return a submitter to an embedded YARN through Livy."""
+    cluster = YarnCluster(
+        ResourceManager([yarn.resource_manager]),
+        open_log=lambda path: (yarn.aggregated_logs / path).open("rb"),
+        end_s=60.0,
+    )
+    return LivyOnYarn(Livy(hook, poll_s=0.3, patience=Patience(60, "Livy"), **given), cluster)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import (
     Signature,
     UnwrittenSignature,
@@ -30,11 +31,12 @@ from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.site import Site, Source, read_site
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
+    Submission,
     effective_options,
     prepared,
     refuse_unproven,
 )
-from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -51,9 +53,64 @@ _PATIENCE_S = 600
 _UNSEEN = Site(Source("spark-defaults.conf", ()))
 
 
-@dataclass
-class Writer:
+def lock_options(hosts: str) -> dict[str, str]:
+    """Return the options of Hudi's lock in a ZooKeeper."""
+    return zookeeper_lock_options(
+        hosts,
+        LOCK_BASE_PATH,
+        session_timeout_ms=10_000,
+        connection_timeout_ms=3_000,
+        wait_time_ms=60_000,
+        num_retries=3,
+    )
+
+
+class WriterThread:
     """One protected attempt, run in a thread; ``settlement`` is set when it has ended."""
+
+    def __post_init__(self) -> None:
+        self.lines: list[str] = []
+        self.settlement: Settlement | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded_run, daemon=True)
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def run(self) -> Settlement:
+        return self.start().wait()
+
+    def wait(self) -> Settlement:
+        self._thread.join(_PATIENCE_S)
+        if self._error:
+            raise self._error
+        if self.settlement is None:
+            self.kill()
+            raise TimeoutError("\n".join(self.lines[-40:]))
+        return self.settlement
+
+    def kill(self) -> None:
+        """End a driver that takes too long."""
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    def _guarded_run(self) -> None:
+        try:
+            self.settlement = self._run()
+        except BaseException as error:  # noqa: BLE001 - handed to the waiting test
+            self._error = error
+
+    def _run(self) -> Settlement:
+        """Run the driver to its end, and settle it."""
+        raise NotImplementedError
+
+
+@dataclass
+class Writer(WriterThread):
+    """An attempt by ``spark-submit`` on this machine."""
 
     stack: EmbeddedStack
     table: Path
@@ -71,47 +128,27 @@ class Writer:
     timeout_s: float = 60.0
     sees_site: bool = True
     job: Job | None = None
+    is_remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self.lines: list[str] = []
+        super().__post_init__()
         self.logger = logging.getLogger(f"writer.{self.identity}")
-        self.settlement: Settlement | None = None
         self.exit_code: int | None = None
         self.process: Any = None
+        self.handle: Handle | None = None
         self.stop: Stop | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._guarded_run, daemon=True)
-
-    def start(self) -> Writer:
-        self._thread.start()
-        return self
-
-    def run(self) -> Settlement:
-        return self.start().wait()
-
-    def wait(self) -> Settlement:
-        self._thread.join(_PATIENCE_S)
-        if self._error:
-            raise self._error
-        if self.settlement is None:
-            self.kill()
-            raise TimeoutError("\n".join(self.lines[-40:]))
-        return self.settlement
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the JVM, then its remaining children, which hold the log open."""
         os.kill(self.process.pid, number)
         end_session(self.process)
 
-    @property
-    def log(self) -> str:
-        return "".join(self.lines)
-
-    def _guarded_run(self) -> None:
-        try:
-            self.settlement = self._run()
-        except BaseException as error:  # noqa: BLE001 - handed to the waiting test
-            self._error = error
+    def _submitter(self, submission: Submission, environment: Mapping[str, str]) -> Submitter:
+        """Return what runs the driver."""
+        command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
+        for key, value in self.conf.items():
+            command += ["--conf", f"{key}={value}"]
+        return SparkSubmit([*command, submission.application, *submission.arguments], environment)
 
     def _run(self) -> Settlement:
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
@@ -120,33 +157,25 @@ class Writer:
         given = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
         job = spark_job(self.job, table, self.conf, "client") if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
-        refuse_unproven(job, site)
+        refuse_unproven(job, site, is_remote=self.is_remote)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         kind = Signature if self.job is None or self.job.signs else UnwrittenSignature
         signature = kind(self.identity, "dag", "run", "task", latest_instant=since)
-        lock = zookeeper_lock_options(
-            self.hosts or self.stack.zookeeper.hosts,
-            LOCK_BASE_PATH,
-            session_timeout_ms=10_000,
-            connection_timeout_ms=3_000,
-            wait_time_ms=60_000,
-            num_retries=3,
-        )
+        lock = lock_options(self.hosts or self.stack.zookeeper.hosts)
         early = early_detection.choose(
             EarlyDetection.ON if self.early else EarlyDetection.OFF, "file", None
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
-        alarm = HeartbeatAlarm(table, log, HeartbeatRule.of(options), logger=self.logger)
-        with prepared(job, options) as submission, alarm if self.watched else nullcontext():
-            command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
-            for key, value in self.conf.items():
-                command += ["--conf", f"{key}={value}"]
-            command += [submission.application, *submission.arguments]
-            submitter = SparkSubmit(command, {**environment, **submission.environment})
+        alarm = HeartbeatAlarm(TableViews(table), log, HeartbeatRule.of(options), logger=self.logger)
+        with (
+            prepared(job, options, is_remote=self.is_remote) as submission,
+            alarm if self.watched else nullcontext(),
+        ):
+            submitter = self._submitter(submission, {**environment, **submission.environment})
 
-            def started(_: Handle) -> None:
-                self.process = submitter._process
+            def started(handle: Handle) -> None:
+                self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
             guards = [alarm] if self.watched else []

@@ -44,6 +44,13 @@ _COMMIT = fastavro.parse_schema(
         ],
     }
 )
+_ROLLBACK = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieRollbackMetadata",
+        "fields": [{"name": "commitsRollback", "type": {"type": "array", "items": "string"}}],
+    }
+)
 _HISTORY = pa.schema(
     [
         *((name, pa.string()) for name in ("instantTime", "completionTime", "action")),
@@ -76,12 +83,20 @@ def commit_content(time: str) -> bytes:
     return out.getvalue()
 
 
+def rollback_content(time: str) -> bytes:
+    """Return the metadata of a rollback of an instant that began just before it."""
+    out = io.BytesIO()
+    fastavro.writer(out, _ROLLBACK, [{"commitsRollback": [str(int(time) - 1)]}])
+    return out.getvalue()
+
+
 def add_instant(
     timeline: Path, time: str, completion: str, action: str, layout: int = 2
 ) -> tuple[Path, ...]:
     """Write the three files of a completed instant."""
     inflight = "inflight" if action == "commit" else f"{action}.inflight"
     content = commit_content(time) if action.endswith("commit") else b""
+    content = rollback_content(time) if action == "rollback" else content
     done = timeline / (f"{time}.{action}" if layout == 1 else f"{time}_{completion}.{action}")
     files = {
         timeline / f"{time}.{action}.requested": b"",

@@ -24,6 +24,7 @@ from cryptography.fernet import Fernet
 
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
 from tests.bench.load import Load
+from tests.bench.remote_load import RemoteLoad
 from tests.bench.watchers import READINGS, WAKE
 
 _ROOT = Path(__file__).parents[2]
@@ -31,7 +32,6 @@ _DAGS = Path(__file__).parent / "dags"
 _PATIENCE_S = 900.0
 _BUSY_S = 30.0
 _SETTINGS = {
-    "CORE__DAGS_FOLDER": str(_DAGS),
     "CORE__LOAD_EXAMPLES": "False",
     "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
     "CORE__PARALLELISM": "1",
@@ -77,21 +77,23 @@ class Home:
     :param folder: of it.
     :param load: what its DAGs watch.
     :param keys: of all homes of one benchmark.
+    :param dags: folder of its DAGs.
     """
 
     folder: Path
-    load: Load
+    load: Load | RemoteLoad
     keys: Mapping[str, str]
+    dags: Path = _DAGS
 
     @classmethod
-    def make(cls, folder: Path, load: Load) -> Self:
+    def make(cls, folder: Path, load: Load | RemoteLoad, dags: Path = _DAGS) -> Self:
         """Make one, with the DAGs of the load in its metadata database."""
         keys = {
             "CORE__FERNET_KEY": Fernet.generate_key().decode(),
             "API__SECRET_KEY": secrets.token_hex(32),
             "API_AUTH__JWT_SECRET": secrets.token_hex(64),
         }
-        home = cls(folder, load, keys)
+        home = cls(folder, load, keys, dags)
         folder.mkdir()
         for command in (["db", "migrate"], ["dags", "reserialize"]):
             home._run(*command)
@@ -113,6 +115,7 @@ class Home:
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")},
             **{f"AIRFLOW__{name}": value for name, value in {**_SETTINGS, **self.keys}.items()},
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             **self.load.environment(),
             "AIRFLOW_HOME": str(self.folder),
             "PYTHONPATH": str(_ROOT),
@@ -142,7 +145,7 @@ class Home:
             there.execute(
                 "UPDATE trigger SET classpath = ? WHERE classpath NOT LIKE '%Probe%'", (trigger,)
             )
-        return Home(folder, self.load, self.keys)
+        return Home(folder, self.load, self.keys, self.dags)
 
     def ask(self, query: str) -> list[Any]:
         with self._database() as database:
@@ -252,10 +255,18 @@ class Triggerer:
         """Let it run for a while; return what it did after it had settled."""
         with self.awake():
             time.sleep(settle_s)
-            begun_s, cpu_s = time.monotonic(), self._cpu_s()
+            end = self.measure()
             time.sleep(seconds)
-            ended_s, spent_s = time.monotonic(), self._cpu_s() - cpu_s
-            time.sleep(1.5)  # until the probe has written a reading
+            return end()
+
+    def measure(self) -> Callable[[], Window]:
+        """Begin a window; return the function that ends it and returns what was done in it."""
+        begun_s, cpu_s = time.monotonic(), self._cpu_s()
+        return lambda: self._window(begun_s, cpu_s)
+
+    def _window(self, begun_s: float, cpu_s: float) -> Window:
+        ended_s, spent_s = time.monotonic(), self._cpu_s() - cpu_s
+        time.sleep(1.5)  # until the probe has written a reading
         readings = [one for one in self._readings() if begun_s <= one["at"] <= ended_s]
         listings = Counter(readings[-1]["listings"])
         listings.subtract(readings[0]["listings"])

@@ -6,6 +6,7 @@ S3 is a server on loopback that counts its requests.
 from __future__ import annotations
 
 import shutil
+import sys
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
 from tests.contract.lines import METASTORE, STORES, MetastoreProcess
+from tests.emr import emulated_emr
+from tests.livy import LivyServerOnYarn
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
 
@@ -87,10 +90,30 @@ def s3_server():
 def quiet_livy(tmp_path_factory):
     """A Livy whose Spark logs nothing: the log of a batch is what its program prints."""
     folder = tmp_path_factory.mktemp("livy")
-    (folder / "spark" / "conf").mkdir(parents=True)
-    (folder / "spark" / "conf" / "log4j2.properties").write_text(_SILENT)
+    _silence(folder / "spark" / "conf")
     with EmbeddedLivy(folder) as livy:
         yield livy
+
+
+@pytest.fixture(scope="session")
+def livy_on_quiet_yarn(embedded_yarn, tmp_path_factory):
+    """A Livy in front of YARN whose drivers log nothing but what their program prints."""
+    folder = tmp_path_factory.mktemp("livy_yarn")
+    _silence(folder / "quiet")
+    with LivyServerOnYarn(folder, embedded_yarn) as livy:
+        yield livy
+
+
+def _silence(conf):
+    conf.mkdir(parents=True)
+    (conf / "log4j2.properties").write_text(_SILENT)
+
+
+@pytest.fixture(scope="session")
+def emr_server():
+    """EMR Serverless and S3 by moto; a job run is its entry point, run by this Python."""
+    with emulated_emr(lambda job, arguments, _: [sys.executable, job, *arguments]) as one:
+        yield one
 
 
 @pytest.fixture

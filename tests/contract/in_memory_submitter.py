@@ -99,3 +99,14 @@ class InMemorySubmitter:
             driver.exit_code = self._job(say, driver.asked_to_end)
         finally:
             driver.over.set()
+
+
+def failing(lines):
+    """Return a submitter whose driver logs some lines, and fails."""
+
+    def job(say, _):
+        for line in lines:
+            say(line)
+        return 1
+
+    return InMemorySubmitter(job)

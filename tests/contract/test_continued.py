@@ -40,6 +40,7 @@ from airflow_occ_provider.hooks import shared_queue, threads
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base
@@ -48,10 +49,11 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
 from tests.contract.test_submitters import REQUESTED, T1, C, Store, add
 from tests.memory_store import MemoryStore
-from tests.unit.test_table import T2, begin
+from tests.unit.test_table import RECORD, T2, avro, begin
 
 LOG = logging.getLogger(__name__)
 REMOTE = replace(LIVE, start="findable", outlives_task=True)
+ABSENCE_MS = 7000
 PATIENCE_S = 60
 NOTHING = DriverEvent()
 WORK = "digest-of-the-work"
@@ -157,8 +159,10 @@ class Process:
             on_granted=lambda _: None,
             on_released=lambda _: None,
             log=LOG,
+            absence_ms=ABSENCE_MS,
         )
-        with lease.admitted(claim, {}, is_queued=True, begun=begun) as admitted:
+        leased = event.is_leased
+        with lease.admitted(claim, {}, is_queued=True, begun=begun, was_leased=leased) as admitted:
             signature = Signature(
                 self.journal.record.identity, "dag", "run", "task", order_token=admitted.order_token
             )
@@ -352,6 +356,35 @@ def test_an_unprotected_driver_whose_lease_is_lost_is_ended_not_followed(world):
     assert len(world.drivers.drivers) == 1
 
 
+def term_ms(world):
+    """Return for how long the one lease is held without a renewal."""
+    ((name, node),) = world.lock.nodes.read(world.lock.nodes.stamps()).items()
+    return Content.decode(node.data, name).term_ms
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_lease_that_alone_protects_outlives_its_process_until_the_next_try(world, is_fenced):
+    terms, process = world.lock.terms(), Process(world, is_fenced=is_fenced)
+    watching = threading.Thread(target=lambda: process.run(is_deferrable=False), daemon=True)
+    watching.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while not world.drivers.drivers and time.monotonic() < deadline:
+        time.sleep(0.01)
+    seen_ms = term_ms(world)
+    world.go.set()
+    watching.join(PATIENCE_S)
+    assert seen_ms == (terms.ttl_ms if is_fenced else terms.claim_ttl_ms + ABSENCE_MS)
+    assert requests(world) == ()
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_a_lease_that_alone_protects_outlives_its_triggerer_as_long(world, triggerer, is_fenced):
+    wait = deferred(Process(world, is_fenced=is_fenced))
+    claim_ttl_ms = world.lock.terms().claim_ttl_ms + (0 if is_fenced else ABSENCE_MS)
+    assert term_ms(world) == wait.lease.claim_ttl_ms == claim_ttl_ms
+    assert triggerer(wait)._term_ms == claim_ttl_ms
+
+
 def test_the_lease_is_taken_over_even_if_the_scope_would_be_another_now(world):
     wait = deferred(Process(world))
     world.go.set()
@@ -475,7 +508,7 @@ def test_a_driver_whose_service_stays_away_is_followed_by_a_later_try(world, mon
 def triggerer(monkeypatch, world):
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(module, "_POLL_S", 0.05)
-    monkeypatch.setattr(module, "follower", lambda _: world.submitter())
+    monkeypatch.setattr(module, "follower", lambda _, **__: world.submitter())
     monkeypatch.setattr(shared_queue, "lock_hook", lambda _: world.lock)
 
     def trigger(wait, deadline_ms=0):
@@ -580,9 +613,41 @@ def event_of_a_loser(world, triggerer):
     wait = deferred(Process(world))
     world.go.set()
     ends(world, wait.handle)
+    (world.folder / "timeline" / f"{T1}.inflight").write_bytes(avro(RECORD))  # its workload profile
     event = json.loads(json.dumps(asyncio.run(event_of(triggerer(wait)))))
     world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
     return event
+
+
+def test_the_next_try_takes_its_scope_from_a_profile_that_is_rolled_back_by_now(world, triggerer):
+    event = event_of_a_loser(world, triggerer)
+    partitions = sorted(RECORD["partitionToWriteStats"])
+    assert event["planned"] == {T1: partitions}
+    for left in (world.folder / "timeline").glob(f"{T1}.*"):
+        left.unlink()
+    with pytest.raises(WriteConflictError):
+        Process(world).run(DriverEvent.of(event))
+    assert world.store.record["escalation"] == partitions
+
+
+def test_a_lease_that_was_held_at_the_drivers_end_may_be_lost_afterwards(world, triggerer):
+    wait = deferred(Process(world, is_fenced=False))
+    world.go.set()
+    ends(world, wait.handle)
+    event = asyncio.run(event_of(triggerer(wait)))
+    assert event["is_leased"] is True
+    world.lock.leases().evict(requests(world)[0])
+    assert Process(world, is_fenced=False).run(DriverEvent.of(event)).instant.time == T1
+
+
+def test_a_lease_that_was_lost_before_the_drivers_end_is_reported_as_such(world, triggerer):
+    wait = deferred(Process(world))
+    world.lock.leases().evict(requests(world)[0])
+    world.go.set()
+    ends(world, wait.handle)
+    event = asyncio.run(event_of(triggerer(wait)))
+    assert event["is_leased"] is False
+    assert Process(world).run(DriverEvent.of(event)).instant.time == T1
 
 
 def test_a_conflict_that_only_the_trigger_saw_is_a_conflict(world, triggerer):
@@ -615,7 +680,7 @@ def test_a_commit_that_only_the_trigger_saw_is_not_called_unchecked(world, trigg
     world.go.set()
     ends(world, wait.handle)
     blind = MissesTheEnd(world.job, REMOTE, world.drivers)
-    monkeypatch.setattr(module, "follower", lambda _: blind)
+    monkeypatch.setattr(module, "follower", lambda _, **__: blind)
     event = asyncio.run(event_of(triggerer(wait)))
     world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
     assert Process(world).run(DriverEvent.of(event)).instant.time == T1
@@ -637,7 +702,7 @@ def test_the_trigger_gives_a_service_up_when_the_submitter_does(world, triggerer
     monkeypatch.setattr(module, "_UNSEEN_S", 0)
     wait = deferred(Process(world))
     submitter = away(world, looks=3)()
-    monkeypatch.setattr(module, "follower", lambda _: submitter)
+    monkeypatch.setattr(module, "follower", lambda _, **__: submitter)
     event = asyncio.run(event_of(triggerer(wait)))
     assert submitter.looks == -1
     assert event == {"status": "unseen", "reason": AwaySubmitter.given_up}
@@ -670,7 +735,7 @@ def test_a_storage_that_the_triggerer_cannot_read_is_not_waited_for_without_end(
     def fails(*_):
         raise OSError("no route")
 
-    monkeypatch.setattr(module, "open_table", fails)
+    monkeypatch.setattr(module, "shared_views", fails)
     event = asyncio.run(event_of(trigger))
     assert event == {"status": "unseen", "reason": "OSError: no route"}
 
@@ -701,6 +766,22 @@ def test_a_killed_task_ends_its_driver_and_releases_its_lease(world, triggerer):
     asyncio.run(triggerer(wait).on_kill())
     assert world.submitter().poll(wait.handle) == Ended(-9)
     assert requests(world) == ()
+
+
+def test_an_end_that_fails_unexpectedly_is_asked_for_again(world, triggerer, monkeypatch):
+    wait = deferred(Process(world))
+    trigger, failures = triggerer(wait), [RuntimeError("no connection"), RuntimeError("still none")]
+    end = type(trigger._submitter).end
+
+    def fails(one, handle):
+        if failures:
+            raise failures.pop()
+        end(one, handle)
+
+    monkeypatch.setattr(type(trigger._submitter), "end", fails)
+    monkeypatch.setattr(module, "_RETRY_S", 0.01)
+    asyncio.run(trigger.on_kill())
+    assert world.submitter().poll(wait.handle) == Ended(-9)
 
 
 def test_a_triggerer_that_stops_passes_the_lease_on(world, triggerer):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import secrets
 import time
 from dataclasses import astuple, replace
 
+import fsspec
 import pytest
 
-from airflow_occ_provider.attempts.attempt import Attempt
+from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.identity import Signature
@@ -20,16 +22,21 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
-from airflow_occ_provider.errors import ConfigurationError, StateStoreError
-from airflow_occ_provider.storage.report import open_report
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
+from airflow_occ_provider.storage.report import Report, open_report
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.emr_serverless import EmrServerless
+from airflow_occ_provider.submitters.emr_serverless_job import EmrApplication, job_run_request
+from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
 from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.livy_batch import livy_batch
+from airflow_occ_provider.submitters.livy_yarn import LivyOnYarn
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
-from tests.contract import livy_job
+from tests.contract import emr_job, livy_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
-from tests.livy import PlainHook
+from tests.emr import BUCKET, ROLE
+from tests.livy import PlainHook, livy_on_yarn
 from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_cluster
 
@@ -94,10 +101,68 @@ def livy(quiet_livy, tmp_path):
     return make
 
 
+@pytest.fixture
+def livy_yarn(livy_on_quiet_yarn):
+    """Makes batches of a real Livy that are applications of a real YARN."""
+
+    quiet = f"-Dlog4j2.configurationFile=file:{livy_on_quiet_yarn.folder}/quiet/log4j2.properties"
+
+    def make(job):
+        conf = {"spark.driver.extraJavaOptions": quiet}
+        batch = livy_batch(f"file://{livy_job.__file__}", ["-", SCRIPTS[job]], conf)
+        return livy_on_yarn(PlainHook(livy_on_quiet_yarn.url), livy_on_quiet_yarn.yarn, batch=batch)
+
+    return make
+
+
+@pytest.fixture
+def emr(emr_server, tmp_path):
+    """Makes job runs of EMR Serverless by moto, whose programs print into reports on S3."""
+    files = fsspec.filesystem("s3", key="k", secret="s", endpoint_url=emr_server.url)
+
+    def make(job):
+        report = f"{tmp_path.name}/{secrets.token_hex(4)}.jsonl"
+        arguments = [BUCKET, report, SCRIPTS[job], emr_server.url]
+        logs = f"s3://{BUCKET}/logs"
+        target = EmrApplication(emr_server.application, ROLE, logs)
+        return EmrServerless(
+            emr_server.client(),
+            emr_server.application,
+            job_run_request(target, emr_job.__file__, arguments, {}),
+            report=f"s3a://{BUCKET}/{report}",
+            open_report=lambda url: Report(url, file_system=files),
+            log_uri=logs,
+            open_log=lambda url: files.open(url, "rb"),
+            poll_s=0.2,
+        )
+
+    return make
+
+
+@pytest.fixture
+def kubernetes(tmp_path):
+    """Submitters of a real cluster, each of which runs a job's script without Spark."""
+    from tests.k8s.pod_script import script_cluster
+    from tests.k8s.spark import prepare_namespace
+
+    prepare_namespace()
+    made = []
+
+    def make(job):
+        made.append(script_cluster(SCRIPTS[job]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.forget(KEY)
+
+
 @pytest.fixture(
     params=[
-        *(spark_submit, InMemorySubmitter, findable),
+        *(spark_submit, InMemorySubmitter, findable, "emr"),
         *(pytest.param("yarn", marks=pytest.mark.yarn), pytest.param("livy", marks=pytest.mark.rest)),
+        pytest.param("livy_yarn", marks=[pytest.mark.yarn, pytest.mark.nightly]),
+        pytest.param("kubernetes", marks=pytest.mark.k8s),
     ]
 )
 def submitter(request):
@@ -109,6 +174,12 @@ def in_another_process(one):
     """A submitter like this one that knows no more than a handle."""
     if isinstance(one, Livy):
         return Livy(one.hook, is_on_server=True)
+    if isinstance(one, LivyOnYarn):
+        return LivyOnYarn(Livy(one.livy.hook), YarnCluster(one.yarn.manager))
+    if isinstance(one, EmrServerless):
+        return EmrServerless(one.client, one.application)
+    if isinstance(one, KubernetesCluster):
+        return KubernetesCluster(one.api, one.ending, end_s=60.0)
     if isinstance(one, YarnCluster):
         return YarnCluster(one.manager)
     return SparkSubmit() if isinstance(one, SparkSubmit) else one
@@ -119,16 +190,29 @@ def read_all(one, handle):
     while (found := one.read(handle, 0.05)) is not None:
         assert time.monotonic() < deadline
         lines += found
-    return [line for line in lines if not read_fact(line)]
+    return [line for line in lines if not (read_fact(line) or line.startswith("Pod "))]
 
 
 def test_a_driver_is_recorded_read_and_ends(submitter):
     one, recorded = submitter(says_three_lines), []
     handle = one.submit(KEY, recorded.append)
+    begun, *recorded = recorded if isinstance(one, LivyOnYarn) else (handle, *recorded)
+    assert begun.name == handle.name  # a batch is recorded before its application is known
     assert recorded == [handle]
     assert handle.submitter == one.name
     assert read_all(one, handle) == ["one\n", "two\n", "three\n"]
     assert one.poll(handle) == Ended(3)
+    assert one.find(KEY) is None
+
+
+def test_a_task_run_has_no_second_driver(submitter):
+    one = submitter(waits)
+    handle = one.submit(KEY, lambda _: None)
+    if one.traits.outlives_task:  # else it dies with the only process that could start another
+        with pytest.raises(NotSubmittedError, match="of this task run is alive"):
+            one.submit(KEY, lambda _: None)
+    one.end(handle)
+    read_all(one, handle)
     assert one.find(KEY) is None
 
 
@@ -301,11 +385,35 @@ def test_a_log_with_something_missing_is_not_recorded_as_read(folder, kind):
     assert kept.log_read is (kind is InMemorySubmitter)
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_remote_driver_that_wrote_nothing_has_said_so_itself(folder, is_heard):
+    def job(say, _):
+        say('airflow_occ_provider: {"fact": "protected", "followed": true}' if is_heard else "hello")
+        return 0
+
+    one = journal(Store())
+    one.begin("d", "")
+    attempt = attempt_of(folder, one, InMemorySubmitter(job, replace(LIVE, outlives_task=True)))
+    attempt.watch()
+    settlement = attempt.settle(is_judged=True)
+    expected = Outcome.NOTHING_WRITTEN if is_heard else Outcome.MISCONFIGURATION
+    assert settlement.outcome is expected, settlement.lines
+
+
 @pytest.mark.parametrize("logs", ["after", "none"])
 def test_a_second_table_needs_a_live_log(folder, logs):
     submitter = InMemorySubmitter(commits(folder), replace(LIVE, logs=logs))
     with pytest.raises(ConfigurationError, match=f"logs='{logs}'"):
         attempt_of(folder, journal(Store()), submitter, needs_live_log=True)
+
+
+@pytest.mark.parametrize("given", [{"end_is_final": False}, {"proves_ends": False}])
+def test_a_job_that_only_its_lease_protects_needs_ends_that_are_proven(given):
+    traits = replace(LIVE, **given)
+    refuse_unsafe(traits)
+    with pytest.raises(ConfigurationError, match=r"key_safe, reads_table: .*proves_ends=False"):
+        refuse_unsafe(traits, needs_final_end=True)
+    refuse_unsafe(LIVE, needs_final_end=True)
 
 
 @pytest.mark.parametrize("is_final", [True, False])

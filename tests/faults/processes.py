@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-PAYLOAD = re.compile(r"/airflow_occ_[^/]*\.json$")
+PAYLOAD = re.compile(r"(^|/)airflow_occ_[^/]*\.json$")
 _payloads = {}
 
 
@@ -92,15 +92,17 @@ def _command(process):
 
 def _arguments(process):
     """Return the arguments of a job: they are in the payload of its driver, which its end removes."""
-    return [argument for part in _command(process) for argument in _payload(part)]
+    return [argument for part in _command(process) for argument in _payload(process, part)]
 
 
-def _payload(path):
-    if path not in _payloads and PAYLOAD.search(path):
-        with contextlib.suppress(OSError, ValueError):
-            _payloads[path] = json.loads(Path(path).read_text())["arguments"]
-    return _payloads.get(path, ())
+def _payload(process, path):
+    """Return the arguments in a payload, whose name is unique; in YARN it has no folder."""
+    name = Path(path).name
+    if name not in _payloads and PAYLOAD.search(path):
+        with contextlib.suppress(OSError, ValueError, psutil.Error):
+            _payloads[name] = json.loads(Path(process.cwd(), path).read_text())["arguments"]
+    return _payloads.get(name, ())
 
 
 def _is_runner(process):
-    return any(part.endswith("/run_job.py") for part in _command(process))
+    return any(Path(part).name == "run_job.py" for part in _command(process))

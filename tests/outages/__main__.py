@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.outages.away import LAG_S, held_back, stopped
 from tests.outages.lagging import LaggingEnsemble

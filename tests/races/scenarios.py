@@ -90,7 +90,7 @@ def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
 
     results = course.run(
         Task(
-            f"w{number}", table, job(number), [partition] if guarded else None, guarded,
+            f"w{number}", table, job(number), key_safe=guarded,
             delay_s=rng.uniform(0, 0.4),
         )
         for number in range(_WRITERS)
@@ -114,8 +114,8 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
 
     results = course.run(
         Task(
-            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
-            reads_table=guarded, delay_s=rng.uniform(0, 1.0),
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), reads_table=guarded,
+            delay_s=rng.uniform(0, 1.0),
         )
         # One pauses for so long that others commit between its read and its write.
         for number, pause_s in enumerate((4.0, 0.0, 0.0))
@@ -127,7 +127,7 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
 def merges(course: Course, seed: int, *, guarded: bool) -> Result:
     """Increment a counter by MERGE with what was read before, from two writers at once.
 
-    Under leases, what the text of the SQL implies keeps the writers apart.
+    Both have no scope: only what the text of the SQL implies keeps them apart.
     """
     rng, table = random.Random(f"merge {seed}"), course.table()
     partition, name = rng.choice(PARTITIONS), f"merged_{table.path.name}"
@@ -148,11 +148,11 @@ def merges(course: Course, seed: int, *, guarded: bool) -> Result:
 
         return merge
 
-    is_implied = bool(read_sql(text(0), str(table.path), name).reads)
+    assert read_sql(text(0), str(table.path), name).reads
     results = course.run(
         Task(
-            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), [partition] if guarded else None,
-            reads_table=guarded and is_implied, delay_s=rng.uniform(0, 1.0),
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), reads_table=guarded,
+            delay_s=rng.uniform(0, 1.0),
         )
         # One pauses for so long that the other commits between its read and its MERGE.
         for number, pause_s in enumerate((6.0, 0.0))

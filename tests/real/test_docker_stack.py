@@ -13,10 +13,11 @@ import pytest
 
 from airflow_occ_provider.embedded.bundle import pyspark_home, resolve_jar
 from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.ports import free_port, free_ports
 from airflow_occ_provider.embedded.process import Server
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from tests.stack.compose import DOCKER, check_of, command_of, environment_of, fetched_jars, load, swap
-from tests.stack.postgres import Postgres, free_ports
+from tests.stack.postgres import Postgres
 
 pytestmark = pytest.mark.real
 TIMEOUT_S = 300
@@ -103,7 +104,7 @@ def metastore(database, password, folder):
         )  # fmt: skip
     site = folder / "metastore"
     site.mkdir()
-    (port,) = free_ports(1)
+    port = free_port()
     outside = {
         "/opt/stack/metastore": str(site),
         "/opt/stack/jars/metastore/*": str(resolve_jar(*fetched_jars()["POSTGRES"])),

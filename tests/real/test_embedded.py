@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 from kazoo.client import KazooClient
 
@@ -16,6 +15,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, check_lock_service
+from tests.observed import processes_in, until
 
 pytestmark = pytest.mark.real
 
@@ -30,15 +30,6 @@ with EmbeddedZookeeper(Path(sys.argv[1])) as zookeeper:
 """
 
 
-def servers_in(folder):
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        command = " ".join(process.info["cmdline"] or ())
-        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
-
-
 def test_zookeeper_answers_once_started_and_ends_when_stopped(tmp_path):
     with EmbeddedZookeeper(tmp_path) as zookeeper:
         client = KazooClient(hosts=zookeeper.hosts)
@@ -46,8 +37,8 @@ def test_zookeeper_answers_once_started_and_ends_when_stopped(tmp_path):
         client.create("/a", b"1")
         client.stop()
         client.close()
-        assert servers_in(tmp_path)
-    assert servers_in(tmp_path) == []
+        assert processes_in(tmp_path)
+    assert processes_in(tmp_path) == []
     with EmbeddedZookeeper(tmp_path) as zookeeper:
         client = KazooClient(hosts=zookeeper.hosts)
         client.start(timeout=15)
@@ -63,21 +54,18 @@ def test_servers_end_with_the_process_that_started_them(tmp_path, number):
     )
     assert holder.stdout is not None
     assert holder.stdout.readline().startswith(b"127.0.0.1:")
-    assert servers_in(tmp_path)
+    assert processes_in(tmp_path)
     os.kill(holder.pid, number)
     holder.wait(30)
     holder.stdout.close()
-    deadline = time.monotonic() + 30
-    while servers_in(tmp_path):
-        assert time.monotonic() < deadline, servers_in(tmp_path)
-        time.sleep(0.05)
+    until(lambda: not processes_in(tmp_path), "the end of the servers")
 
 
 def test_a_failed_start_leaves_nothing(tmp_path):
     (tmp_path / "data").write_text("a file where the data folder should be")
     with pytest.raises(EmbeddedError, match="ZooKeeper ended while it started"):
         EmbeddedZookeeper(tmp_path).start()
-    assert servers_in(tmp_path) == []
+    assert processes_in(tmp_path) == []
 
 
 def test_the_connection_check_asks_the_lock_service(embedded_zookeeper):

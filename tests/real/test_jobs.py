@@ -13,8 +13,9 @@ import pytest
 from airflow_occ_provider.attempts.commit import earlier_commit
 from airflow_occ_provider.attempts.jobs import Function, MainClass, Sql
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.streamer import STREAMER, streamer_arguments
+from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.errors import CommitStateUnknownError
+from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import compile_scala
 from tests.writers import NO_METADATA_TABLE, Writer, inflight, wait_for

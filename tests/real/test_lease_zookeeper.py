@@ -12,7 +12,7 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access

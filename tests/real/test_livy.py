@@ -17,6 +17,7 @@ from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.livy_batch import livy_batch
 from tests.contract import livy_job
 from tests.livy import LivyWriter, PlainHook
+from tests.observed import processes_in
 from tests.writers import commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -42,15 +43,6 @@ def writer(hook, embedded_zookeeper, tmp_path):
         return LivyWriter(hook, embedded_zookeeper.hosts, tmp_path / "t", arguments, **given)
 
     return make
-
-
-def processes_of(folder):
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        command = " ".join(process.info["cmdline"] or ())
-        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
 
 
 def test_a_batch_writes_under_protection_and_reports_while_it_runs(writer, tmp_path, embedded_zookeeper):
@@ -100,11 +92,11 @@ def test_a_kill_ends_all_of_the_driver_and_a_forgotten_batch_is_unseen(writer, h
     one = writer("--gate", str(tmp_path)).start()
     wait_for("the gate", (tmp_path / "w.begun").exists, one)
     kept = one.store.record["attempts"][0]["driver"]
-    assert processes_of(tmp_path)
+    assert processes_in(tmp_path)
     one.submitter.killed.set()
     settlement = one.wait()
     assert settlement.outcome is Outcome.KILLED, one.log
-    assert processes_of(tmp_path) == []
+    assert processes_in(tmp_path) == []
     handle = Handle.from_json(kept)
     assert isinstance(one.submitter.poll(handle), Ended)
     later = Livy(hook, open_report=open_report, is_on_server=True)
@@ -123,7 +115,7 @@ def test_a_storage_that_refuses_the_report_does_not_stop_the_job(
     settlement = one.run()
     assert settlement.outcome is Outcome.NOTHING_WRITTEN, one.log
     (kept,) = one.store.record["attempts"]
-    last = "".join(one.submitter._kept(Handle.from_json(kept["driver"])))
+    last = "".join(one.submitter.kept_lines(Handle.from_json(kept["driver"])))
     assert '"fact": "report_refused"' in last
     assert not kept.get("log_read")
 
@@ -136,7 +128,7 @@ def test_livy_is_on_loopback_only_and_leaves_nothing(tmp_path):
         body = livy_batch(f"file://{livy_job.__file__}", [str(report), script])
         Livy(PlainHook(one.url), body).submit("k", lambda _: None)
         wait_for("the batch", begun.exists)
-        servers = [one for one in processes_of(tmp_path) if "LivyServer" in " ".join(one.cmdline())]
+        servers = [one for one in processes_in(tmp_path) if "LivyServer" in " ".join(one.cmdline())]
         listening = [
             socket.laddr.ip.removeprefix("::ffff:")
             for process in servers
@@ -145,7 +137,7 @@ def test_livy_is_on_loopback_only_and_leaves_nothing(tmp_path):
         ]
         assert listening
         assert set(listening) == {"127.0.0.1"}
-    assert processes_of(tmp_path) == []
+    assert processes_in(tmp_path) == []
 
 
 class Mounted(LocalFileSystem):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from airflow_occ_provider.embedded.process import free_port
+from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import threading
-import time
 
 import psutil
 import pytest
@@ -17,7 +16,10 @@ from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.submitters.yarn.listing import RunningApplications
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn.submission_conf import COMMON_TAG
+from tests.observed import until
 from tests.yarn_script import script_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.yarn]
@@ -41,14 +43,6 @@ print("the end", end="")
 sys.exit(78)
 """
 WAITS = "echo $$ > {folder}/pid; echo begun; while true; do sleep 0.1; done\n"
-
-
-def until(ready, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := ready()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return found
 
 
 def read_until(one, handle, *wanted):
@@ -116,7 +110,7 @@ def test_a_spark_driver_is_followed_beyond_a_crash_of_the_resource_manager(embed
 def test_a_later_try_finds_the_driver_kills_it_and_two_submissions_differ(embedded_yarn, waiting):
     first = script_cluster(embedded_yarn, waiting)
     blind = script_cluster(embedded_yarn, waiting)
-    blind._refuse_twin = lambda _: None  # as two processes that look at the same moment
+    blind.refuse_twin = lambda _: None  # as two processes that look at the same moment
     handles = [one.submit("key-1", lambda _: None) for one in (first, blind)]
     assert handles[0].facts["application"] != handles[1].facts["application"]
     later = script_cluster(embedded_yarn, waiting)
@@ -127,10 +121,15 @@ def test_a_later_try_finds_the_driver_kills_it_and_two_submissions_differ(embedd
     assert Handle.from_json(found.to_json()) == found
     assert later.find("key") is None  # a tag is compared as a whole
     read_until(first, handles[0], "begun\n")
+    names = {handle.facts["application"] for handle in handles}
+    assert names <= {one.id for one in later.manager.running(COMMON_TAG)}
+    shared = script_cluster(embedded_yarn, waiting, running=RunningApplications(later.manager, 600.0))
+    assert shared.poll(handles[0]) == Running()
     for handle in handles:
         later.end(handle)
         until(lambda handle=handle: later.poll(handle) == Ended(-9), "the kill")
     assert later.find("key-1") is None
+    assert not names & {one.id for one in later.manager.running(COMMON_TAG)}
     assert read_all(later, handles[0]) == ["begun\n"]
 
 

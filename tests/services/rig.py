@@ -15,7 +15,7 @@ from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
@@ -23,7 +23,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import start_spark
 from tests.differential.writer import Writer as Latched
 from tests.differential.writes import Row, save
-from tests.writers import LOCK_BASE_PATH, Writer, wait_for
+from tests.writers import Writer, lock_options, wait_for
 
 IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
 _TABLE = {
@@ -61,14 +61,7 @@ class Rig:
         self.stack = stack
         self._conf = stack.folder / "hudi"
         self._conf.mkdir()
-        self._lock = zookeeper_lock_options(
-            stack.zookeeper.hosts,
-            LOCK_BASE_PATH,
-            session_timeout_ms=10_000,
-            connection_timeout_ms=3_000,
-            wait_time_ms=60_000,
-            num_retries=3,
-        )
+        self._lock = lock_options(stack.zookeeper.hosts)
         self._write_options({})
         os.environ["HUDI_CONF_DIR"] = str(self._conf)
         self.spark: Any = start_spark(HUDI_VERSION, stack.folder / "session")

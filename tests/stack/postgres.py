@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.process import Server
 
 _TIMEOUT_S = 60
@@ -33,7 +32,7 @@ class Postgres:
 
     def __init__(self, user: str, password: str) -> None:
         self.user = user
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self._password = password
         self._folder = Path(tempfile.mkdtemp(prefix="airflow_occ_postgres_"))
         self.programs = _installed()
@@ -133,15 +132,6 @@ class Postgres:
         """Whether it accepts connections, which it does later than it listens."""
         words = [str(self.programs / "pg_isready"), "--host=127.0.0.1", f"--port={self.port}", "--quiet"]
         return not subprocess.run(words, check=False, timeout=_TIMEOUT_S).returncode
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different loopback ports that are free now."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _installed() -> Path:

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
-from airflow_occ_provider.embedded.process import EmbeddedError, Server
+from airflow_occ_provider.embedded.process import EmbeddedError
+from tests.airflow_component import Component
 from tests.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"
@@ -145,33 +143,9 @@ def start(airflow):
 
 @pytest.fixture(scope="session")
 def triggerer(airflow, tmp_path_factory):
-    """Kills Airflow's triggerer, and starts another one, which runs until the session ends."""
-    started = []
-    guard = psutil.Process(airflow._server._guard.pid)
-
-    def is_triggerer(process):
-        with suppress(psutil.Error):
-            return "triggerer" in process.cmdline()
-
-    def running():
-        roots = [guard, *(psutil.Process(one._guard.pid) for one in started)]
-        found = [one for root in roots for one in root.children(recursive=True) if is_triggerer(one)]
-        children = {child for one in found for child in one.children()}
-        (first,) = set(found) - children
-        return first
-
-    def kill():
-        first = running()
-        environment = {**first.environ(), "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
-        for one in (first, *first.children(recursive=True)):
-            one.kill()
-        return environment
-
-    def restart(environment):
-        log = tmp_path_factory.mktemp("triggerer") / "triggerer.log"
-        command = [sys.executable, "-m", "airflow", "triggerer"]
-        started.append(Server("triggerer", command, environment, log))
-
-    yield kill, restart
-    for one in started:
-        one.stop()
+    """Airflow's triggerer, which a test may kill, and start another one until the session ends."""
+    folder = tmp_path_factory.mktemp("triggerer")
+    settings = {"AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
+    component = Component(airflow, "triggerer", folder, settings)
+    yield component
+    component.stop()

@@ -1,4 +1,4 @@
-"""A slice of the fault runs: one commit and each row once, whichever process is killed or frozen."""
+"""A slice of the fault runs: one commit and each row once, whatever is killed or frozen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.system
-RUNS = 2  # of 47 cells, different ones each day; FAULTS_SEED=... repeats a day's
+YARN = (pytest.mark.yarn, pytest.mark.nightly)
+RUNS = 2  # of all cells, different ones each day; FAULTS_SEED=... repeats a day's
 
 
-def test_one_task_run_makes_one_commit(capsys):
+@pytest.mark.parametrize("rig", ["faults", pytest.param("faults.yarn", marks=YARN)])
+def test_one_task_run_makes_one_commit(capsys, rig):
     seed = int(os.environ.get("FAULTS_SEED") or datetime.now(UTC).strftime("%Y%m%d"))
     with capsys.disabled():
         print(f"FAULTS_SEED={seed}", end=" ", flush=True)
-    done = run_module("faults", "--runs", RUNS, "--seed", seed)
+    done = run_module(rig, "--runs", RUNS, "--seed", seed)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert f"{RUNS} runs, seed {seed}: 0 wrong" in done.stdout

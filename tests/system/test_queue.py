@@ -296,19 +296,18 @@ def test_cleared_work_requests_and_keeps_its_lease_again(queue, start, tmp_path)
 def test_a_killed_triggerer_loses_no_place_to_a_waiter_that_polls(
     hudi_stack, queue, start, triggerer, tmp_path
 ):
-    kill, restart = triggerer
     paths = conf(tmp_path)
     rival = hold(queue, paths["table"])
     run = start("worked", **paths)
     wait_for_state(run, "lease", "deferred")
     (place,) = ours(queue, paths["table"])
     (paths["gate"] / "first.go").touch()
-    environment = kill()
+    triggerer.kill()
     with waiting(hudi_stack, paths["table"]) as granted:
         assert queue.release(rival)
         time.sleep(1.2 * TTL_S)
         assert granted == []
-        restart(environment)
+        triggerer.start()
         run.wait()
     assert states(run, "lease", "first", "lease_release", "lease_keep") == ["success"] * 4
     assert f"Holds {paths['table']} (exclusive, the whole table); order token {place.token}." in run.log(

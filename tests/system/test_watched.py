@@ -50,11 +50,10 @@ def test_a_dead_writer_is_reported_and_cleaned_though_the_triggerer_was_killed(
     for task in ("from_trigger", "clean", "own"):
         wait_for_state(run, task, "deferred")
     wait_for_state(run, "from_worker", "running")
-    kill, restart = triggerer
-    environment = kill()
+    triggerer.kill()
     doomed.kill()
     died = time.monotonic()
-    restart(environment)
+    triggerer.start()
     (paths["gate"] / "w.go").touch()
     run.wait()
     print(f"all tasks had ended {time.monotonic() - died:.1f} s after the writer was killed")

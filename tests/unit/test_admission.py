@@ -52,6 +52,8 @@ def connection(monkeypatch):
     extra = {"lease_ttl_s": 30, "claim_ttl_s": 300}
     value = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+    spark = {"conn_type": "spark", "host": "local[2]"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
 
 
 @pytest.fixture

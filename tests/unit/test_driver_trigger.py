@@ -11,7 +11,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import MaskSecret
 from airflow.sdk.log import _secrets_masker, mask_logs
 
-from airflow_occ_provider.attempts.submitter import Ended, Handle
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running
 from airflow_occ_provider.attempts.waits import DriverWait
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -42,12 +42,22 @@ class EndedDriver:
         return self.parts.pop(0)
 
 
+class EndingDriver(EndedDriver):
+    """A driver that writes a line before each of three looks, and then ends."""
+
+    def __init__(self):
+        self.parts = [["1\n"], ["2\n"], ["3\n"], ["the last\n"], None]
+
+    def poll(self, _):
+        return Running() if len(self.parts) > 2 else Ended(0)
+
+
 @pytest.fixture
 def triggerer(monkeypatch):
     """What the triggerer's supervisor is told, in order: secrets to mask, and log lines."""
     told: list[tuple[str, object]] = []
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(module, "follower", lambda _: EndedDriver())
+    monkeypatch.setattr(module, "follower", lambda _, **__: EndedDriver())
 
     def send(message):
         assert isinstance(message, MaskSecret)
@@ -103,3 +113,18 @@ def test_the_triggers_echo_masks_named_secrets_and_its_arguments_hold_none(folde
         "login http://me:***@host/",
         "done",
     ]
+
+
+def test_all_triggers_log_their_lines_at_the_same_moments():
+    moments = {now_s + module._until_logging(now_s) for now_s in (20.0, 21.5, 23.0, 24.75)}
+    assert moments == {25.0}
+
+
+def test_each_line_is_logged_once_and_in_order_before_the_event(folder, triggerer, monkeypatch):
+    monkeypatch.setattr(module, "follower", lambda _, **__: EndingDriver())
+    monkeypatch.setattr(module, "_POLL_S", 0.02)
+    monkeypatch.setattr(module, "_LOG_S", 0.01)
+    task = HudiWriteOperator(task_id="t", application="a.py", table=str(folder.parent))
+    trigger, _ = _trigger(task, DriverWait(HANDLE, HeartbeatRule(), 0))
+    assert event_of(trigger)["status"] == "ended"
+    assert [line for kind, line in triggerer if kind == "line"] == ["1", "2", "3", "the last"]

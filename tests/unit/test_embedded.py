@@ -10,7 +10,8 @@ import pytest
 
 from airflow_occ_provider.embedded import bundle, java, spark
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
-from airflow_occ_provider.embedded.process import EmbeddedError, Server, free_port
+from airflow_occ_provider.embedded.ports import free_ports
+from airflow_occ_provider.embedded.process import EmbeddedError, Server
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 
@@ -178,8 +179,36 @@ def test_a_server_that_never_gets_ready_is_stopped(tmp_path):
 
 
 def test_free_ports_can_be_bound():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", free_port()))
+    ports = free_ports(3)
+    assert len(set(ports)) == 3
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+
+
+def test_no_outgoing_connection_takes_a_free_port():
+    with socket.create_server(("127.0.0.1", 0)) as other:  # the kernel's choice, as for a connection
+        assert max(free_ports(50)) < other.getsockname()[1]
+
+
+class TakenOnce(EmbeddedAirflow):
+    """Airflow whose API server finds its first port taken; its other components run on."""
+
+    def _command(self):
+        taken = not (self.folder / self._LOG).exists()
+        said = f"attempting to bind on address ('127.0.0.1', {self.port}): address already in use"
+        line = f"api-server | [error] [Errno 98] error while {said}"
+        lines = [line] * taken + ["dag-processor | [info]"] * 20
+        return ["sh", "-c", 'printf "%s\\n" "$@"; exec sleep 600', "sh", *lines]
+
+    def _answers(self):
+        self._refuse_taken_port()
+        return (self.folder / self._LOG).read_text().count("dag-processor") == 40
+
+
+def test_an_airflow_whose_port_was_taken_starts_on_another(tmp_path):
+    with TakenOnce(tmp_path, tmp_path, {"PATH": os.environ["PATH"]}) as running:
+        assert f"{running.port})" not in (tmp_path / "standalone.log").read_text()
 
 
 def test_a_server_ends_with_what_opened_a_session_of_its_own(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.guards import heartbeat
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
@@ -72,7 +73,7 @@ def begin(folder, instant=T1, *, age_s=0.0):
 
 def watching(table, log, rule=RULE, **options):
     options.setdefault("logger", logging.getLogger("task"))
-    return HeartbeatAlarm(table, log, rule, **options)
+    return HeartbeatAlarm(TableViews(table), log, rule, **options)
 
 
 def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
@@ -138,6 +139,23 @@ def test_a_rollback_that_the_drivers_log_shows_a_moment_later_stops_nothing(fold
     alarm.check()
     later.join()
     assert alarm.stop is None
+
+
+def test_a_rollback_is_the_drivers_own_until_the_log_of_a_remote_driver_was_read_again(
+    folder, table, log, told
+):
+    begin(folder)
+    alarm = watching(table, log, log_follows=False)
+    roll_back(folder, T1, f"{R}.rollback.requested")
+    alarm.check()
+    assert alarm.stop is None
+    alarm.check()
+    assert alarm.stop.outcome is Outcome.ROLLED_BACK
+    other = watching(table, log, log_follows=False)
+    other.check()
+    log.feed(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
+    other.check()
+    assert other.stop is None
 
 
 def test_a_write_that_lost_a_conflict_is_given_up_by_hudi_itself(folder, table, log, told):

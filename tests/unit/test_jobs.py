@@ -22,10 +22,11 @@ from airflow_occ_provider.attempts.jobs import (
     claim_of,
     spark_job,
 )
-from airflow_occ_provider.attempts.streamer import STREAMER, refuse_unsafe_arguments
+from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
+from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pytest
+from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
+from airflow_occ_provider.hooks.task_run import longest_absence_ms
 from airflow_occ_provider.leases.keeper import Keeper, LossAction
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from tests.memory_store import MemoryStore
 
@@ -138,3 +142,42 @@ def test_a_lock_service_that_is_away_for_a_moment_loses_nothing(nodes, held):
         while version(nodes, ticket) == before:
             reached.wait(0.02)
         keeper.refuse_if_lost()
+
+
+@pytest.mark.parametrize(
+    ("task", "minutes"),
+    [
+        ({}, 5),
+        ({"retry_delay": timedelta(hours=1)}, 60),
+        ({"retry_exponential_backoff": 2}, 40),
+        ({"retry_exponential_backoff": 2, "max_retry_delay": timedelta(minutes=7)}, 7),
+        ({"retry_delay": timedelta(days=9)}, 24 * 60),
+    ],
+)
+def test_the_longest_absence_is_airflows_notice_and_the_delay_of_the_retry(task, minutes):
+    assert longest_absence_ms(BaseOperator(task_id="t", **task), 3) == (310 + minutes * 60) * 1000
+
+
+def test_a_long_lease_is_renewed_as_often_as_a_usual_one():
+    store = Renewals()
+    queue = Queue(store)
+    ticket = queue.request(Request("r", Owner(("d", "r", "t")), (Scope.of("/t", None),), TTL_MS))
+    with Keeper(queue, ticket, 3_600_000, usual_ttl_ms=TTL_MS):
+        assert store.renewed.wait(PATIENCE_S)
+    ((name, node),) = store.read(store.stamps()).items()
+    assert Content.decode(node.data, name).term_ms == 3_600_000
+
+
+class Renewals(MemoryStore):
+    """A store that shows when a node was renewed thrice."""
+
+    def __init__(self):
+        super().__init__()
+        self.renewed = threading.Event()
+        self.times = 0
+
+    def replace(self, name, data, version):
+        self.times += 1
+        if self.times > 3:
+            self.renewed.set()
+        return super().replace(name, data, version)

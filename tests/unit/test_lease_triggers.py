@@ -330,7 +330,15 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
     asyncio.run(cancelled())
 
 
-def test_threads_of_a_service_last_as_long_as_its_calls():
+def test_the_calls_of_a_service_use_the_same_threads_again():
+    async def called():
+        names = {await in_thread("here", lambda: threading.current_thread().name) for _ in range(50)}
+        assert len(names) <= threads._THREADS  # a thread counts as busy until shortly after its call
+
+    asyncio.run(called())
+
+
+def test_threads_of_a_service_last_as_long_as_its_calls_or_until_others_are_used():
     async def called():
         go_on = threading.Event()
         stuck = asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S))
@@ -342,6 +350,8 @@ def test_threads_of_a_service_last_as_long_as_its_calls():
         assert "away" in threads._pools  # its thread still runs
         assert await in_thread("here", lambda: 7) == 7
         go_on.set()
+        for number in range(threads._KEPT):
+            await in_thread(f"service {number}", int)
         while {"away", "here"} & {*threads._pools}:  # noqa: ASYNC110 - it ends in a thread
             await asyncio.sleep(0.01)
 

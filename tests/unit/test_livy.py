@@ -17,6 +17,7 @@ from airflow_occ_provider.errors import (
     SubmitterUnreachableError,
     TableUnreadableError,
 )
+from airflow_occ_provider.submitters import livy as submitter
 from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.livy_api import LivyApi
 from airflow_occ_provider.submitters.livy_batch import livy_batch
@@ -42,6 +43,7 @@ class RecordedLivy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.batches, self.next, self.requests = {}, 0, []
         self.lost_answers = self.broken = 0
+        self.breaks_alone = ""
         self.error = (503, "Service Unavailable")
         self.names = self.begins = True
 
@@ -64,7 +66,7 @@ class RecordedLivy(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def answer(self, code, content):
         server = self.server
-        if server.broken:
+        if server.broken and server.breaks_alone in ("", self.command):
             server.broken -= 1
             code, content = server.error
         body = (content if isinstance(content, str) else json.dumps(content)).encode()
@@ -302,7 +304,7 @@ def test_a_batch_is_named_for_the_task_run_and_found_until_it_ends(server, livy)
 
 
 def test_each_attempt_has_a_name_of_its_own(server, livy):
-    names = {livy.submit(KEY, lambda _: None).facts["batch"] for _ in range(3)}
+    names = {livy.create(KEY).facts["batch"] for _ in range(3)}
     assert len(names) == 3
 
 
@@ -467,10 +469,50 @@ def test_short_outages_are_ridden_out(server, livy, report):
     assert livy.read(handle, 0) == ["x\n"]  # the report is another service's
     server.broken = 3
     assert livy.poll(handle).is_away
-    livy.patience_s = -1
+    livy.patience.limit_s = -1
     server.broken = 3
     with pytest.raises(SubmitterUnreachableError, match="503"):
         livy.read(handle, 0)
+
+
+def test_a_livy_that_stays_away_is_given_up(server, livy, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(submitter.time, "monotonic", lambda: clock[0])
+    handle = begun(server, livy)
+    server.broken = 3
+    assert livy.poll(handle).is_away
+    clock[0] += 600
+    assert livy.poll(handle) == Running()  # which begins the time anew
+    server.broken = 99
+    assert livy.poll(handle).is_away
+    clock[0] += 599
+    assert livy.poll(handle).is_away
+    clock[0] += 1
+    given_up = livy.poll(handle)
+    assert not given_up.is_away
+    assert "has not answered for 10 minutes" in given_up.reason
+    with pytest.raises(SubmitterUnreachableError, match="whether it commits, is unknown"):
+        livy.read(handle, 0)
+
+
+def test_a_batch_that_is_found_by_its_name_has_its_report(server, report):
+    known = {"report_of": lambda key, attempt: f"file:///{key}/{attempt}.jsonl"}
+    one = made(server, report, **known)
+    one.report = f"file:///{KEY}/a1.jsonl"
+    handle = begun(server, one)
+    assert made(server, report, **known).find(KEY) == handle
+    server.batches.clear()
+    server.add(f"airflow_occ_{KEY}_0a1b2c3d")  # of an earlier release
+    assert made(server, report, **known).find(KEY).facts["report"] == ""
+
+
+def test_a_signal_handler_opens_no_report(server, report):
+    handle = begun(server, made(server, report))
+    later = made(server, report)
+    later.open_report = lambda _: pytest.fail("it would look up a connection")
+    later.killed.set()
+    later.end(handle)
+    assert server.batches == {}
 
 
 def test_a_proxys_404_does_not_mean_that_livy_has_forgotten_the_batch(server, livy):

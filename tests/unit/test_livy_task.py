@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -13,19 +14,27 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
 from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.site import ELSEWHERE
 from airflow_occ_provider.attempts.staging import staged
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.attempts.submitter import Handle, Running
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.errors import ConfigurationError, DriverKilledError, WriteConflictError
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    DriverKilledError,
+    SubmitterUnreachableError,
+    WriteConflictError,
+)
 from airflow_occ_provider.hooks import livy as module
-from airflow_occ_provider.hooks.livy import ELSEWHERE
+from airflow_occ_provider.hooks import staged as hook
+from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.in_driver import clean
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.storage.report import HIDDEN, RunFolder
 from airflow_occ_provider.submitters import livy as submitter
+from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
@@ -41,6 +50,14 @@ REQUESTED = fact(
     message=f"Creating a new instant [==>{T1}__commit__REQUESTED]",
 )
 CHECKED = fact(fact="hudi", logger="TransactionUtils", message="Successfully resolved conflicts, if any")
+END = fact(fact="end", exit_code=0)
+LOST = {
+    "type": "org.apache.hudi.exception.HoodieWriteConflictException",
+    "message": "Cannot resolve conflicts for overlapping writes",
+    "jvm": True,
+    "frames": [],
+}
+CONFLICT = (PROTECTED, REQUESTED, fact(fact="fatal", causes=[LOST]), fact(fact="end", exit_code=1))
 
 
 class Instance(Task):
@@ -68,14 +85,35 @@ class Write(HudiWriteOperator):
         return run
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(submitter, "_LOOK_S", 0.01)
+def starter(conn_id, folder, store, tmp_path):
+    """Return what makes one process of a task: the operator and its context."""
+    job = tmp_path / "job.py"
+    job.write_text("print('mine')")
+
+    def start(number=1, **given):
+        given = {"application": str(job), "table": str(folder.parent), "admission": "off", **given}
+        context = {"ti": Instance(number, 14), "task_state_store": store}
+        context["task"] = Write(task_id="t", conn_id=conn_id, **given)
+        return context["task"], context
+
+    return start
+
+
+@contextlib.contextmanager
+def quick_trigger(monkeypatch):
+    """Have the trigger of a driver look at once, and often."""
     monkeypatch.setattr(base, "_NOTICE_S", -1000.0)
     monkeypatch.setattr(driver_trigger, "_POLL_S", 0.05)
     base.earliest_s.cache_clear()
     yield
     base.earliest_s.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(submitter, "_LOOK_S", 0.01)
+    with quick_trigger(monkeypatch):
+        yield
 
 
 @pytest.fixture
@@ -101,17 +139,7 @@ def store():
 
 @pytest.fixture
 def start(folder, queue, connection, store, tmp_path):
-    """Makes one process of a task: the operator and its context."""
-    job = tmp_path / "job.py"
-    job.write_text("print('mine')")
-
-    def start(number=1, **given):
-        given = {"application": str(job), "table": str(folder.parent), "admission": "off", **given}
-        context = {"ti": Instance(number, 14), "task_state_store": store}
-        context["task"] = Write(task_id="t", conn_id="my_livy", **given)
-        return context["task"], context
-
-    return start
+    return starter("my_livy", folder, store, tmp_path)
 
 
 def deferred(call, *arguments):
@@ -156,7 +184,7 @@ def runs(server, folder, *lines, state="success"):
 
 
 def commits(server, folder, store):
-    given = runs(server, folder, PROTECTED, REQUESTED, CHECKED, fact(fact="end", exit_code=0))
+    given = runs(server, folder, PROTECTED, REQUESTED, CHECKED, END)
     assert given["options"][IDENTITY_KEY] == store["hudi_write"]["identity"]
     add(folder, f"{T1}_{C}.commit", identity=store["hudi_write"]["identity"])
 
@@ -191,15 +219,7 @@ def test_a_lost_conflict_is_read_from_the_report_and_the_next_try_runs_anew(
 ):
     task, context = start()
     wait = deferred(task.execute, context)
-    lost = {"type": "org.apache.hudi.exception.HoodieWriteConflictException", "jvm": True}
-    cause = {**lost, "message": "Cannot resolve conflicts for overlapping writes", "frames": []}
-    fatal = fact(fact="fatal", causes=[cause])
-    runs(
-        server,
-        folder,
-        *(PROTECTED, REQUESTED, fatal, fact(fact="end", exit_code=1)),
-        state="dead",
-    )
+    runs(server, folder, *CONFLICT, state="dead")
     with pytest.raises(WriteConflictError):
         resume(start, wait, event_of(wait.trigger))
     assert not run_folder(folder, store).exists()
@@ -209,7 +229,6 @@ def test_a_lost_conflict_is_read_from_the_report_and_the_next_try_runs_anew(
 
 
 def test_a_task_that_keeps_its_slot_follows_the_batch_itself(start, server, folder, store, monkeypatch):
-    monkeypatch.setattr(submitter.Livy, "poll_s", 0.0)
     add_batch = server.add
 
     def added(*given, **more):
@@ -242,6 +261,35 @@ def test_a_livy_that_is_away_makes_no_second_batch(start, server, monkeypatch):
     assert len(posted(server)) == 1
 
 
+def test_a_task_whose_livy_stays_away_fails_and_its_next_try_follows_the_batch(
+    start, server, monkeypatch
+):
+    monkeypatch.setattr("airflow_occ_provider.submitters.livy_api._PAUSES_S", ())
+    over = property(lambda self: self._since is not None)
+    monkeypatch.setattr(Patience, "is_over", over)
+    monkeypatch.setattr(driver_trigger, "_UNSEEN_S", 0.0)
+    task, context = start()
+    wait = deferred(task.execute, context)
+    server.broken = 10_000
+    event = event_of(wait.trigger)
+    assert event["status"] == "unseen"
+    with pytest.raises(SubmitterUnreachableError):
+        resume(start, wait, event)
+    server.broken = 0
+    task, context = start(2)
+    assert deferred(task.execute, context).trigger.driver == wait.trigger.driver
+    assert len(posted(server)) == 1
+
+
+def test_a_batch_that_was_not_recorded_is_found_with_its_report(start, server, folder, store):
+    task, context = start()
+    driver = deferred(task.execute, context).trigger.driver
+    for attempt in store["hudi_write"]["attempts"]:
+        attempt["driver"] = None
+    task, context = start(2)
+    assert deferred(task.execute, context).trigger.driver == driver
+
+
 def test_ending_a_deferred_task_ends_its_batch_and_removes_its_input(start, server, folder, store):
     task, context = start()
     wait = deferred(task.execute, context)
@@ -263,7 +311,6 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, server, fol
 
 
 def test_ending_a_task_that_follows_its_batch_ends_the_batch(start, server, folder, store, monkeypatch):
-    monkeypatch.setattr(submitter.Livy, "poll_s", 0.0)
     task, context = start(deferrable=False)
     read = submitter.Livy.read
 
@@ -279,7 +326,8 @@ def test_ending_a_task_that_follows_its_batch_ends_the_batch(start, server, fold
 
 
 def test_a_batch_that_livy_refuses_leaves_nothing_open(start, server, folder, store):
-    server.broken, server.error = 1, (400, {"msg": "Blacklisted configuration values"})
+    server.broken, server.breaks_alone = 1, "POST"
+    server.error = (400, {"msg": "Blacklisted configuration values"})
     task, context = start()
     with pytest.raises(ConfigurationError, match="batch: Livy refuses it: Blacklisted"):
         task.execute(context)
@@ -291,7 +339,6 @@ def test_a_batch_that_livy_refuses_leaves_nothing_open(start, server, folder, st
 
 
 def test_a_clean_is_a_batch_of_its_own_and_leaves_no_report(start, server, folder, monkeypatch):
-    monkeypatch.setattr(submitter.Livy, "poll_s", 0.0)
     add_batch = server.add
 
     def added(*given, **more):
@@ -300,7 +347,7 @@ def test_a_clean_is_a_batch_of_its_own_and_leaves_no_report(start, server, folde
         given = json.loads(Path(body["args"][0]).read_text())
         assert Path(given["application"]).read_text() == Path(clean.__file__).read_text()
         assert given["arguments"] == [str(folder.parent)]
-        Path(given["report"]["url"]).write_text(PROTECTED + fact(fact="end", exit_code=0))
+        Path(given["report"]["url"]).write_text(PROTECTED + END)
         batch["state"] = "success"
         return batch
 
@@ -321,6 +368,7 @@ def test_a_clean_is_a_batch_of_its_own_and_leaves_no_report(start, server, folde
         ({"properties_file": "/spark.conf"}, "properties_file: "),
         ({"keytab": "/k"}, "keytab: .*proxy_user"),
         ({"principal": "p"}, "principal: "),
+        ({"conf": {"spark.submit.deployMode": "client"}}, "conf spark.submit.deployMode: Livy's own"),
         ({"conf": {"spark.yarn.maxAppAttempts": "2"}}, "conf spark.yarn.maxAppAttempts: "),
         ({"application": "job.txt"}, "application: "),
         ({"application": "/a.jar", "java_class": "A"}, "application: .*jars or packages"),
@@ -391,8 +439,21 @@ def test_a_connection_of_spark_has_no_batches(start, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_MY_LIVY", json.dumps(value))
     task, context = start()
     run = SparkRun(task, context, Flag())
-    assert (run.livy, run.is_remote, run.deploy_mode) == (None, False, None)
-    run.forget("k")
+    assert (run.drivers, run.is_remote, run.deploy_mode) == (LocalDrivers(), False, None)
+
+
+def test_what_a_killed_worker_left_of_a_drivers_input_is_removed(start, monkeypatch):
+    value = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_MY_LIVY", json.dumps(value))
+    task, context = start()
+    run = SparkRun(task, context, Flag())
+    with (
+        prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}, is_remote=True) as left,
+        prepared(SparkJob("job.py"), {IDENTITY_KEY: "other"}, is_remote=True) as other,
+    ):
+        run.forget("mine")
+        assert not Path(left.files[0]).exists()
+        assert Path(other.files[0]).exists()
 
 
 def test_input_and_report_go_where_the_connection_says(start, server, folder, connection, tmp_path):
@@ -416,17 +477,16 @@ def test_the_storages_connection_opens_what_lies_on_that_storage(monkeypatch, ta
     value = {"conn_type": "livy", "host": "h", "extra": {"report_path": place}}
     monkeypatch.setenv("AIRFLOW_CONN_MY_LIVY", json.dumps(value))
     opened = []
-    monkeypatch.setattr(module, "storage_of", lambda url, conn_id: opened.append((url, conn_id)))
-    drivers = module.LivyDrivers("my_livy", table, "my_aws")
+    monkeypatch.setattr(hook, "storage_of", lambda url, conn_id: opened.append((url, conn_id)))
+    drivers = hook.StagedDrivers(module.LivyService("my_livy"), table, "my_aws")
     url = drivers.folder("k").url
     follower = drivers.follower(Flag())
     follower.open_report(f"{url}/1.jsonl")
     assert opened == [(url, conn_id), (f"{url}/1.jsonl", conn_id)]
 
 
-def test_a_hook_looks_up_its_connection_once(connection, server, monkeypatch):
+def test_a_hook_looks_up_its_connection_when_it_is_made(connection, server, monkeypatch):
     hook = module.livy_hook("my_livy")
-    assert hook.run_method("/batches?from=0").status_code == 200
     monkeypatch.delenv("AIRFLOW_CONN_MY_LIVY")
     assert hook.run_method("/batches?from=0").status_code == 200
 

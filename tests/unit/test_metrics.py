@@ -40,7 +40,7 @@ from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperato
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.service_run import plans_of
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
 from tests.unit.reports import reported
@@ -274,9 +274,8 @@ def later(monkeypatch):
 
 
 def context(task_id, store):
-    ti = SimpleNamespace(
-        dag_id="d", run_id="r", task_id=task_id, map_index=-1, try_number=1, max_tries=5
-    )
+    ids = {"dag_id": "d", "run_id": "r", "task_id": task_id, "map_index": -1}
+    ti = SimpleNamespace(**ids, try_number=1, max_tries=5, xcom_push=lambda **_: None)
     return {"ti": ti, "task_state_store": store}
 
 
@@ -351,12 +350,10 @@ def test_a_runs_lease_tells_its_wait_and_its_age_for_each_table(line, later, tag
 def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     mine = context("t", Store())
     run = writer._protected_run(mine)
-    attempt = writer._write_attempt(run).attempt(
-        Driver(SparkSubmit()), Signature("i", "d", "r", "t"), {}
-    )
-    for line in reported((LOGS / "early_conflict.exit1.log").read_text().splitlines()):
-        attempt.recorder.log.feed(line)
-    attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
+    lines = reported((LOGS / "early_conflict.exit1.log").read_text().splitlines())
+    signature = Signature("i", "d", "r", "t")
+    attempt = writer._write_attempt(run).attempt(Driver(failing(lines)), signature, {})
+    attempt.watch()
     later(90)
     assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
     tags = f"dag_id=d,task_id=t,table={metrics._valid(writer.table)},outcome=early_conflict"

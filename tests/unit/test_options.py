@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.writer import early_detection, secrets
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import contradictions, writer_options
-from airflow_occ_provider.hudi.writer.secrets import redact, secrets_in
+from airflow_occ_provider.hudi.writer.secrets import mask_named, redact, secrets_in, spark_secrets
 
 MODE = "hoodie.write.concurrency.mode"
 
@@ -169,3 +169,42 @@ def test_a_strategy_with_the_wrong_markers_is_objected_to(wanted, scheme, option
     assert what
     assert remedy
     assert early_detection.contradiction(EarlyDetection(wanted), "s3a", {}) is None
+
+
+SPARK = {
+    "spark.hadoop.fs.s3a.secret.key": "the-secret",
+    "spark.my.tokens.ids": "the-token",  # as Spark's own regular expression names it
+    "spark.jdbc.url": "jdbc:x;password=the-password",
+    "spark.hadoop.dfs.block.access.token.enable": "true",
+    "spark.yarn.tokens.renewal": "30s",
+    "spark.my.pin": "the-pin",
+    "spark.app.name": "shown",
+}
+
+
+def test_the_secrets_of_spark_settings_are_those_that_spark_names_and_ours():
+    found = ["the-password", "the-secret", "the-token"]
+    assert spark_secrets(SPARK) == found
+    regex = {"spark.redaction.regex": "(?i)\\bPIN\\b"}
+    assert spark_secrets({**SPARK, **regex}) == sorted([*found, "the-pin"])
+    assert spark_secrets({**SPARK, "spark.redaction.regex": "(unread[able"}) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("spark.my.tokens.ids=the-token", "spark.my.tokens.ids=***"),
+        ("--conf spark.my.secret.of.mine=abc next", "--conf spark.my.secret.of.mine=*** next"),
+        ("dfs.block.access.token.enable=true", "dfs.block.access.token.enable=true"),
+        ("instantTime=20261123142547164", "instantTime=20261123142547164"),
+    ],
+)
+def test_a_value_is_masked_by_the_name_before_it(text, masked):
+    assert mask_named(text) == masked
+
+
+def test_a_line_without_a_name_is_not_searched(monkeypatch):
+    monkeypatch.setattr(secrets, "_IN_VALUE", None)
+    assert mask_named("26/11/23 10:00:00 INFO X: password follows") == (
+        "26/11/23 10:00:00 INFO X: password follows"
+    )

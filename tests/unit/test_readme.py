@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 RUN_BY_DEVELOPERS = (".venv/bin/python",)
+OF_HADOOP = ("yarn",)
 # The DAGs of each page, in its order, as the tasks that they have.
 TASKS = {
     "README.md": [["write_trips"]],
@@ -20,7 +21,7 @@ TASKS = {
     "docs/how-to/scopes.md": [["write_trips"]],
     "docs/how-to/key-safe-writes.md": [["merge"]],
     "docs/how-to/sql-and-other-jobs.md": [["merge"], ["trips"], ["ingest"], ["write"]],
-    "docs/how-to/cluster-mode.md": [["write_trips"]],
+    "docs/how-to/cluster-mode.md": [["write_trips"], ["write_trips"]],
     "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],
     "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
     "docs/how-to/table-services.md": [["compact", "cluster"]],
@@ -75,7 +76,7 @@ def test_every_command_exists(command):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
-    elif program not in RUN_BY_DEVELOPERS:
+    elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP):
         assert command == "pip install airflow-occ-provider"
 
 

@@ -235,6 +235,22 @@ def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder)
     assert redact("instant 20261122.4001, secret-of-the-site") == "instant 20261122.4001, ***"
 
 
+def test_the_secrets_of_the_sites_spark_are_masked(dag, asked, site, folder, monkeypatch):
+    of_site = {
+        "spark.hadoop.fs.s3a.secret.key": "secret-of-the-site",
+        "spark.my.pin": "hidden-by-the-site",
+        "spark.redaction.regex": "(?i)pin",
+        "spark.app.name": "shown-to-all",
+    }
+    spark = Site(Source("spark-defaults.conf", tuple(of_site.items())))
+    monkeypatch.setattr(protected_run, "read_site", lambda *_, **__: spark)
+    task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
+    context = context_of(task)
+    task.render_template_fields(context)
+    task._protected_run(context).prepare("1")
+    assert redact("secret-of-the-site hidden-by-the-site shown-to-all") == "*** *** shown-to-all"
+
+
 def test_a_driver_that_starts_is_shown_with_all_its_options(dag, asked, monkeypatch):
     own = {"driver_class_path": "/mine", "env_vars": {"HUDI_CONF_DIR": "/site"}}
     task, sent = HudiWriteOperator(**WRITE, **own, application_args=["mine"]), []

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG
@@ -20,7 +19,7 @@ from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.contract.in_memory_submitter import failing
 from tests.unit.reports import reported
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_metrics import Store, context
@@ -91,10 +90,10 @@ def lose(folder, table, caplog, queue):
         protected = task._protected_run(mine)
         write_attempt = replace(task._write_attempt(protected), log=logging.getLogger("test"))
         signature = Signature("me", "d", "r", "t")
-        attempt = write_attempt.attempt(Driver(SparkSubmit()), signature, {})
-        for line in reported(LOG.read_text().splitlines()):
-            attempt.recorder.log.feed(line)
-        attempt.driver = SimpleNamespace(exit_code=1, log_read=True, stop=None)
+        driver = Driver(failing(reported(LOG.read_text().splitlines())))
+        attempt = write_attempt.attempt(driver, signature, {})
+        attempt.watch()
+        caplog.clear()
         with caplog.at_level(logging.INFO, "test"):
             settlement = attempt.settle(is_judged=True)
         return settlement.error(), [record for record in caplog.records if record.name == "test"], mine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -119,7 +120,11 @@ def test_the_budget_for_deaths_is_the_policys(start, folder):
 
 
 @pytest.mark.parametrize("lock", [{}, IN_PROCESS], ids=["a real lock", "a lock of one process"])
-def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(start, folder, queue, lock):
+def test_a_fence_holds_the_table_alone_where_the_lock_excludes_nobody(
+    start, folder, queue, lock, monkeypatch
+):
+    spark = {"conn_type": "spark", "host": "local[2]"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()
     dies(start(1)[1], str(folder.parent), driver=FAR, instants=(T1,))

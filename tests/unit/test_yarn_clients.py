@@ -127,6 +127,23 @@ def test_the_latest_application_of_a_tag_comes_first(server):
     assert [one.id for one in ResourceManager([server.url]).applications("t")] == ["a3", "a2", "a1"]
 
 
+def test_the_running_applications_of_a_tag_are_listed(server, closed):
+    one = json.loads(RUNNING)["app"]
+    server.on(
+        "cluster/apps",
+        json.dumps({"apps": {"app": [one, {**one, "id": "application_1_0002"}]}}).encode(),
+    )
+    found = ResourceManager([closed, server.url]).running("airflow_occ")
+    assert [app.id for app in found] == [NAME, "application_1_0002"]
+    assert found[0].container == Application.of(one).container
+    wanted = "applicationTags=airflow_occ&states=NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+    assert wanted in server.asked[-1][1]
+    server.on("cluster/apps", b'{"apps": {}}')
+    assert ResourceManager([server.url]).running("airflow_occ") == []
+    with pytest.raises(SubmitterUnreachableError):
+        ResourceManager([closed]).running("airflow_occ")
+
+
 def test_a_kill_goes_to_the_active_manager(server, other, closed):
     path = f"cluster/apps/{NAME}/state"
     where = {"Location": f"{other.url}/ws/v1/{path}"}
@@ -163,7 +180,7 @@ def test_a_call_that_needs_an_answer_is_repeated(server):
 
 @pytest.mark.parametrize("address", ["rm:8088", "ftp://rm", "http://me:secret@rm:8088", ""])
 def test_an_address_that_is_none_is_refused_without_its_password(address):
-    with pytest.raises(ConfigurationError, match="resource_manager") as refusal:
+    with pytest.raises(ConfigurationError, match="yarn_resourcemanager_webapp_address") as refusal:
         ResourceManager([address] if address else [])
     assert "secret" not in str(refusal.value)
 

@@ -12,9 +12,12 @@ from airflow_occ_provider.errors import (
     NotSubmittedError,
     SubmitterUnreachableError,
 )
+from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.yarn import cluster
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster, identity_tag, protected_conf
+from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.submitters.yarn.listing import RunningApplications
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from airflow_occ_provider.submitters.yarn.submission_conf import identity_tag, protected_conf
 
 NAME = "application_1_0001"
 ADDRESS = "http://rm:8088"
@@ -56,7 +59,7 @@ class Manager(ResourceManager):
             raise found
         return found
 
-    def applications(self, tag):
+    def applications(self, tag, patience_s=None):
         self.asked.append(tag)
         if isinstance(self.tagged, Exception):
             raise self.tagged
@@ -209,13 +212,13 @@ def test_a_resource_manager_that_stays_away_is_given_up(monkeypatch, caplog):
     assert one.poll(HANDLE) == Unseen(str(error.value))
     said = [record.getMessage() for record in caplog.records]
     silent = f"Asking for {NAME} again, for up to 30 minutes: it is away"
-    assert said == [silent, f"The ResourceManager of {NAME} answers again.", silent]
+    assert said == [silent, f"For {NAME}, the ResourceManager answers again.", silent]
 
 
 def test_the_patience_is_a_choice(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(cluster.time, "monotonic", lambda: clock[0])
-    one = YarnCluster(Manager(AWAY), patience_s=60)
+    one = YarnCluster(Manager(AWAY), patience=Patience(60, "the ResourceManager"))
     assert one.read(HANDLE, 0) == []
     clock[0] += 60
     with pytest.raises(SubmitterUnreachableError, match="for 1 minute"):
@@ -243,13 +246,13 @@ def test_a_kill_is_asked_of_the_cluster_of_the_handle(monkeypatch):
     assert asked == [(("http://old:8088",), NAME)]
 
 
-def test_yarn_runs_a_driver_once_under_both_tags():
+def test_yarn_runs_a_driver_once_under_all_tags():
     conf = protected_conf("0a-1b", {"spark.yarn.tags": "mine, yours", "a": 1}, submission="s")
     assert conf == {
         "a": "1",
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.submit.waitAppCompletion": "false",
-        "spark.yarn.tags": "mine,yours,airflow_occ_0a-1b,s",
+        "spark.yarn.tags": "mine,yours,airflow_occ,airflow_occ_0a-1b,s",
     }
 
 
@@ -265,3 +268,50 @@ def test_keys_that_yarn_cannot_tell_apart_get_other_tags():
     assert len(tags) == len(keys)
     assert all(tag == tag.lower() and tag.isascii() and "," not in tag for tag in tags)
     assert max(map(len, tags)) + len("_12345678") <= 100
+
+
+class ListingManager(Manager):
+    """Lists running applications, and counts what it is asked."""
+
+    def __init__(self, running, *answers):
+        super().__init__(*answers)
+        self.running_now, self.listings, self.alone = running, 0, 0
+
+    def running(self, _):
+        self.listings += 1
+        if isinstance(self.running_now, Exception):
+            raise self.running_now
+        return self.running_now
+
+    def application(self, name):
+        self.alone += 1
+        return super().application(name)
+
+
+def test_followers_share_one_listing_until_an_application_is_not_in_it():
+    manager = ListingManager([application("RUNNING")], application("KILLED", proof=False))
+    running = RunningApplications(manager, 600.0)
+    followers = [YarnCluster(manager, running=running) for _ in range(20)]
+    assert {one.poll(HANDLE) for one in followers for _ in range(3)} == {Running()}
+    assert (manager.listings, manager.alone) == (1, 0)
+    other = RunningApplications(manager, 0.0)
+    manager.running_now = []
+    assert YarnCluster(manager, running=other).poll(HANDLE) == Ended(-9)
+    assert (manager.listings, manager.alone) == (2, 1)
+
+
+def test_an_application_that_is_killed_is_asked_for_alone():
+    manager = ListingManager([application("RUNNING")], application("KILLED", proof=False))
+    one = YarnCluster(manager, running=RunningApplications(manager, 600.0))
+    assert one.poll(HANDLE) == Running()
+    one.end(HANDLE)
+    assert one.poll(HANDLE) == Ended(-9)
+    assert manager.killed == [NAME]
+
+
+def test_an_away_resource_manager_is_asked_once_for_all():
+    manager = ListingManager(AWAY, application())
+    running = RunningApplications(manager, 600.0)
+    followers = [YarnCluster(manager, running=running) for _ in range(5)]
+    assert all(one.poll(HANDLE) == Unseen(str(AWAY), is_away=True) for one in followers)
+    assert (manager.listings, manager.alone) == (1, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import psutil
 
@@ -13,22 +12,14 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters.processes import marked
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.yarn.launcher import Launcher
+from tests.observed import until
 
-PATIENCE_S = 60
 TASK = """
 import os, sys
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.yarn.launcher import Launcher
 Launcher().run(["sleep", "600"], os.environ, sys.argv[1], Flag())
 """
-
-
-def until(ready):
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := ready()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def test_its_lines_and_its_exit_code_are_kept():
@@ -53,7 +44,7 @@ def test_it_ends_with_a_task_that_is_killed():
     task = subprocess.Popen(
         [sys.executable, "-c", TASK, identity], env={**os.environ, IDENTITY_VARIABLE: identity}
     )
-    until(lambda: [one for one in marked(identity) if one.name() == "sleep"])
+    until(lambda: [one for one in marked(identity) if one.name() == "sleep"], "its child")
     task.kill()
     task.wait()
-    until(lambda: not [one for one in marked(identity) if one.status() != psutil.STATUS_ZOMBIE])
+    until(lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in marked(identity)), "the ends")

@@ -83,14 +83,15 @@ with DAG("impatient", schedule=None, params=PARAMS):
         **COMMON,
     )
 
-for pause_s in (1, 600):
+# The first one's lease must last until its retry, on a slow machine too.
+for pause_s, lock in ((1, "hudi_lock_default"), (600, QUICK)):
     with DAG(f"killed_{pause_s}", schedule=None, params=PARAMS):
         HudiWriteOperator(
             task_id="write",
             application_args=[*ARGUMENTS, "--gate", "{{ params.gate }}"],
             scope=["1"],
             retry_delay=timedelta(seconds=pause_s),
-            **{**COMMON, "hudi_options": {**NO_METADATA_TABLE, **BEATS}},
+            **{**COMMON, "lock_conn_id": lock, "hudi_options": {**NO_METADATA_TABLE, **BEATS}},
         )
 
 with DAG("leased", schedule=None, params=PARAMS):

@@ -1,0 +1,28 @@
+"""What tests see of this machine: events that they wait for, and processes."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+_PATIENCE_S = 240
+
+
+def until(ready, what):
+    """Wait until something is there, and return it."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (found := ready()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return found
+
+
+def processes_in(folder):
+    """Return the living processes whose command names a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or ())
+        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
