@@ -82,7 +82,10 @@ class OwnNodes:
         while True:
             own = self.mine(ticket)
             with suppress(NodeVersionError):
-                return self._put(ticket, change(own.content), own.version)
+                own = self._put(ticket, change(own.content), own.version)
+                if not self.is_trusted(own):
+                    self._load(ticket)  # the answer came so late that a rival may be granted by now
+                return own
             self.forget(ticket.name)
 
     def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:

@@ -90,7 +90,7 @@ class MetastoreLeases:
             if not (found or is_granted):
                 found = snapshot.foreign_blockers(lock.queued)
             # A grant whose answer took too long may have expired; it is checked again.
-            if is_granted and not found and self._clock() - asked_s < self._timeout_ms / 1000 * TRUSTED:
+            if is_granted and not found and self._is_trusted(asked_s):
                 return Status()
             if found:
                 if wake:
@@ -104,10 +104,13 @@ class MetastoreLeases:
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:  # noqa: ARG002
         """Renew the request; its TTL is the metastore's time-out."""
+        asked_s = self._clock()
         epochs = request_lock.epochs(self._locks.rows(request_lock.epoch_table(ticket.token)))
         if (epochs[-1].number if epochs else 1) != ticket.epoch:
             raise self._lost(ticket, "another process adopted it, or it was removed")
         self._heartbeat(ticket, epochs, self._locks.heartbeat)
+        if not self._is_trusted(asked_s):
+            self._heartbeat(ticket, epochs, self._locks.heartbeat)  # the first answer came too late
 
     def sweep(self, ticket: Ticket) -> None:
         """Do nothing: the metastore removes expired requests."""
@@ -152,6 +155,10 @@ class MetastoreLeases:
         """Close the connection; requests stay until the metastore drops them."""
         self._poller.close()
         self._locks.close()
+
+    def _is_trusted(self, asked_s: float) -> bool:
+        """Return whether a lock with a heartbeat at that moment or later cannot have expired yet."""
+        return self._clock() - asked_s < self._timeout_ms / 1000 * TRUSTED
 
     def _snapshot(self) -> QueueSnapshot:
         return request_lock.read(self._locks.rows())
