@@ -67,6 +67,17 @@ class WriteAttempt:
     on_margin: Callable[[float], None]
     log: Any
 
+    def refuse(self, preparation: Preparation) -> None:
+        """Refuse a submitter with which the attempt would have no correct outcome.
+
+        :raises ConfigurationError: naming the trait.
+        """
+        refuse_unsafe(
+            self.spark.submitter(None).traits,
+            needs_live_log=_locks_one_name(preparation.options),
+            needs_final_end=not self.claim.is_fenced(preparation.options),
+        )
+
     def commit(
         self, job: SparkJob, digest: str, preparation: Preparation, admitted: Admitted
     ) -> Commit | None:
@@ -75,12 +86,7 @@ class WriteAttempt:
         :raises OccError: if the attempt failed, or its commit is not safe.
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
-        has_one_name = _locks_one_name(preparation.options)
-        refuse_unsafe(
-            self.spark.submitter(None).traits,
-            needs_live_log=has_one_name,
-            needs_final_end=not admitted.is_fenced,
-        )
+        self.refuse(preparation)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         self.run.begin(digest, preparation.signature.latest_instant)
         count = CommitLockAudit(self.lock, preparation.options, self.table).count()

@@ -161,7 +161,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             commit = self._continue(run, begun)
         elif commit is None:
             run.refuse_deaths()
-            options = run.known_options()
+            options = run.known_options(self._write_attempt(run).refuse)
             run.wait_for_rivals(options)
             with run.admitted(options) as admitted:
                 run.wait_for_rivals(options)

@@ -129,10 +129,14 @@ class ProtectedRun:
         task.hudi_defaults = dict(preparation.shown)
         return preparation
 
-    def known_options(self) -> dict[str, str]:
-        """Return the known options of the job; refuse what cannot run before it is queued."""
+    def known_options(self, refuse: Callable[[Preparation], object] = lambda _: None) -> dict[str, str]:
+        """Return the known options of the job; refuse what cannot run before it is queued.
+
+        :param refuse: refuses what the attempt itself cannot run.
+        """
         preparation = self.prepare()
         self.spark.refuse(self.job, preparation.site)
+        refuse(preparation)
         self.log.info(self.lock.check())
         spark = {**dict(preparation.site.spark.options), **(self._task.conf or {})}
         return known_options(preparation.options, spark, self.table.config())

@@ -60,8 +60,9 @@ class WithoutHudi(HudiWriteOperator):
             signature = Signature(identity, "rig", "r", self.task_id, order_token=order_token)
             return Preparation(signature, NO_SITE, {**HEARTBEAT, IDENTITY_KEY: identity}, "")
 
-        def known_options():
+        def known_options(refuse):
             run.spark.refuse(run.job, NO_SITE)
+            refuse(prepare())
             return dict(HEARTBEAT)
 
         run.prepare, run.known_options = prepare, known_options

@@ -460,3 +460,12 @@ def test_the_emulator_refuses_what_would_run_a_driver_again(emr):
             mode="BATCH",
             retryPolicy={"maxAttempts": 2},
         )
+
+
+@pytest.mark.parametrize("given", [{"reads_table": True}, {"key_safe": True}])
+def test_a_promise_that_needs_proven_ends_is_refused_before_it_is_queued(start, emr, queue, given):
+    task, context = start(admission="queue", **given)
+    with pytest.raises(ConfigurationError, match=r"key_safe, reads_table: .*proves_ends=False"):
+        task.execute(context)
+    assert not emr.requests
+    assert not queue.stamps()

@@ -77,8 +77,9 @@ class Write(HudiWriteOperator):
             signature = Signature(identity, "d", "t", "r", order_token=order_token)
             return Preparation(signature, ELSEWHERE, {**INTERVAL, IDENTITY_KEY: identity}, "")
 
-        def known_options():
+        def known_options(refuse):
             run.spark.refuse(run.job, ELSEWHERE)
+            refuse(prepare())
             return dict(INTERVAL)
 
         run.prepare, run.known_options = prepare, known_options

@@ -52,7 +52,7 @@ class Write(HudiWriteOperator):
         run = super()._protected_run(context)
         run.look_up = lambda: None
         run.prepare = self.prepare
-        run.known_options = lambda: dict(self.options)
+        run.known_options = lambda _: dict(self.options)
         run.run_clean = self.run_clean
         return run
 
