@@ -152,11 +152,15 @@ class FaultyRun:
             return "failed"
         folder = self.gate / "statement"
         run_job(self.stack, folder, "run_statement.py", str(self.table), statement[0], conf=SQL)
+        self._clear()
+        return self._wait("the end of the cleared run", self._ended)
+
+    def _clear(self):
+        """Clear the task as a user does, and wait for its next try."""
         tries = self._task()["try_number"]
         body = {"dry_run": False, "dag_run_id": self.run_id, "only_failed": False, "task_ids": ["write"]}
         self.airflow.call("POST", f"/dags/{self.dag_id}/clearTaskInstances", body)
         self._wait("the cleared try", lambda: self._task()["try_number"] > tries)
-        return self._wait("the end of the cleared run", self._ended)
 
     @contextlib.contextmanager
     def _at_the_point(self):

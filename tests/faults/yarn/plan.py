@@ -21,6 +21,7 @@ POINTS = {
     "triggerer": ("deferred", *PARTS),
     "scheduler": ("submitting", *SUBMITTED, "committed", "resumed"),
     "host": ("submitting", "unrecorded", "recorded", "deferred", "resumed"),
+    "user": ("deferred", "requested", "committing", "committed", "resumed"),
 }
 OUTAGES_S = (3, 25)
 
@@ -31,7 +32,8 @@ class Fault:
 
     :param number: of the run.
     :param point: how far the task and its driver have got.
-    :param victim: what is killed, or frozen; ``host`` is the scheduler with its workers.
+    :param victim: what is killed, or frozen; ``host`` is the scheduler with its workers, ``user``
+        one who clears the task.
     :param outage_s: the seconds until a service is started again.
     :param delay_s: the seconds after the start of ``spark-submit``, at the point ``launching``.
     """

@@ -109,6 +109,9 @@ class RemoteRun(FaultyRun):
     def _fault(self):
         """Inject the fault; what is returned mends it when it is left."""
         victim = self.fault.victim
+        if victim == "user":
+            self._clear()
+            return contextlib.nullcontext()
         if victim not in ("am", "program", "task", "worker"):
             return self.services.without(victim, self.fault.outage_s)
         if victim in ("am", "program"):
@@ -147,4 +150,4 @@ class RemoteRun(FaultyRun):
         """Whether nothing has ended a driver: a task that Airflow resets ends its own, and is killed."""
         lost = self.services.lost[self.lost_before :]
         ends = {"node", "frozen_node", "manager", "scheduler"}.intersection(lost)
-        return not ends and self.fault.victim not in ("am", "program")
+        return not ends and self.fault.victim not in ("am", "program", "user")
