@@ -110,7 +110,7 @@ def test_a_spark_driver_is_followed_beyond_a_crash_of_the_resource_manager(embed
 def test_a_later_try_finds_the_driver_kills_it_and_two_submissions_differ(embedded_yarn, waiting):
     first = script_cluster(embedded_yarn, waiting)
     blind = script_cluster(embedded_yarn, waiting)
-    blind.refuse_twin = lambda _: None  # as two processes that look at the same moment
+    blind._refuse_twin = lambda _: None  # as two processes that look at the same moment
     handles = [one.submit("key-1", lambda _: None) for one in (first, blind)]
     assert handles[0].facts["application"] != handles[1].facts["application"]
     later = script_cluster(embedded_yarn, waiting)

@@ -130,6 +130,8 @@ class HeartbeatAlarm:
             self._ended.wait(_LOG_LAG_S)
         if rollback in self.log.instants.requested:
             return True
+        if self.log_follows:
+            return False
         is_new = rollback not in self._rollbacks
         self._rollbacks.add(rollback)
-        return is_new and not self.log_follows
+        return is_new

@@ -73,7 +73,7 @@ class YarnCluster:
         submission = f"{identity_tag(key)}_{secrets.token_hex(4)}"
         command = self.command(protected_conf(key, self.conf, submission=submission))
         environment = os.environ if self.environment is None else self.environment
-        self.refuse_twin(key)
+        self._refuse_twin(key)
         code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
         found = self.manager.applications(submission)
         if not found:
@@ -192,7 +192,7 @@ class YarnCluster:
                 return self._handle(key, application)
         return None
 
-    def refuse_twin(self, key: str) -> None:
+    def _refuse_twin(self, key: str) -> None:
         """Refuse a second driver of the task run; the first one is followed elsewhere.
 
         :raises NotSubmittedError: if there is a living one.
