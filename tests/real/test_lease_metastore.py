@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real
 
 LOCK_S, REAPER_S, POLL_S = 3, 1, 0.5
 SPARED_S = 12
-TIMEOUT_S, SLACK_S = 1.0, 6.0
+TIMEOUT_S, SLACK_S = 1.0, 60.0  # slack of a busy machine: without an end a call hangs longer
 
 
 @pytest.fixture(scope="module")
