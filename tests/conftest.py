@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items):
             slow = item.get_closest_marker("metastore") or item.get_closest_marker("yarn")
             quick = folder in _QUICK and not slow
             item.add_marker("quick" if quick else "rest")
+    # Side by side, the longest must not be the last, and one worker is enough to start a YARN.
+    items.sort(key=lambda item: item.get_closest_marker("yarn") is None)
 
 
 def _names_metastore(item):

@@ -129,6 +129,7 @@ class Writer(WriterThread):
     sees_site: bool = True
     job: Job | None = None
     is_remote: ClassVar[bool] = False
+    deploy_mode: ClassVar[str] = "client"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +156,7 @@ class Writer(WriterThread):
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
         given = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
-        job = spark_job(self.job, table, self.conf, "client") if self.job else given
+        job = spark_job(self.job, table, self.conf, self.deploy_mode) if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site, is_remote=self.is_remote)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""

@@ -86,6 +86,7 @@ class YarnWriter(Writer):
 
     stack: YarnStack
     is_remote = True
+    deploy_mode = "cluster"
 
     def kill(self, number: int = 0) -> None:
         """Kill the application."""

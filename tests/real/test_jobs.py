@@ -30,6 +30,14 @@ NEW_TABLE = {
     "hoodie.datasource.write.precombine.field": "v",
 }
 
+MERGE = """
+    -- the changes; this is no statement
+    CREATE TEMPORARY VIEW changes AS
+    SELECT 'k1' AS k, 'a' AS p, 10 AS v UNION ALL SELECT 'k;9', 'a', 9;
+    MERGE INTO t USING changes AS c ON t.k = c.k
+    WHEN MATCHED THEN UPDATE SET t.v = t.v + c.v WHEN NOT MATCHED THEN INSERT *;
+"""
+
 
 def returns_rows(spark, first, number):
     return spark.range(first, first + number).selectExpr(
@@ -75,23 +83,16 @@ def committed(writer, records):
     return settlement
 
 
-def rows_are(stack, table, rows):
+def rows_are(stack, table, rows, kind=Writer):
     """Check a table's rows by a function that writes nothing."""
     job = function(table, checks_and_writes_nothing, expected={"table": str(table), "rows": rows})
-    writer = Writer(stack, table, job=job)
+    writer = kind(stack, table, job=job)
     assert writer.run().outcome is Outcome.NOTHING_WRITTEN, writer.log[-6000:]
 
 
 def test_a_merge_and_a_function_commit_signed(hudi_stack, copied):
     """A text with a view and a MERGE; then a function, which names no option of the table."""
-    text = """
-        -- the changes; this is no statement
-        CREATE TEMPORARY VIEW changes AS
-        SELECT 'k1' AS k, 'a' AS p, 10 AS v UNION ALL SELECT 'k;9', 'a', 9;
-        MERGE INTO t USING changes AS c ON t.k = c.k
-        WHEN MATCHED THEN UPDATE SET t.v = t.v + c.v WHEN NOT MATCHED THEN INSERT *;
-    """
-    committed(Writer(hudi_stack, copied, job=Sql(text, str(copied))), records=2)
+    committed(Writer(hudi_stack, copied, job=Sql(MERGE, str(copied))), records=2)
     job = function(copied, returns_rows, first=3, number=2)
     committed(Writer(hudi_stack, copied, job=job), records=2)
     rows_are(hudi_stack, copied, {"k0": 0, "k1": 11, "k2": 2, "k3": 3, "k4": 4, "k;9": 9})
@@ -125,8 +126,12 @@ def test_sql_of_another_table_of_the_catalog_is_not_run(hudi_stack, copied, tmp_
 
 @pytest.fixture(scope="module")
 def jar(hudi_stack, tmp_path_factory):
-    classes = compile_scala(JOBS / "written_by_main.scala", hudi_stack.hudi_version)
-    folder = tmp_path_factory.mktemp("main")
+    return main_jar(hudi_stack.hudi_version, tmp_path_factory.mktemp("main"))
+
+
+def main_jar(hudi_version, folder):
+    """Return a jar with a main class that writes, and one in the place of Hudi Streamer."""
+    classes = compile_scala(JOBS / "written_by_main.scala", hudi_version)
     packed = shutil.make_archive(str(folder / "main"), "zip", classes)
     return str(Path(packed).rename(folder / "main.jar"))
 

@@ -136,7 +136,8 @@ def test_the_table_of_arguments_names_real_ones():
     section = page("reference/operators.md").split("| argument |")[1].split("\n\n")[0]
     task = HudiWriteOperator(task_id="t", application="a", table="/t")
     assert len(first_cells(section)) == 19
-    assert all(hasattr(task, argument) for argument in first_cells(section))
+    kept = {name.removeprefix("_") for name in vars(task)}
+    assert set(first_cells(section)) <= kept
 
 
 def test_every_error_is_in_the_tree_in_the_reference_and_in_troubleshooting():
