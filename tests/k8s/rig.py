@@ -38,6 +38,7 @@ from tests.table_properties import table_properties
 from tests.unit.test_table import add
 
 MOST_TRIES = 6
+MOST_DRAWS = 2  # for each run, as a fault may meet nothing
 PATIENCE_S = 900
 SETTLED_S = 120
 DRIVER = "--deploy-mode client"
@@ -47,10 +48,10 @@ OPEN = {"clientPortAddress": "0.0.0.0"}  # noqa: S104 - inside the cluster's own
 class Rig:
     def __init__(self, folder, seed):
         self.folder, self.random, self.api = folder, random.Random(seed), api()
-        self.worker, self.name = None, ""
+        self.worker, self.name, self.hit = None, "", False
         self.faults = {
-            "none": lambda: None,
-            "worker killed while it submits": self.kill_submitting,
+            "none": lambda: False,
+            "worker killed while it submits": self.kill_worker,
             "worker killed at the gate": self.kill_at_gate,
             "worker killed": self.kill_worker,
             "worker asked to stop": self.stop_worker,
@@ -64,7 +65,7 @@ class Rig:
             "kubelet frozen": self.freeze,
         }
 
-    # Faults.
+    # Faults. Each returns whether it met what it ends: a driver may have ended just before.
 
     def pods(self):
         with suppress(Exception):
@@ -72,46 +73,50 @@ class Rig:
         return []
 
     def of_driver(self, act):
-        for pod in self.pods():
+        found = self.pods()
+        for pod in found:
             act(pod)
+        return bool(found)
 
-    def kill_worker(self):
-        self.worker.kill()
+    def kill_worker(self, number=signal.SIGKILL):
+        is_running = self.worker.poll() is None
+        self.worker.send_signal(number)
+        return is_running
 
     def stop_worker(self):
-        self.worker.send_signal(signal.SIGTERM)
-
-    def kill_submitting(self):
-        self.worker.kill()
+        return self.kill_worker(signal.SIGTERM)
 
     def kill_at_gate(self):
         self.until(self.pods)
-        self.worker.kill()
+        return self.kill_worker()
 
     def delete_by_force(self):
         def act(pod):
             self.api._call("DELETE", f"pods/{pod.name}", body={"gracePeriodSeconds": 0})
 
-        self.of_driver(act)
+        return self.of_driver(act)
 
     def delete_and_kill(self):
-        self.worker.kill()
-        self.of_driver(self.api.delete)
+        is_running = self.kill_worker()
+        return self.of_driver(self.api.delete) and is_running
 
     def evict(self):
         def act(pod):
             asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name}}
             self.api._call("POST", f"pods/{pod.name}/eviction", body=asked)
 
-        self.of_driver(act)
+        return self.of_driver(act)
 
     def kill_driver(self):
-        for process in drivers():
+        found = drivers()
+        for process in found:
             process.kill()
+        return bool(found)
 
     def out_of_memory(self):
         """Leave the container the memory that it has, until the kernel kills it for one page more."""
-        for process in drivers():
+        found = drivers()
+        for process in found:
             groups = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()
             (group,) = (one.partition(":memory:")[2] for one in groups if ":memory:" in one)
             folder = Path(f"/sys/fs/cgroup/memory{group}")
@@ -121,18 +126,22 @@ class Rig:
                     used = (folder / "memory.usage_in_bytes").read_text()
                     (folder / "memory.limit_in_bytes").write_text(used)
                 time.sleep(0.05)
+        return bool(found)
 
     def delete_executor(self):
-        for pod in self.api.executors(IDENTITY_LABEL):
+        found = list(self.api.executors(IDENTITY_LABEL))
+        for pod in found:
             self.api.delete(pod)
+        return bool(found)
 
     def freeze(self):
-        kubelet = Kubelet()
+        kubelet, is_met = Kubelet(), bool(self.pods())
         kubelet.freeze()
         try:
             time.sleep(self.random.uniform(10, 30))
         finally:
             kubelet.thaw()
+        return is_met
 
     # One task run.
 
@@ -159,7 +168,7 @@ class Rig:
                 self.worker = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
             if number == 1 and fault != "none":
                 self.wait_for(fault)
-                self.faults[fault]()
+                self.hit = self.faults[fault]()
             code = self.worker.wait(PATIENCE_S)
             if code == 0:
                 return number
@@ -269,20 +278,28 @@ def identities(folder):
     return found
 
 
+def play(rig, name, fault, folder):
+    """Run a task with a fault, and return whether the fault met anything."""
+    started, rig.hit = time.monotonic(), False
+    try:
+        tries = rig.run(name, fault)
+    except (AssertionError, subprocess.TimeoutExpired):
+        print((folder / f"{name}.log").read_text()[-20_000:], flush=True)
+        raise
+    missed = "" if rig.hit or fault == "none" else ", met nothing"
+    print(f"{name}: {fault}: {tries} tries, {time.monotonic() - started:.0f} s{missed}", flush=True)
+    return rig.hit
+
+
 def measure(folder, args):
     rig = Rig(folder, args.seed)
     kinds = args.faults or [one for one in rig.faults if one != "none"]
-    tasks = {"first": "none", **{f"t{n}": kinds[n % len(kinds)] for n in range(args.runs)}}
-    tries = {}
-    for name, fault in tasks.items():
-        started = time.monotonic()
-        try:
-            tries[name] = rig.run(name, fault)
-        except (AssertionError, subprocess.TimeoutExpired):
-            print((folder / f"{name}.log").read_text()[-20_000:], flush=True)
-            raise
-        seconds = time.monotonic() - started
-        print(f"{name}: {fault}: {tries[name]} tries, {seconds:.0f} s", flush=True)
+    tasks, hits = {"first": "none"}, 0
+    play(rig, "first", "none", folder)
+    while hits < args.runs and len(tasks) <= MOST_DRAWS * args.runs:
+        name, fault = f"t{len(tasks)}", kinds[hits % len(kinds)]
+        tasks[name] = fault
+        hits += play(rig, name, fault, folder)
     table = folder / "lake" / "rows"
     if args.stand_in:
         commits = identities(folder)
@@ -294,8 +311,8 @@ def measure(folder, args):
     deadline = time.monotonic() + SETTLED_S
     while left() and time.monotonic() < deadline:
         time.sleep(1)
-    print(f"{args.runs} runs: lost {lost}, doubled {doubled}, left in {NAMESPACE}: {left()}", flush=True)
-    return int(bool(lost or doubled or left() or len(commits) != len(tasks)))
+    print(f"{hits} faults: lost {lost}, doubled {doubled}, left in {NAMESPACE}: {left()}", flush=True)
+    return int(bool(lost or doubled or left() or len(commits) != len(tasks) or hits < args.runs))
 
 
 if __name__ == "__main__":
