@@ -1,12 +1,11 @@
 """Runs a user's PySpark job in a driver that has proven its protection.
 
-Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's
-path and its arguments, and the rules that no configuration of the site may break. Before the job's
-first line runs, this program reads Hudi's own configuration in the driver, adds the options, and reads
-it again. If an option contradicts the rules or has another value than given, the job does not run. The
-facts that decide the attempt's outcome go to the driver's log, one JSON line for each, and to a file if
-the payload names one. Payload and job may be URLs of Hadoop's file systems. This file is copied to
-machines without the provider: it imports the standard library and PySpark only.
+Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's path
+and its arguments, and the rules that no configuration of the site may break. Before the job's first
+line runs, this program adds the options to Hudi's own configuration, and reads it again. If an option
+contradicts the rules or has another value than given, the job does not run. What decides the outcome
+goes to the driver's log, and to a file that the payload may name. Payload and job may be Hadoop's URLs.
+This file is copied to other machines: it imports the standard library and PySpark only.
 """
 
 from __future__ import annotations
@@ -202,9 +201,10 @@ def protect(jvm, given):
     except TypeError:
         return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
     of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
-    places = {place_of_defaults(jvm): of_site.items(), "Spark's own configuration": SparkConf().getAll()}
-    found = filter(None, (contradiction(one, given["rules"], place) for place, one in places.items()))
-    if problem := next(found, None):
+    of_spark = [*SparkConf().getAll(), *((variable, "") for variable in os.environ)]
+    places = {place_of_defaults(jvm): of_site.items(), "Spark's own configuration": of_spark}
+    found = (contradiction(one, given["rules"], place) for place, one in places.items())
+    if problem := next(filter(None, found), None):
         return problem
     kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
     wanted = {**kept, **given["options"]}

@@ -169,6 +169,8 @@ def test_what_an_attempt_could_not_remove_is_removed_by_its_identity(job):
         ("hoodie.datasource.write.commitmeta.key.prefix", "_airflow_x", True),
         ("hoodie.datasource.write.commitmeta.key.prefix", "air", True),
         ("_airflow_identity", "x", True),
+        ("spark.remote", "sc://shared", True),
+        ("SPARK_REMOTE", "", True),
         ("_airflow", "x", False),
         ("hoodie.write.concurrency.mode.x", "SINGLE_WRITER", False),
     ],

@@ -38,7 +38,7 @@ class Rule(NamedTuple):
 
     A rule is data, so that a driver can apply it.
 
-    :param keys: pattern of the whole key, without a leading ``spark.``.
+    :param keys: pattern of the whole key, without a leading ``spark.``, or of a variable's name.
     :param allowed: pattern of the whole value, its white space folded.
     :param remedy: what to do about another value.
     """
@@ -73,6 +73,11 @@ RULES = (
         f"{SIGNATURE_PREFIX}(?s:.*)",
         "(?!)",
         f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit",
+    ),
+    Rule(
+        "remote|SPARK_REMOTE|SPARK_CONNECT_MODE_ENABLED",
+        "(?!)",
+        "remove it: a server of Spark Connect is shared, so that the job would write outside its driver",
     ),
 )
 
