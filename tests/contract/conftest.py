@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import obstore
+import obstore.store
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
@@ -21,11 +23,14 @@ from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.storage.bucket import BucketObject
+from airflow_occ_provider.leases.storage.folder import FolderObject
+from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
-from tests.contract.lines import METASTORE, STORES, MetastoreProcess
+from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
 from tests.emr import emulated_emr
 from tests.livy import LivyServerOnYarn
 from tests.memory_store import MemoryStore
@@ -151,9 +156,20 @@ def open_store(backend, request):
     if backend == "memory":
         store = MemoryStore()
         return lambda: store
+    if backend in ("folder", "bucket"):
+        shared = _shared_object(backend, request.getfixturevalue("tmp_path"))
+        return lambda: StorageStore(shared(), POLL_S)
     access = Access(request.getfixturevalue("embedded_zookeeper").hosts)
     root = f"/test/{uuid.uuid4()}"
     return lambda: ZookeeperStore(access, root)
+
+
+def _shared_object(backend, folder):
+    """Return a function that opens one object again, as another process does."""
+    if backend == "folder":
+        return lambda: FolderObject(folder / "leases" / "queue.json")
+    bucket = obstore.store.MemoryStore()
+    return lambda: BucketObject(bucket, "leases/queue.json", "memory://leases")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from airflow_occ_provider.testing.queues import Clock, Lossy
 
 POLL_S = 0.2
 
-STORES = ("memory", "zookeeper")
+STORES = ("memory", "zookeeper", "folder", "bucket")
 METASTORE = "metastore"
 # A metastore removes the dead itself, by its own clock alone: tests.real.test_lease_metastore.
 where_waiters_remove_the_dead = pytest.mark.parametrize("backend", STORES, indirect=True)

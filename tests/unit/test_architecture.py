@@ -32,6 +32,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "leases"},
         {"kerberos", "puresasl", "pymetastore", "thrift", "thrift_sasl"},
     ),
+    "leases.storage": ({"errors", "leases"}, {"obstore"}),
     "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),

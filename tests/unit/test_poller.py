@@ -6,7 +6,7 @@ import time
 import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.metastore.poller import Poller
+from airflow_occ_provider.leases.poller import Poller
 
 POLL_S = 0.01
 
@@ -43,12 +43,12 @@ def poller(there):
 
 
 def threads():
-    return [one for one in threading.enumerate() if one.name == "metastore-poll" and one.is_alive()]
+    return [one for one in threading.enumerate() if one.name == "lease-poll" and one.is_alive()]
 
 
 def test_a_waiter_is_woken_once_when_its_blocker_is_gone(there, poller):
     woken = threading.Semaphore(0)
-    poller.watch(2, 1, woken.release)
+    poller.watch(2, {2, 1}, woken.release)
     there.looked()
     assert not woken.acquire(blocking=False)
     there.ids = {2, 3}
@@ -58,14 +58,14 @@ def test_a_waiter_is_woken_once_when_its_blocker_is_gone(there, poller):
 
 def test_a_waiter_whose_own_lock_is_gone_is_woken_too(there, poller):
     woken = threading.Event()
-    poller.watch(2, 1, woken.set)
+    poller.watch(2, {2, 1}, woken.set)
     there.ids = {1, 3}
     assert woken.wait(5)
 
 
 def test_nothing_polls_without_a_waiter(there, poller):
     woken = threading.Event()
-    poller.watch(2, 1, woken.set)
+    poller.watch(2, {2, 1}, woken.set)
     there.ids = set()
     assert woken.wait(5)
     for thread in threads():
@@ -73,14 +73,14 @@ def test_nothing_polls_without_a_waiter(there, poller):
     looks = there.looks
     time.sleep(5 * POLL_S)
     assert there.looks == looks
-    poller.watch(3, 1, woken.clear)
+    poller.watch(3, {3, 1}, woken.clear)
     there.looked(1)
 
 
 def test_one_watch_at_a_time_and_none_for_a_forgotten_waiter(there, poller):
     woken, other = threading.Event(), threading.Event()
-    poller.watch(2, 1, woken.set)
-    poller.watch(2, 3, other.set)
+    poller.watch(2, {2, 1}, woken.set)
+    poller.watch(2, {2, 3}, other.set)
     there.ids = {2, 3}
     there.looked()
     assert not woken.is_set()
@@ -94,7 +94,7 @@ def test_one_watch_at_a_time_and_none_for_a_forgotten_waiter(there, poller):
 def test_a_look_that_fails_is_done_again(there, poller, failure):
     woken = threading.Event()
     there.failure = failure
-    poller.watch(2, 1, woken.set)
+    poller.watch(2, {2, 1}, woken.set)
     there.looked()
     assert not woken.is_set()
     there.failure, there.ids = None, {2}
@@ -106,24 +106,24 @@ def test_a_waiter_that_cannot_be_woken_does_not_keep_others_from_waking(there, p
         raise RuntimeError("its loop is closed")
 
     woken = threading.Event()
-    poller.watch(2, 1, closed)
-    poller.watch(3, 1, woken.set)
+    poller.watch(2, {2, 1}, closed)
+    poller.watch(3, {3, 1}, woken.set)
     there.ids = {2, 3}
     assert woken.wait(5)
     woken.clear()
     there.ids = {1, 3}
-    poller.watch(3, 1, woken.set)
+    poller.watch(3, {3, 1}, woken.set)
     there.looked()
     there.ids = {3}
     assert woken.wait(5)
 
 
 def test_a_closed_one_looks_no_more(there, poller):
-    poller.watch(2, 1, lambda: None)
+    poller.watch(2, {2, 1}, lambda: None)
     there.looked()
     poller.close()
     time.sleep(3 * POLL_S)
     looks = there.looks
-    poller.watch(3, 1, lambda: None)
+    poller.watch(3, {3, 1}, lambda: None)
     time.sleep(5 * POLL_S)
     assert there.looks == looks

@@ -15,9 +15,9 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.metastore import request_lock
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
-from airflow_occ_provider.leases.metastore.poller import Poller
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.leases.poller import Poller
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, blockers
 from airflow_occ_provider.leases.run_leases import covering_lease, missed_run_lease, refuse_older
 
@@ -94,7 +94,7 @@ class MetastoreLeases:
                 return Status()
             if found:
                 if wake:
-                    self._poller.watch(ticket.token, found[-1].queued.token, wake)
+                    self._poller.watch(ticket.token, {ticket.token, found[-1].queued.token}, wake)
                 return Status(found)
             time.sleep(_PAUSE_S)
         raise LockUnreachableError(

@@ -1,35 +1,38 @@
-"""The poller: wakes waiters, because a metastore has no callbacks."""
+"""The poller: wakes waiters of a lock service that has no callbacks."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
+_Id = TypeVar("_Id", bound=Hashable)
 
 
-class Poller:
-    """A thread that polls the locks' ids while there are waiters, and wakes them."""
+class Poller(Generic[_Id]):
+    """A thread that looks what exists, and wakes waiters of what is gone."""
 
-    def __init__(self, poll: Callable[[], Collection[int]], poll_s: float) -> None:
+    def __init__(self, poll: Callable[[], Collection[_Id]], poll_s: float) -> None:
         self._poll = poll
         self._poll_s = poll_s
         self._lock = threading.Lock()
-        self._watches: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._watches: dict[int, tuple[AbstractSet[_Id], Callable[[], None]]] = {}
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def watch(self, waiter: int, predecessor: int, wake: Callable[[], None]) -> None:
-        """Wake a waiter once when its own or its predecessor's lock is gone.
+    def watch(self, waiter: int, ids: AbstractSet[_Id], wake: Callable[[], None]) -> None:
+        """Wake a waiter once when one of some ids is gone.
 
         A new watch of a waiter replaces its earlier one. ``wake`` is called in the thread.
         """
         with self._lock:
-            self._watches[waiter] = (predecessor, wake)
+            self._watches[waiter] = (ids, wake)
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, daemon=True, name="metastore-poll")
+                self._thread = threading.Thread(target=self._run, daemon=True, name="lease-poll")
                 self._thread.start()
 
     def forget(self, waiter: int) -> None:
@@ -49,7 +52,7 @@ class Poller:
                 _log.debug("Polling again: %s", error)
                 continue
             with self._lock:
-                due = [one for one, (before, _) in self._watches.items() if not {before, one} <= present]
+                due = [one for one, (ids, _) in self._watches.items() if not ids <= present]
                 wakes = [self._watches.pop(one)[1] for one in due]
                 is_last = not self._watches
                 if is_last:

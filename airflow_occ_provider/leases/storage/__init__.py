@@ -1,0 +1,1 @@
+"""The queue's store in one object of an object store, or one file."""

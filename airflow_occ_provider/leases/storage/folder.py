@@ -1,0 +1,91 @@
+"""The shared object as a file of a local folder, for the processes of one host."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+
+_PAUSE_S = 0.01
+
+
+class FolderObject:
+    """A ``SharedObject`` in a file, replaced under a lock of the host's kernel.
+
+    :param path: of the file; its folder is made if it is missing.
+    :param timeout_s: for the lock.
+    """
+
+    def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
+        self._path = path
+        self._lock = path.with_name(f"{path.name}.lock")
+        self._timeout_s = timeout_s
+        self.place = str(path)
+
+    def read(self, known: str) -> Content | None:
+        """Return the object, or ``None`` if it still has a known tag."""
+        with self._translated():
+            found = self._content()
+        return None if known and found.tag == known else found
+
+    def write(self, data: bytes, tag: str) -> str:
+        """Replace the object, and return its new tag."""
+        with self._translated():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                if self._content().tag != tag:
+                    raise SupersededError(self.place)
+                new = self._path.with_name(f"{self._path.name}.new")
+                with new.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                new.replace(self._path)
+        return _tag(data)
+
+    def _content(self) -> Content:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return Content(b"", "")
+        return Content(data, _tag(data))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        deadline = time.monotonic() + self._timeout_s
+        with self._lock.open("ab") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise UnansweredError(
+                            f"{self._lock} is locked for {self._timeout_s:g} s"
+                        ) from None
+                time.sleep(_PAUSE_S)
+            yield  # closing the file ends the lock
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as error:
+            raise ConfigurationError(
+                "lease_root",
+                f"{error.filename} may not be written by this account",
+                remedy="give the account of Airflow's processes that folder",
+            ) from None
+        except OSError as error:
+            raise UnansweredError(str(error)) from None
+
+
+def _tag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

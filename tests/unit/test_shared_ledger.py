@@ -1,0 +1,208 @@
+"""The ledger in one object: lost answers, other writers, one write for several threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.leases.storage.ledger import Ledger, LedgerFormatError
+from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.store import StorageStore
+from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
+
+LOST, REFUSED = "lost", "refused"
+
+
+class Memory:
+    """A shared object whose answers can be lost.
+
+    :param faults: of the next writes: ``LOST`` is carried out, ``REFUSED`` is not; neither is answered.
+    """
+
+    place = "memory://queue"
+
+    def __init__(self):
+        self.content, self.lock = Content(b"", ""), threading.Lock()
+        self.reads = self.writes = 0
+        self.faults, self.is_away = [], False
+
+    def read(self, known):
+        self.reads += 1
+        if self.is_away:
+            raise UnansweredError("away")
+        return None if known and known == self.content.tag else self.content
+
+    def write(self, data, tag):
+        fault = self.faults.pop(0) if self.faults else None
+        with self.lock:
+            self.writes += 1
+            if self.is_away or fault == REFUSED:
+                raise UnansweredError("away")
+            if tag != self.content.tag:
+                raise SupersededError
+            self.content = Content(data, f"t{self.writes}")
+        if fault == LOST:
+            raise UnansweredError("the answer was lost")
+        return self.content.tag
+
+
+@pytest.fixture
+def shared():
+    return Memory()
+
+
+@pytest.fixture
+def store(shared):
+    return StorageStore(shared, 0.01, 2.0)
+
+
+@pytest.fixture
+def other(shared):
+    return StorageStore(shared, 0.01, 2.0)
+
+
+@pytest.mark.parametrize("faults", [[LOST], [REFUSED], [REFUSED, LOST], [LOST, LOST]])
+def test_a_change_whose_answer_was_lost_is_made_once(shared, store, other, faults):
+    store.create("before", b"")
+    shared.faults = list(faults)
+    node = store.create("n", b"1")
+    assert other.read(["n"], latest=True) == {"n": node}
+    shared.faults = list(faults)
+    version = store.replace("n", b"2", node.version)
+    assert other.read(["n"], latest=True)["n"] == node._replace(data=b"2", version=version)
+    shared.faults = list(faults)
+    store.delete("n", version)
+    assert other.stamps().keys() == {"before"}
+
+
+@pytest.mark.parametrize("faults", [[LOST], [REFUSED, LOST]])
+def test_the_first_write_of_an_object_may_lose_its_answer_too(shared, store, other, faults):
+    shared.faults = faults
+    assert other.read(["n"], latest=True) == {}
+    assert store.create("n", b"") == other.read(["n"], latest=True)["n"]
+
+
+def test_a_lost_answer_is_known_although_another_client_wrote_since(shared, store, other):
+    node = store.create("n", b"1")
+    write = shared.write
+
+    def write_and_let_others_write(data, tag):
+        shared.write = write
+        write(data, tag)
+        found = other.read(["n"], latest=True)["n"]
+        other.replace("n", b"3", found.version)
+        raise UnansweredError("the answer was lost")
+
+    shared.write = write_and_let_others_write
+    version = store.replace("n", b"2", node.version)
+    found = other.read(["n"], latest=True)["n"]
+    assert (found.data, found.version != version) == (b"3", True)
+    with pytest.raises(NodeVersionError):
+        store.replace("n", b"4", version)
+
+
+def test_what_an_old_ledger_refuses_is_looked_up_again(store, other):
+    assert store.stamps() == {}
+    node = other.create("n", b"")
+    version = store.replace("n", b"2", node.version)
+    with pytest.raises(NodeTakenError):
+        other.create("n", b"")
+    other.delete("n", version)
+    with pytest.raises(NodeGoneError):
+        store.delete("n", version)
+
+
+def test_changes_of_many_threads_go_in_few_writes(shared, store):
+    begun, answered = threading.Event(), threading.Event()
+    write = shared.write
+
+    def slow(data, tag):
+        begun.set()
+        assert answered.wait(10)
+        return write(data, tag)
+
+    shared.write = slow
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(store.create, "first", b"")
+        assert begun.wait(10)
+        others = [pool.submit(store.create, f"n{number}", b"") for number in range(20)]
+        while len(store._ledger._changes) < 20:
+            assert not first.done()
+        answered.set()
+        nodes = [first.result(), *(one.result() for one in others)]
+    assert shared.writes == 2
+    assert len({node.token for node in nodes}) == 21
+
+
+def test_of_a_batch_each_change_has_its_own_error(shared, store):
+    node = store.create("n", b"")
+    begun, answered = threading.Event(), threading.Event()
+    write = shared.write
+
+    def slow(data, tag):
+        begun.set()
+        assert answered.wait(10)
+        return write(data, tag)
+
+    shared.write = slow
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(store.create, "first", b"")
+        assert begun.wait(10)
+        wrong = [pool.submit(store.create, "n", b""), pool.submit(store.delete, "gone", 1)]
+        right = pool.submit(store.replace, "n", b"2", node.version)
+        while len(store._ledger._changes) < 3:
+            assert not first.done()
+        answered.set()
+        assert isinstance(wrong[0].exception(), NodeTakenError)
+        assert isinstance(wrong[1].exception(), NodeGoneError)
+        assert store.read(["n"], latest=True)["n"].version == right.result()
+
+
+def test_an_unchanged_object_is_not_read_again(shared, store):
+    store.create("n", b"")
+    read = shared.read
+    answers = []
+    shared.read = lambda known: answers.append(read(known)) or answers[-1]
+    assert store.stamps().keys() == {"n"}
+    assert answers == [None]
+
+
+def test_a_storage_that_is_away_is_told_in_time(shared, store):
+    node = store.create("n", b"")
+    shared.is_away = True
+    quick = StorageStore(shared, timeout_s=0.2)
+    for call in (quick.stamps, lambda: quick.create("m", b""), lambda: quick.delete("n", node.version)):
+        with pytest.raises(LockUnreachableError, match=r"memory://queue did not answer in 0\.2 s: away"):
+            call()
+    shared.is_away = False
+    assert quick.stamps() == {"n": node.version}  # nothing of the failed calls is left
+
+
+def test_what_is_no_ledger_stays_as_it_is(shared, store):
+    shared.content = Content(b'{"mine": 1}', "t")
+    for call in (store.stamps, lambda: store.create("n", b"")):
+        with pytest.raises(ConfigurationError, match="lease_root: memory://queue: it is no queue"):
+            call()
+    assert shared.content.data == b'{"mine": 1}'
+
+
+def test_a_ledger_of_another_format_is_refused():
+    data = Ledger.empty(1).encode().replace(b'"format":1', b'"format":2')
+    with pytest.raises(LedgerFormatError, match="format is 2"):
+        Ledger.decode(data)
+
+
+def test_tokens_rise_although_the_object_was_deleted(shared, store):
+    token = store.create("n", b"").token
+    shared.content = Content(b"", "")
+    again = StorageStore(shared)
+    assert again.stamps() == {}
+    assert again.create("n", b"").token > token
+
+
+def test_any_bytes_come_back():
+    ledger = Ledger.empty(1).created("n", bytes(range(256)), None, 1)
+    assert Ledger.decode(ledger.encode()) == ledger
