@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -115,50 +116,41 @@ def test_what_an_old_ledger_refuses_is_looked_up_again(store, other):
         store.delete("n", version)
 
 
-def test_changes_of_many_threads_go_in_few_writes(shared, store):
-    begun, answered = threading.Event(), threading.Event()
-    write = shared.write
+@contextmanager
+def while_a_write_waits(shared, store, changes):
+    """Let further changes of other threads wait for a write, which then goes on."""
+    begun, goes_on, write = threading.Event(), threading.Event(), shared.write
 
     def slow(data, tag):
         begun.set()
-        assert answered.wait(10)
+        assert goes_on.wait(10)
         return write(data, tag)
 
     shared.write = slow
-    with ThreadPoolExecutor(21) as pool:
+    with ThreadPoolExecutor(changes + 1) as pool:
         first = pool.submit(store.create, "first", b"")
         assert begun.wait(10)
-        others = [pool.submit(store.create, f"n{number}", b"") for number in range(20)]
-        while len(store._ledger._changes) < 20:
+        yield pool
+        while len(store._ledger._changes) < changes:
             assert not first.done()
-        answered.set()
-        nodes = [first.result(), *(one.result() for one in others)]
+        goes_on.set()
+
+
+def test_changes_of_many_threads_go_in_few_writes(shared, store):
+    with while_a_write_waits(shared, store, 20) as pool:
+        created = [pool.submit(store.create, f"n{number}", b"") for number in range(20)]
     assert shared.writes == 2
-    assert len({node.token for node in nodes}) == 21
+    assert len({one.result().token for one in created}) == 20
 
 
 def test_of_a_batch_each_change_has_its_own_error(shared, store):
     node = store.create("n", b"")
-    begun, answered = threading.Event(), threading.Event()
-    write = shared.write
-
-    def slow(data, tag):
-        begun.set()
-        assert answered.wait(10)
-        return write(data, tag)
-
-    shared.write = slow
-    with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(store.create, "first", b"")
-        assert begun.wait(10)
+    with while_a_write_waits(shared, store, 3) as pool:
         wrong = [pool.submit(store.create, "n", b""), pool.submit(store.delete, "gone", 1)]
         right = pool.submit(store.replace, "n", b"2", node.version)
-        while len(store._ledger._changes) < 3:
-            assert not first.done()
-        answered.set()
-        assert isinstance(wrong[0].exception(), NodeTakenError)
-        assert isinstance(wrong[1].exception(), NodeGoneError)
-        assert store.read(["n"], latest=True)["n"].version == right.result()
+    assert isinstance(wrong[0].exception(), NodeTakenError)
+    assert isinstance(wrong[1].exception(), NodeGoneError)
+    assert store.read(["n"], latest=True)["n"].version == right.result()
 
 
 def test_an_unchanged_object_is_not_read_again(shared, store):
