@@ -153,6 +153,21 @@ def test_of_a_batch_each_change_has_its_own_error(shared, store):
     assert store.read(["n"], latest=True)["n"].version == right.result()
 
 
+def test_a_thread_that_is_interrupted_leaves_no_change_of_another_without_a_result(shared, store):
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(data, tag):
+        raise Interrupted
+
+    store.create("n", b"")
+    with while_a_write_waits(shared, store, 2) as pool:
+        shared.write = interrupt
+        late = [pool.submit(store.create, f"n{number}", b"") for number in range(2)]
+    errors = [one.exception() for one in late]
+    assert sorted(type(one).__name__ for one in errors) == ["Interrupted", "LockUnreachableError"]
+
+
 def test_an_unchanged_object_is_not_read_again(shared, store):
     store.create("n", b"")
     read = shared.read

@@ -125,9 +125,10 @@ class SharedLedger:
         """Make changes by one write; each then has its result or its error."""
         try:
             self._write(batch, patience)
-        except Exception as error:
+        except BaseException as error:  # also a time-out of the task, by a signal
+            told = error if isinstance(error, Exception) else patience.unreachable("interrupted")
             for change in batch:
-                change.after, change.error = None, error
+                change.after, change.error = None, told
             raise
 
     def _write(self, batch: Sequence[_Change], patience: _Patience) -> None:
