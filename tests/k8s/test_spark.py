@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
 from tests.k8s.cluster.node import ADDRESS, API
@@ -77,6 +79,7 @@ def test_two_writers_conflict_one_retries_and_both_land(tmp_path):
     until(lambda: not left(), "the cluster's own collector")
 
 
+@pytest.mark.timeout(10_800)  # twenty of them may take longer than any other test
 def test_seeded_faults_lose_and_double_nothing():
     rig = [sys.executable, "-m", "tests.k8s.rig", "--runs", RUNS]
     assert subprocess.run(rig, cwd=ROOT, check=False).returncode == 0
