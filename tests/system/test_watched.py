@@ -96,7 +96,10 @@ def test_a_retry_waits_for_the_clustering_that_rejected_its_first_try(hudi_stack
 
 
 def assert_reported_by_the_asset(airflow, ghost):
-    runs = airflow.call("GET", "/dags/deaths/dagRuns")["dag_runs"]
-    ids = [one["dag_run_id"] for one in runs]
-    events = [Run(airflow, "deaths", run_id=one).wait().result("list_events") for one in ids]
+    events, deadline = [], time.monotonic() + 300  # the scheduler starts the run after the event
+    while ghost not in str(events) and time.monotonic() < deadline:
+        runs = airflow.call("GET", "/dags/deaths/dagRuns")["dag_runs"]
+        ids = [one["dag_run_id"] for one in runs]
+        events = [Run(airflow, "deaths", run_id=one).wait().result("list_events") for one in ids]
+        time.sleep(1)
     assert ghost in str(events)
