@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import cache_folder
+from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.embedded.service import EmbeddedService
 
 VERSION = "1.8.0"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -20,7 +20,7 @@ _BUILD_TIMEOUT_S = 1800
 _ANSWER_TIMEOUT_S = 5.0
 
 
-class EmbeddedVersitygw(EmbeddedService):
+class EmbeddedVersitygw(EmbeddedS3):
     """An S3 server over a folder during a ``with`` block; a bucket is a folder in it.
 
     Its conditional writes are exact. The first start builds it, in some minutes of two cores.
@@ -31,7 +31,6 @@ class EmbeddedVersitygw(EmbeddedService):
 
     _NAME = "versitygw"
     _LOG = "versitygw.log"
-    KEY, SECRET, REGION = "embedded", "embedded-secret", "us-east-1"
 
     @staticmethod
     def is_available() -> bool:
@@ -39,9 +38,10 @@ class EmbeddedVersitygw(EmbeddedService):
         return _binary().exists() or shutil.which("go") is not None
 
     @property
-    def url(self) -> str:
-        """The address of its API, for path-style requests."""
-        return f"http://127.0.0.1:{self.port}"
+    def spark_settings(self) -> Mapping[str, str]:
+        """What a driver's Spark must be told; folders keep their markers."""
+        kept = {"spark.hadoop.fs.s3a.directory.marker.retention": "keep"}
+        return {**super().spark_settings, **kept}
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket."""
