@@ -92,20 +92,22 @@ class EmbeddedAirflow(EmbeddedService):
         :raises EmbeddedError: if the API refuses or does not answer; with its message.
         """
         for _ in range(_TRIES):
-            if not self._token:
-                self._token = str(self._request("GET", "/auth/token")["access_token"])
             try:
+                if not self._token:
+                    self._token = str(self._request("GET", "/auth/token")["access_token"])
                 return self._request(method, f"/api/v2{path}", body)
             except EmbeddedError as error:
                 refused = error
-                if not self._is_transient(str(error)):
+                if not self._is_transient(method, str(error)):
                     break
         raise refused
 
-    def _is_transient(self, error: str) -> bool:
-        """Whether a repeated call may succeed: SQLite was busy, or the token invalid."""
+    def _is_transient(self, method: str, error: str) -> bool:
+        """Whether a repeated call may succeed: busy server or SQLite, or an invalid token."""
         if "Invalid JWT token" in error:
             self._token = ""
+            return True
+        if method == "GET" and "timed out" in error:
             return True
         if '"Database error"' not in error and "Database is locked" not in error:
             return False

@@ -220,9 +220,13 @@ def test_a_server_ends_with_what_opened_a_session_of_its_own(tmp_path):
     assert not is_alive(int(log.read_text()))
 
 
-def test_a_busy_database_of_airflow_is_asked_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [("POST", '500 {"reason":"Database error"}'), ("GET", "GET /api/v2/dags/d/dagRuns: timed out")],
+)
+def test_a_busy_airflow_is_asked_again(tmp_path, monkeypatch, method, problem):
     airflow = EmbeddedAirflow(tmp_path, tmp_path, {})
-    answers = iter([{"access_token": "t"}, EmbeddedError('500 {"reason":"Database error"}'), {"ok": 1}])
+    answers = iter([{"access_token": "t"}, EmbeddedError(problem), {"ok": 1}])
 
     def request(*_):
         answer = next(answers)
@@ -232,7 +236,7 @@ def test_a_busy_database_of_airflow_is_asked_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(airflow, "_request", request)
     monkeypatch.setattr("airflow_occ_provider.embedded.airflow._BUSY_PAUSE_S", 0)
-    assert airflow.call("POST", "/dags/d/dagRuns") == {"ok": 1}
+    assert airflow.call(method, "/dags/d/dagRuns") == {"ok": 1}
 
 
 def test_a_tasks_log_has_the_error_that_ended_it(tmp_path, monkeypatch):
