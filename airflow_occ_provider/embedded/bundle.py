@@ -58,20 +58,23 @@ def _release_of(jar: Path) -> str | None:
     return found[1] if found else None
 
 
-def resolve_jar(group: str, name: str, version: str) -> Path:
+def resolve_jar(group: str, name: str, version: str, classifier: str = "") -> Path:
     """Return a jar, without its dependencies, from the cache or Maven.
 
     :param group: the organisation that publishes it.
     :param name: the artifact.
     :param version: the release.
+    :param classifier: of the jar, if the release has several.
     :raises EmbeddedError: if it cannot be resolved.
     """
-    jar = cache_folder() / f"{name}-{version}.jar"
+    jar = cache_folder() / f"{'-'.join(filter(None, (name, version, classifier)))}.jar"
     if not jar.is_file():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent, prefix="resolve-") as scratch:
-            _resolve(group, name, version, Path(scratch))
-            (Path(scratch) / jar.name).replace(jar)
+            found = Path(scratch) / jar.name
+            wanted = _dependency((group, name, version), "default->master", classifier)
+            _retrieve(jar.stem, wanted, found.parent, Path(scratch), expected=found)
+            found.replace(jar)
     return jar
 
 
@@ -92,25 +95,22 @@ def resolve_jars(
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolve-") as scratch:
-        found, ivy = Path(scratch) / "jars", Path(scratch) / "ivy.xml"
-        ivy.write_text(
-            '<ivy-module version="2.0"><info organisation="local" module="wanted"/><configurations>'
-            '<conf name="default"/></configurations><dependencies>'
-            + "".join(_dependency(one, "default->master,runtime") for one in modules)
-            + "".join(_dependency(one, "default->master") for one in alone)
-            + "</dependencies></ivy-module>"
-        )
-        pattern = found / "[artifact]-[revision](-[classifier]).[ext]"
-        wanted = ("-ivy", str(ivy), "-confs", "default", "-types", "jar", "bundle")
-        _run_ivy(name, (*wanted, "-retrieve", str(pattern)), Path(scratch))
+        found = Path(scratch) / "jars"
+        wanted = "".join(_dependency(one, "default->master,runtime") for one in modules)
+        wanted += "".join(_dependency(one, "default->master") for one in alone)
+        _retrieve(name, wanted, found, Path(scratch))
         with contextlib.suppress(OSError):  # another process was faster: its folder is not empty
             found.rename(folder)
     return folder
 
 
-def _dependency(module: tuple[str, str, str], conf: str) -> str:
+def _dependency(module: tuple[str, str, str], conf: str, classifier: str = "") -> str:
     group, name, version = map(quoteattr, module)
-    return f"<dependency org={group} name={name} rev={version} conf={quoteattr(conf)}/>"
+    artifact = f'<artifact name={name} type="jar" m:classifier={quoteattr(classifier)}/>'
+    return (
+        f"<dependency org={group} name={name} rev={version} conf={quoteattr(conf)}>"
+        f"{artifact if classifier else ''}</dependency>"
+    )
 
 
 def pyspark_home() -> Path:
@@ -141,14 +141,18 @@ def _installed_pyspark() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _resolve(group: str, name: str, version: str, scratch: Path) -> None:
-    wanted = ("-dependency", group, name, version, "-confs", "master", "-notransitive")
-    _run_ivy(
-        f"{name} {version}",
-        (*wanted, "-retrieve", str(scratch / "[artifact]-[revision].[ext]")),
-        scratch,
-        expected=scratch / f"{name}-{version}.jar",
+def _retrieve(
+    what: str, dependencies: str, folder: Path, scratch: Path, *, expected: Path | None = None
+) -> None:
+    ivy = scratch / "ivy.xml"
+    ivy.write_text(
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="local" module="wanted"/><configurations><conf name="default"/>'
+        f"</configurations><dependencies>{dependencies}</dependencies></ivy-module>"
     )
+    wanted = ("-ivy", str(ivy), "-confs", "default", "-types", "jar", "bundle")
+    pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
+    _run_ivy(what, (*wanted, "-retrieve", str(pattern)), scratch, expected=expected)
 
 
 def _run_ivy(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
+from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
@@ -42,6 +43,13 @@ def embedded_yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded
     """Run a YARN with one node for the test session."""
     with EmbeddedYarn(tmp_path_factory.mktemp("yarn")) as yarn:
         yield yarn
+
+
+@pytest.fixture(scope="session")
+def embedded_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedS3proxy]:
+    """Run an S3 server for the test session; each test makes its own buckets."""
+    with EmbeddedS3proxy(tmp_path_factory.mktemp("s3")) as store:
+        yield store
 
 
 @pytest.fixture

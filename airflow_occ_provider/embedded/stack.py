@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
+from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
@@ -19,6 +20,7 @@ class EmbeddedStack:
     :param folder: folder of all files; ``None`` for a scratch folder that is removed at the end.
     :param hudi_version: release of Hudi's bundle, see ``find_bundle``.
     :param lock: the lock service to run.
+    :param store: an object store for the tables of the jobs, which the caller starts and stops.
     """
 
     def __init__(
@@ -27,19 +29,21 @@ class EmbeddedStack:
         hudi_version: str | None = None,
         *,
         lock: Literal["zookeeper", "metastore"] = "zookeeper",
+        store: EmbeddedObjectStore | None = None,
     ) -> None:
         self._temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="airflow_occ_stack_"))
         self.hudi_version = hudi_version or HUDI_VERSION
         self._bundle_version = hudi_version
         self.lock = lock
+        self.store = store
         self.zookeeper = EmbeddedZookeeper(self.folder / "zookeeper")
         self.metastore = EmbeddedMetastore(self.folder / "metastore")
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         try:
-            self.environment = spark_environment(self.folder / "spark", self._bundle_version)
+            self.environment = spark_environment(self.folder / "spark", self._bundle_version, self.store)
             self._service.start()
         except BaseException:
             self.stop()

@@ -10,8 +10,10 @@ import time
 
 import pytest
 from kazoo.client import KazooClient
+from s3fs import S3FileSystem
 
 from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, check_lock_service
@@ -45,6 +47,28 @@ def test_zookeeper_answers_once_started_and_ends_when_stopped(tmp_path):
         assert client.get("/a")[0] == b"1"
         client.stop()
         client.close()
+
+
+def opened(store, **given):
+    keys = {"key": store.KEY, "secret": store.SECRET, **given}
+    region = {"region_name": store.REGION}
+    return S3FileSystem(endpoint_url=store.url, client_kwargs=region, skip_instance_cache=True, **keys)
+
+
+def test_s3_answers_once_started_and_ends_when_stopped(tmp_path):
+    with EmbeddedS3proxy(tmp_path) as store:
+        store.make_bucket("lake")
+        opened(store).pipe("lake/folder/file", b"1")
+        assert opened(store).cat("lake/folder/file") == b"1"
+        with pytest.raises(PermissionError):
+            opened(store, secret="another").cat("lake/folder/file")
+        assert processes_in(tmp_path)
+    assert processes_in(tmp_path) == []
+    (configuration,) = tmp_path.glob("*.conf")
+    assert configuration.stat().st_mode & 0o077 == 0
+    assert store.SECRET not in (tmp_path / "s3proxy.log").read_text()
+    with EmbeddedS3proxy(tmp_path) as store:
+        assert opened(store).cat("lake/folder/file") == b"1"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -4,12 +4,14 @@ import os
 import socket
 import sys
 import zipfile
+from pathlib import Path
 
 import psutil
 import pytest
 
 from airflow_occ_provider.embedded import bundle, java, spark
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
@@ -135,7 +137,7 @@ def test_jars_appear_complete_and_once(tmp_path, monkeypatch, rival_is_faster):
     monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path))
     runs = []
 
-    def run_ivy(name, arguments, scratch):
+    def run_ivy(name, arguments, scratch, expected):
         runs.append((scratch / "ivy.xml").read_text())
         for folder in (scratch, tmp_path) if rival_is_faster else (scratch,):
             jars = folder / ("jars" if folder == scratch else name)
@@ -151,6 +153,50 @@ def test_jars_appear_complete_and_once(tmp_path, monkeypatch, rival_is_faster):
     (wanted,) = runs
     assert 'org="org.a" name="a&amp;b" rev="1" conf="default-&gt;master,runtime"' in wanted
     assert 'org="org.c" name="c" rev="2" conf="default-&gt;master"' in wanted
+
+
+def test_a_jar_is_taken_by_its_classifier(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path))
+    wanted = []
+
+    def run_ivy(_, arguments, scratch, expected):
+        wanted.append((scratch / "ivy.xml").read_text())
+        (scratch / "c-1-shaded.jar").touch()
+
+    monkeypatch.setattr(bundle, "_run_ivy", run_ivy)
+    for _ in range(2):
+        assert bundle.resolve_jar("org.c", "c", "1", "shaded") == tmp_path / "c-1-shaded.jar"
+    assert [path.name for path in tmp_path.iterdir()] == ["c-1-shaded.jar"]
+    (one,) = wanted
+    assert '<artifact name="c" type="jar" m:classifier="shaded"/>' in one
+
+
+class Shelf(EmbeddedS3):
+    """An S3 server that is never asked."""
+
+    def jars(self):
+        return (Path("/jars/a.jar"), Path("/jars/b.jar"))
+
+    def make_bucket(self, name):
+        raise NotImplementedError
+
+    _command = _answers = make_bucket
+
+
+def test_the_secrets_of_a_store_are_in_a_private_file(tmp_path, monkeypatch):
+    home = whole_spark(tmp_path / "spark", "spark-core_2.12-3.5.9.jar")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("HUDI_BUNDLE_JAR", str(home / "jars" / "spark-core_2.12-3.5.9.jar"))
+    defaults = tmp_path / "conf" / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir(parents=True)
+    defaults.write_text("an earlier one, which all may read")
+    store = Shelf(tmp_path, 7)
+    environment = spark.spark_environment(tmp_path / "conf", store=store)
+    assert defaults.stat().st_mode & 0o077 == 0
+    lines = defaults.read_text().splitlines()
+    assert {f"{key} {value}" for key, value in store.spark_settings.items()} <= set(lines)
+    assert "spark.driver.extraClassPath /jars/a.jar:/jars/b.jar" in lines
+    assert store.SECRET not in " ".join(environment.values())
 
 
 def test_a_busy_port_is_said_before_anything_starts(tmp_path):

@@ -100,11 +100,13 @@ PUBLIC = {
     "embedded.metastore": {"EmbeddedMetastore"},
     "embedded.pytest_plugin": {
         "embedded_metastore",
+        "embedded_s3",
         "embedded_yarn",
         "embedded_zookeeper",
         "hudi_stack",
         "spark_submit_environment",
     },
+    "embedded.s3proxy": {"EmbeddedS3proxy"},
     "embedded.service": {"EmbeddedService"},
     "embedded.spark": {"spark_environment"},
     "embedded.stack": {"EmbeddedStack"},
