@@ -27,8 +27,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
 EXECUTOR ?= local
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
-	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) $(if $(KEEP),--keep)
+STORE ?= local
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; STORE=s3; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
+	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) --store $(STORE) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2

@@ -20,10 +20,12 @@ with DAG(
     params={
         "table": Param("/tmp/airflow_occ/trips", type="string"),
         "latch": Param("/tmp/airflow_occ/latch", type="string"),
+        "storage_conn_id": Param("", type="string"),
     },
     default_args={
         "application": JOB,
         "table": "{{ params.table }}",
+        "storage_conn_id": "{{ params.storage_conn_id }}",
         "driver_memory": "1g",
         # Forces the most expensive conflict: Hudi's check at commit, which logs both instants. By
         # default the loser is stopped earlier.

@@ -33,7 +33,9 @@ from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.livy import EmbeddedLivy
+from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
@@ -43,6 +45,8 @@ from tests.livy import LivyServerOnYarn
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
+STORES = {"s3": ("an S3 server", EmbeddedS3proxy)}
+BUCKET = STORE_CONN_ID = "lake"
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
 SUBMITTERS = ("spark_submit", "yarn", "livy", "livy_yarn", "kubernetes")
@@ -86,8 +90,13 @@ def main() -> int:
     parser.add_argument(
         "--executor", choices=EXECUTORS, default="local", help="Airflow's executor: where tasks run"
     )
+    parser.add_argument(
+        "--store", choices=("local", *STORES), default="local", help="where the table is stored"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
+    if args.store != "local" and args.submitter != "spark_submit":
+        parser.error(f"--store {args.store} runs with --submitter spark_submit only")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_", dir=os.environ.get("DEMO_FOLDER")))
@@ -107,8 +116,9 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
     with ExitStack() as running:
         with _step("Hudi's bundle"):
             find_bundle()
+        store = _store(args.store, folder, running)
         with _step(LOCKS[args.lock]):
-            stack = EmbeddedStack(folder / "stack", lock=args.lock)
+            stack = EmbeddedStack(folder / "stack", lock=args.lock, store=store)
             if args.submitter == "kubernetes":  # pods reach it, not only this machine
                 everywhere = {"clientPortAddress": "0.0.0.0"}  # noqa: S104
                 stack.zookeeper = EmbeddedZookeeper(folder / "zookeeper", settings=everywhere)
@@ -133,8 +143,8 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
         _connect(airflow, stack, spark)
-        table = folder / "lake" / "trips"
-        tries = _tries(airflow, _run(airflow, table, folder / "latch"))
+        table = store.table(BUCKET, "trips") if store else str(folder / "lake" / "trips")
+        tries = _tries(airflow, _run(airflow, stack, table, folder / "latch"))
         _show(tries)
         problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
         for problem in problems:
@@ -146,6 +156,17 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.keep:
             _keep(airflow)
         return 1 if problems else 0
+
+
+def _store(name: str, folder: Path, running: ExitStack) -> EmbeddedObjectStore | None:
+    """Start the object store of the table; ``None`` for the local disk."""
+    if name == "local":
+        return None
+    what, kind = STORES[name]
+    with _step(what):
+        store = running.enter_context(kind(folder / name))
+    store.make_bucket(BUCKET)
+    return store
 
 
 @contextmanager
@@ -178,6 +199,8 @@ def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, An
     lock["host"] = lock["host"].replace("127.0.0.1", host)
     airflow.add_connection("hudi_lock_default", **lock)
     airflow.add_connection("spark_default", **spark)
+    if stack.store:
+        airflow.add_connection(STORE_CONN_ID, **stack.store.connection)
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):
         if time.monotonic() > deadline:
@@ -187,9 +210,12 @@ def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, An
         time.sleep(_POLL_S)
 
 
-def _run(airflow: EmbeddedAirflow, table: Path, latch: Path) -> str:
+def _run(airflow: EmbeddedAirflow, stack: EmbeddedStack, table: str, latch: Path) -> str:
     started = time.monotonic()
-    run_id = airflow.trigger(DAG_ID, {"table": str(table), "latch": str(latch)})
+    conf = {"table": table, "latch": str(latch)}
+    if stack.store:
+        conf["storage_conn_id"] = STORE_CONN_ID
+    run_id = airflow.trigger(DAG_ID, conf)
     console.print(f"run {run_id} of the DAG {DAG_ID}: {airflow.url}/dags/{DAG_ID}/runs/{run_id}")
     seen: dict[str, tuple[str, int]] = {}
     path = f"/dags/{DAG_ID}/dagRuns/{run_id}"
@@ -273,9 +299,11 @@ def _check_tries(tries: list[Try]) -> Iterator[str]:
             yield f"try {last.number} of {task} ended in state {last.state}; the end of its log:\n{tail}"
 
 
-def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]:
+def _check_table(dags: Path, table: str, stack: EmbeddedStack) -> Iterator[str]:
     console.print("reading the table ...")
-    snapshot = HudiTable(str(table)).snapshot()
+    if stack.store:  # Airflow runs already: it has its connection alone
+        os.environ.update(stack.store.environment)
+    snapshot = HudiTable(table).snapshot()
     signed: dict[str, list[str]] = {}
     for instant in snapshot.timeline.completed_writes():
         metadata = snapshot.reader.commit(instant)
@@ -295,10 +323,10 @@ def _check_table(dags: Path, table: Path, stack: EmbeddedStack) -> Iterator[str]
         yield f"the rows are {counts}, expected {EXPECTED_TRIPS}, each once"
 
 
-def _count_rows(dags: Path, table: Path, stack: EmbeddedStack) -> dict[str, Any]:
+def _count_rows(dags: Path, table: str, stack: EmbeddedStack) -> dict[str, Any]:
     job = dags / "jobs" / "count_trips.py"
     done = subprocess.run(
-        ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", str(job), str(table)],
+        ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", str(job), table],
         env=stack.environment,
         capture_output=True,
         text=True,

@@ -46,6 +46,12 @@ def test_the_loser_is_retried_and_both_writers_commit(lock):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("lock", ["zookeeper", "metastore"])
+def test_the_same_on_s3(lock):
+    demo("--store", "s3", "--lock", lock)
+
+
+@pytest.mark.nightly
 def test_the_same_on_a_celery_worker():
     demo("--executor", "celery")
 
