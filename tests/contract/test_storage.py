@@ -195,6 +195,23 @@ def test_ten_writers_are_judged_with_one_request_for_each_file_that_matters(s3, 
     assert len(listed) == 3 + len(writers)  # the timeline twice, the heartbeats, each writer's markers
 
 
+def test_the_object_that_stands_for_a_folder_is_not_in_it(s3, folder):
+    """Hadoop keeps an empty folder as an object whose name ends with a slash."""
+    s3.put(folder, "marked")
+    root = "lake/marked/.hoodie"
+    for name in (".heartbeat", f".temp/{T1}", f".temp/{T1}/p=1", "timeline"):
+        s3.file_system.pipe_file(f"{root}/{name}/", b"")
+    table = s3.open("marked")
+    assert len(tuple(table.snapshot().timeline)) == 3
+    assert list(table.snapshot().heartbeats()) == [T1]
+    assert [one.partition for one in table.snapshot().markers(T1)] == ["p=1"]
+    s3.file_system.rm_file(f"{root}/.heartbeat/{T1}")
+    assert not table.files.listing(".hoodie/.heartbeat").names
+    s3.file_system.pipe_file("lake/begun/.hoodie/", b"")
+    with pytest.raises(NotHudiTableError):
+        s3.open("begun").snapshot()
+
+
 def test_a_file_system_that_caches_listings_hides_nothing_new(s3_server, s3, folder):
     """Airflow's own file systems come with their listings cache on."""
     url, _ = s3_server
