@@ -18,7 +18,7 @@ pytest_plugins = [
 ]
 
 _QUICK = ("unit", "contract")
-_SMALL_TABLES = """
+SMALL_TABLES = """
 spark.sql.codegen.wholeStage false
 spark.sql.codegen.factoryMode NO_CODEGEN
 spark.sql.adaptive.enabled false
@@ -29,7 +29,7 @@ spark.sql.adaptive.enabled false
 def hudi_stack(hudi_stack):
     """The stack of the session, whose Spark compiles no code for a few rows."""
     with (hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
-        conf.write(_SMALL_TABLES)
+        conf.write(SMALL_TABLES)
     return hudi_stack
 
 

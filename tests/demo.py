@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -33,20 +33,17 @@ from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.livy import EmbeddedLivy
-from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.storage.table import HudiTable
 from tests.celery import CeleryAirflow
 from tests.livy import LivyServerOnYarn
+from tests.stores import LOCAL as LOCAL_DISK
+from tests.stores import STORE_CONN_ID, STORES, Lake, started_store
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
-STORES = {"s3": ("an S3 server", EmbeddedS3proxy)}
-BUCKET = STORE_CONN_ID = "lake"
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
 SUBMITTERS = ("spark_submit", "yarn", "livy", "livy_yarn", "kubernetes")
@@ -91,11 +88,11 @@ def main() -> int:
         "--executor", choices=EXECUTORS, default="local", help="Airflow's executor: where tasks run"
     )
     parser.add_argument(
-        "--store", choices=("local", *STORES), default="local", help="where the table is stored"
+        "--store", choices=(LOCAL_DISK, *STORES), default=LOCAL_DISK, help="where the table is stored"
     )
     parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
-    if args.store != "local" and args.submitter != "spark_submit":
+    if args.store != LOCAL_DISK and args.submitter != "spark_submit":
         parser.error(f"--store {args.store} runs with --submitter spark_submit only")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
@@ -116,7 +113,8 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
     with ExitStack() as running:
         with _step("Hudi's bundle"):
             find_bundle()
-        store = _store(args.store, folder, running)
+        with _step(f"the store ({args.store})") if args.store != LOCAL_DISK else nullcontext():
+            store = running.enter_context(started_store(args.store, folder / "store"))
         with _step(LOCKS[args.lock]):
             stack = EmbeddedStack(folder / "stack", lock=args.lock, store=store)
             if args.submitter == "kubernetes":  # pods reach it, not only this machine
@@ -143,7 +141,7 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
         _connect(airflow, stack, spark)
-        table = store.table(BUCKET, "trips") if store else str(folder / "lake" / "trips")
+        table = Lake(folder / "lake", store).path("trips")
         tries = _tries(airflow, _run(airflow, stack, table, folder / "latch"))
         _show(tries)
         problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
@@ -156,17 +154,6 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.keep:
             _keep(airflow)
         return 1 if problems else 0
-
-
-def _store(name: str, folder: Path, running: ExitStack) -> EmbeddedObjectStore | None:
-    """Start the object store of the table; ``None`` for the local disk."""
-    if name == "local":
-        return None
-    what, kind = STORES[name]
-    with _step(what):
-        store = running.enter_context(kind(folder / name))
-    store.make_bucket(BUCKET)
-    return store
 
 
 @contextmanager
@@ -301,9 +288,7 @@ def _check_tries(tries: list[Try]) -> Iterator[str]:
 
 def _check_table(dags: Path, table: str, stack: EmbeddedStack) -> Iterator[str]:
     console.print("reading the table ...")
-    if stack.store:  # Airflow runs already: it has its connection alone
-        os.environ.update(stack.store.environment)
-    snapshot = HudiTable(table).snapshot()
+    snapshot = Lake(Path(), stack.store).open(table).snapshot()
     signed: dict[str, list[str]] = {}
     for instant in snapshot.timeline.completed_writes():
         metadata = snapshot.reader.commit(instant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -38,6 +39,7 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -63,6 +65,14 @@ def lock_options(hosts: str) -> dict[str, str]:
         wait_time_ms=60_000,
         num_retries=3,
     )
+
+
+def stack_lock_options(stack: EmbeddedStack, table: str) -> dict[str, str]:
+    """Return the options of Hudi's lock in a stack's lock service."""
+    if stack.lock == "zookeeper":
+        return lock_options(stack.zookeeper.hosts)
+    os.environ["AIRFLOW_CONN_HUDI_LOCK_OF_STACK"] = json.dumps(stack.lock_connection)
+    return lock_hook("hudi_lock_of_stack").options(table)
 
 
 class WriterThread:
@@ -113,7 +123,7 @@ class Writer(WriterThread):
     """An attempt by ``spark-submit`` on this machine."""
 
     stack: EmbeddedStack
-    table: Path
+    table: Path | str
     arguments: Sequence[str] = ()
     early: bool = False
     hudi_options: Mapping[str, object] = field(default_factory=lambda: NO_METADATA_TABLE)
@@ -162,9 +172,10 @@ class Writer(WriterThread):
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         kind = Signature if self.job is None or self.job.signs else UnwrittenSignature
         signature = kind(self.identity, "dag", "run", "task", latest_instant=since)
-        lock = lock_options(self.hosts or self.stack.zookeeper.hosts)
+        own = stack_lock_options(self.stack, str(self.table))
+        lock = lock_options(self.hosts) if self.hosts else own
         early = early_detection.choose(
-            EarlyDetection.ON if self.early else EarlyDetection.OFF, "file", None
+            EarlyDetection.ON if self.early else EarlyDetection.OFF, table.scheme, ("0",)
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
@@ -218,13 +229,16 @@ def commit_lock_held(hosts: str, table_name: str = "t") -> Iterator[None]:
         client.close()
 
 
-def inflight(table: Path) -> list[str]:
+def inflight(table: Path | HudiTable) -> list[str]:
     """Requested times of the instants that are inflight and not yet completed."""
-    folder = table / ".hoodie" / "timeline"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    names = _opened(table).files.listing(".hoodie/timeline").names
     completed = {name[:17] for name in names if "_" in name}
     return sorted(n[:17] for n in names if n.endswith(".inflight") and n[:17] not in completed)
 
 
-def has_markers(table: Path, instant: str) -> bool:
-    return any((table / ".hoodie" / ".temp" / instant).rglob("*.marker.*"))
+def has_markers(table: Path | HudiTable, instant: str) -> bool:
+    return bool(_opened(table).snapshot().markers(instant))
+
+
+def _opened(table: Path | HudiTable) -> HudiTable:
+    return table if isinstance(table, HudiTable) else HudiTable(str(table))

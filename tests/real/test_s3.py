@@ -1,0 +1,95 @@
+"""Real Spark and Hudi on a table in S3: conflict and retry, both kinds of markers, a ghost."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.embedded.spark import spark_environment
+from airflow_occ_provider.hudi.writer.early_detection import MARKERS_TYPE
+from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.writers import pending_writers
+from tests.conftest import SMALL_TABLES
+from tests.stores import BUCKET, Lake
+from tests.writers import NO_METADATA_TABLE, Writer, commit_lock_held, has_markers, inflight, wait_for
+
+pytestmark = pytest.mark.real
+DIRECT = {MARKERS_TYPE: "DIRECT"}
+
+
+@pytest.fixture(scope="module")
+def lake(embedded_s3, tmp_path_factory):
+    embedded_s3.make_bucket(BUCKET)
+    return Lake(tmp_path_factory.mktemp("lake"), embedded_s3)
+
+
+@pytest.fixture(scope="module")
+def start(hudi_stack, lake):
+    """Start a writer whose Spark has the store's credentials; ours are those of a connection."""
+    environment = spark_environment(lake.folder / "spark", store=lake.store)
+    with (lake.folder / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
+        conf.write(SMALL_TABLES)
+    environment = {"SPARK_CONF_DIR": environment["SPARK_CONF_DIR"]}
+
+    def start(path, *arguments, early=False, **options):
+        files = lake.open(path).files
+        return Writer(
+            hudi_stack,
+            path,
+            arguments,
+            environment=environment,
+            early=early,
+            file_system=files.file_system,
+            hudi_options={**NO_METADATA_TABLE, **options},
+        ).start()
+
+    return start
+
+
+def committed(writer):
+    settlement = writer.wait()
+    assert settlement.outcome is Outcome.COMMITTED, writer.log[-6000:]
+    assert settlement.loss is None
+    return settlement
+
+
+def test_of_three_writers_one_commits_and_the_next_one_cleans_up(lake, start, hudi_stack, tmp_path):
+    path = lake.path("t")
+    table = lake.open(path)
+    committed(start(path))
+    gate = ("--gate", str(tmp_path), "--writer")
+    winner, ghost = start(path, *gate, "winner", early=True), start(path, *gate, "ghost", **DIRECT)
+    loser = start(path, *gate, "loser")
+    writers = (winner, ghost, loser)
+    for name in ("winner", "ghost", "loser"):
+        wait_for(name, (tmp_path / f"{name}.begun").exists, *writers)
+    with commit_lock_held(hudi_stack.zookeeper.hosts):
+        for name in ("winner", "ghost"):
+            (tmp_path / f"{name}.go").touch()
+        wait_for("two inflight instants", lambda: len(inflight(table)) == 2, *writers)
+        instants = inflight(table)
+        wait_for("markers", lambda: all(has_markers(table, one) for one in instants), *writers)
+        _both_kinds_say_the_same(table, instants)
+        assert len(pending_writers(table, table.snapshot())) == 3
+        assert all(one.live for one in pending_writers(table, table.snapshot()))
+        ghost.kill()
+        assert ghost.wait().outcome is Outcome.KILLED, ghost.log[-3000:]
+    won = committed(winner)
+    (tmp_path / "loser.go").touch()
+    lost = loser.wait()
+    assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
+    assert lost.rival == won.instant
+    committed(start(path))
+    snapshot = table.snapshot()
+    rolled_back = {time for _, times in snapshot.rollbacks() for time in times}
+    assert rolled_back == {ghost.settlement.instant, lost.instant}
+    assert not snapshot.timeline.pending_writes()
+    assert not snapshot.heartbeats()
+    assert residues(table) == ()
+
+
+def _both_kinds_say_the_same(table, instants):
+    kinds = {"MARKERS.type" in table.files.below(f".hoodie/.temp/{one}") for one in instants}
+    assert kinds == {True, False}
+    (groups,) = {frozenset(m.file_group for m in table.snapshot().markers(one)) for one in instants}
+    assert {partition for partition, _ in groups} == {"0", "1"}
