@@ -91,8 +91,8 @@ differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=200
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
 
 RUNS ?= 60
-faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7)
-	$(BIN)/python -m tests.faults --runs $(RUNS) --seed $(SEED)
+faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3 LOCK=metastore)
+	$(BIN)/python -m tests.faults --store $(STORE) --lock $(LOCK) --runs $(RUNS) --seed $(SEED)
 
 faults-yarn: $(INSTALLED)  ## The same on YARN, whose servers and Airflow's are killed as well (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults.yarn --runs $(RUNS) --seed $(SEED)

@@ -9,9 +9,13 @@ from tests.faults.aftermath import inspect, make_tables
 from tests.faults.command import main, print_run, print_wrong
 from tests.faults.plan import draw
 from tests.faults.rig import FaultyRun, airflow
+from tests.stores import LOCAL, STORES, started_store
+
+LOCKS = ("zookeeper", "metastore", "storage")
 
 
 def play(args, folder):
+    assert args.lock != "storage" or args.store == LOCAL, "a lock file of Hudi's needs the local disk"
     faults = draw(args.runs, args.seed, only=args.only)
 
     def one(fault):
@@ -19,7 +23,10 @@ def play(args, folder):
         print_run(report)
         return report
 
-    with EmbeddedStack(folder / "stack") as stack:
+    with (
+        started_store(args.store, folder / "store") as store,
+        EmbeddedStack(folder / "stack", lock=args.lock, store=store) as stack,
+    ):
         make_tables(stack, folder, faults)
         with airflow(folder / "airflow", stack) as running, ThreadPoolExecutor(args.jobs) as pool:
             reports = list(pool.map(one, faults))
@@ -28,4 +35,4 @@ def play(args, folder):
 
 
 if __name__ == "__main__":
-    main(__doc__, "a point, victim or step of the fence", play)
+    main(__doc__, "a point, victim or step of the fence", play, store=(LOCAL, *STORES), lock=LOCKS)

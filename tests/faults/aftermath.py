@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from airflow_occ_provider.storage.table import HudiTable
+from tests.stores import Lake
 from tests.writers import Writer
 
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -21,28 +21,31 @@ HEARTBEATS = {
 
 def make_tables(stack, folder, faults):
     """Make all tables, each with one commit, like most tables that are written."""
-    for some in _portions([str(folder / "tables" / fault.name) for fault in faults]):
+    lake = Lake(folder / "tables", stack.store)
+    for some in _portions([lake.path(fault.name) for fault in faults]):
         run_job(stack, folder / "made", "make_tables.py", *some)
 
 
 def inspect(stack, folder, reports):
     """Add the tables' errors to the reports; print what no procedure of Hudi's removes."""
     time.sleep(EXPIRY_S)
-    written = [report for report in reports if (report.table / ".hoodie").is_dir()]
+    lake = Lake(folder / "tables", stack.store)
+    opened = {report.table: lake.open(report.table) for report in reports}
+    written = [report for report in reports if opened[report.table].config().exists]
     rows = {}
-    for some in _portions([str(report.table) for report in written]):
+    for some in _portions([report.table for report in written]):
         answer = folder / "rows.json"
         run_job(stack, folder / "cleaned", "clean_and_count.py", str(answer), *some)
         rows |= json.loads(answer.read_text())
     left = {}
     for report in written:
-        found = rows.get(str(report.table))
+        found = rows.get(report.table)
         if found != ROWS:
             counts = sorted(set((found or {}).values()))
             report.wrong.append(f"{len(found or {})} of {len(ROWS)} rows, each {counts} times")
-        for what in leftovers(report.table):
+        for what in leftovers(opened[report.table]):
             left.setdefault(what, []).append(report.fault.name)
-        pending = HudiTable(str(report.table)).snapshot().timeline.pending_writes()
+        pending = opened[report.table].snapshot().timeline.pending_writes()
         if pending:
             report.wrong.append(f"pending after the clean: {', '.join(map(str, pending))}")
     for what, names in sorted(left.items()):
@@ -78,6 +81,5 @@ def leftovers(table):
         (".hoodie/metadata/.hoodie/.heartbeat", "heartbeats of the metadata table"),
         (".hoodie/metadata/.hoodie/.temp", "markers of the metadata table"),
     ):
-        path = table / folder
-        if path.is_dir() and any(not one.name.endswith(".crc") for one in path.iterdir()):
+        if any(not name.endswith(".crc") for name in table.files.listing(folder).names):
             yield name

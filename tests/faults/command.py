@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 
-def main(description, only, play):
+def main(description, only, play, **choices):
     """Read the arguments, play the faults, and exit with 1 if anything was wrong.
 
     :param only: help of the argument that selects faults.
+    :param choices: further arguments with their values, of which the first is the default.
     :param play: given the arguments and a folder; returns what was wrong.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -19,6 +20,8 @@ def main(description, only, play):
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--only", default="", help=only)
+    for name, values in choices.items():
+        parser.add_argument(f"--{name}", choices=values, default=values[0])
     parser.add_argument(
         "--folder", type=Path, help="folder for all files, which is kept; by default a temporary one"
     )

@@ -16,10 +16,11 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
-from airflow_occ_provider.storage.table import HudiTable
+from tests.commit_locks import lock_held
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
-from tests.writers import LOCK_BASE_PATH, commit_lock_held, has_markers, inflight
+from tests.stores import STORE_CONN_ID, Lake
+from tests.writers import has_markers, inflight
 
 HERE = Path(__file__).parent
 JOB = HERE.parent / "jobs" / "stepped_write.py"
@@ -35,6 +36,7 @@ SQL = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
+PARTITIONS = ("0", "1")
 DAGS = ("faulty", "detached", "enduring")
 LOST_HOST = {"host": "lost-host", "boot": "another boot", "namespace": "pid:[1]"}
 _PATIENCE_S = 420
@@ -49,7 +51,7 @@ class Report:
     """
 
     fault: object
-    table: Path
+    table: str
     wrong: list[str] = field(default_factory=list)
     tries: int = 0
     seconds: float = 0.0
@@ -63,12 +65,12 @@ def airflow(folder, stack):
     path = os.pathsep.join([str(HERE / "bin"), stack.environment["PATH"]])
     environment = {**stack.environment, "PATH": path}
     with EmbeddedAirflow(folder, HERE / "dags", environment, SETTINGS) as running:
-        running.add_connection(
-            "hudi_lock_default",
-            conn_type="hudi_zookeeper_lock",
-            host=stack.zookeeper.hosts,
-            extra={"base_path": LOCK_BASE_PATH, "session_timeout_ms": 10000},
-        )
+        lock = stack.lock_connection
+        if stack.lock == "zookeeper":
+            lock["extra"]["session_timeout_ms"] = 10000
+        running.add_connection("hudi_lock_default", **lock)
+        if stack.store:
+            running.add_connection(STORE_CONN_ID, **stack.store.connection)
         running.add_connection("spark_default", conn_type="spark", host="local[2]")
         deadline = time.monotonic() + 120
         while not all(map(running.has_dag, DAGS)):
@@ -94,10 +96,12 @@ class FaultyRun:
     def __init__(self, running, stack, folder, fault):
         self.airflow, self.stack, self.fault = running, stack, fault
         self.dag_id = _dag_of(fault)
-        self.table = folder / "tables" / fault.name
+        self.lake = Lake(folder / "tables", stack.store)
+        self.table = self.lake.path(fault.name)
+        self.reader = self.lake.open(self.table)
         self.gate = folder / "gates" / fault.name
         self.gate.mkdir(parents=True)
-        self.table.parent.mkdir(exist_ok=True)
+        self.lake.folder.mkdir(exist_ok=True)
         self.report = Report(fault, self.table)
         self.frozen = []
 
@@ -128,7 +132,8 @@ class FaultyRun:
             (self.gate / f"{held}.hold").touch()
         else:
             (self.gate / "rows.hold").touch()
-        conf = {"job": str(JOB), "table": str(self.table), "gate": str(self.gate)}
+        conf = {"job": str(JOB), "table": self.table, "gate": str(self.gate)}
+        conf["storage_conn_id"] = self.lake.conn_id
         self.run_id = self.airflow.trigger(self.dag_id, conf)
         self._path = f"/dags/{self.dag_id}/dagRuns/{self.run_id}"
         with self._at_the_point():
@@ -151,7 +156,7 @@ class FaultyRun:
         if "DataLossError" not in log or not statement:
             return "failed"
         folder = self.gate / "statement"
-        run_job(self.stack, folder, "run_statement.py", str(self.table), statement[0], conf=SQL)
+        run_job(self.stack, folder, "run_statement.py", self.table, statement[0], conf=SQL)
         self._clear()
         return self._wait("the end of the cleared run", self._ended)
 
@@ -173,12 +178,12 @@ class FaultyRun:
             yield
             return
         with contextlib.ExitStack() as lock:
-            lock.enter_context(commit_lock_held(self.stack.zookeeper.hosts, self.table.name))
+            lock.enter_context(lock_held(self.stack, self.table))
             (self.gate / "rows.hold").unlink()
-            self._wait("inflight", lambda: inflight(self.table), quick=True)
+            self._wait("inflight", lambda: inflight(self.reader), quick=True)
             if point != "inflight":
-                (instant,) = inflight(self.table)
-                self._wait("markers", lambda: has_markers(self.table, instant), quick=True)
+                (instant,) = inflight(self.reader)
+                self._wait("markers", lambda: has_markers(self.reader, instant), quick=True)
             if point == "committing":
                 lock.close()
                 self._wait("the commit", lambda: self._commits(instant), quick=True)
@@ -187,8 +192,11 @@ class FaultyRun:
 
     def _commits(self, instant):
         """Whether Hudi writes the commit's part of the metadata table, under its lock."""
-        folder = self.table / ".hoodie" / "metadata" / ".hoodie" / "timeline"
-        return any(name.name.startswith(instant) for name in folder.glob("*.deltacommit*"))
+        names = self._names(".hoodie/metadata/.hoodie/timeline")
+        return any(name.startswith(instant) and ".deltacommit" in name for name in names)
+
+    def _names(self, folder=".hoodie/timeline"):
+        return self.reader.files.listing(folder).names
 
     def _kill(self):
         (driver,) = drivers(self.table)
@@ -228,14 +236,14 @@ class FaultyRun:
         A JVM alone waits for its program after each task that has run Python, while its heartbeat
         ticks: it never comes to Hudi's fence, and the retry waits for it without end.
         """
-        timeline = self.table / ".hoodie" / "timeline"
         step = self.fault.thawed
         if step == "waiting":
             self._wait("the wait", lambda: self._task()["state"] in ("deferred", "success"))
         elif step == "rollback_planned":
-            self._wait(step, lambda: any(timeline.glob("*.rollback.*")), quick=True)
+            self._wait(step, lambda: any(".rollback." in n for n in self._names()), quick=True)
         elif step == "files_deleted":
-            self._wait("a rollback", lambda: any(timeline.glob("*.rollback.inflight")), quick=True)
+            begun = ".rollback.inflight"
+            self._wait("a rollback", lambda: any(begun in n for n in self._names()), quick=True)
             files = self._data_files
             self._wait(step, lambda: not files(instants[-1]) or self._gone(instants[-1]), quick=True)
         else:
@@ -243,15 +251,15 @@ class FaultyRun:
         send(self.frozen, signal.SIGCONT)
 
     def _data_files(self, instant):
-        return [path for path in self.table.glob("*/*.parquet") if instant in path.name]
+        found = [name for partition in PARTITIONS for name in self._names(partition)]
+        return [name for name in found if name.endswith(".parquet") and instant in name]
 
     def _gone(self, instant):
         """Whether the instant's inflight file (or, of one never inflight, its request) is gone."""
-        return not any((self.table / ".hoodie" / "timeline").glob(f"{instant}*"))
+        return not any(name.startswith(instant) for name in self._names())
 
     def _audit(self):
-        table = HudiTable(str(self.table))
-        snapshot = table.snapshot()
+        snapshot = self.reader.snapshot()
         found = [snapshot.reader.commit(one) for one in snapshot.timeline.completed_writes()]
         signed = [Signature.from_extra(one.extra) for one in found if not one.is_table_service]
         signatures = [one for one in signed if one.dag_id == self.dag_id]

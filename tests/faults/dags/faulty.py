@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Param
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 
-PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate")}
+PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate", "storage_conn_id")}
 BINARIES = {"faulty": "spark-submit", "detached": "spark2-submit", "enduring": "spark3-submit"}
 
 for dag_id, binary in BINARIES.items():
@@ -23,6 +23,7 @@ for dag_id, binary in BINARIES.items():
             application="{{ params.job }}",
             application_args=["{{ params.table }}", "--gate", "{{ params.gate }}"],
             table="{{ params.table }}",
+            storage_conn_id="{{ params.storage_conn_id }}",
             spark_binary=binary,
             driver_memory="1g",
             hudi_options={
