@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import cache_folder
+from airflow_occ_provider.embedded.go_program import GoProgram
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
-from airflow_occ_provider.embedded.process import EmbeddedError
 
 VERSION = "1.8.0"
-_MODULE = "github.com/versity/versitygw/cmd/versitygw"
-_BUILD_TIMEOUT_S = 1800
+_PROGRAM = GoProgram("github.com/versity/versitygw/cmd/versitygw", VERSION)
 _ANSWER_TIMEOUT_S = 5.0
 
 
@@ -35,7 +29,7 @@ class EmbeddedVersitygw(EmbeddedS3):
     @staticmethod
     def is_available() -> bool:
         """Whether it is built, or can be: Go is on the PATH."""
-        return _binary().exists() or shutil.which("go") is not None
+        return _PROGRAM.is_available()
 
     @property
     def spark_settings(self) -> Mapping[str, str]:
@@ -54,7 +48,7 @@ class EmbeddedVersitygw(EmbeddedS3):
         buckets = self.folder / "buckets"
         buckets.mkdir(exist_ok=True)
         address = f"127.0.0.1:{self.port}"
-        return [str(_built()), "--port", address, "--region", self.REGION, "posix", str(buckets)]
+        return [str(_PROGRAM.build()), "--port", address, "--region", self.REGION, "posix", str(buckets)]
 
     def _answers(self) -> bool:
         try:
@@ -62,37 +56,3 @@ class EmbeddedVersitygw(EmbeddedS3):
                 return True
         except OSError:
             return False
-
-
-def _binary() -> Path:
-    return cache_folder() / f"versitygw-{VERSION}"
-
-
-def _built() -> Path:
-    """Return the program, built at the first time.
-
-    :raises EmbeddedError: if there is no Go, or the build fails.
-    """
-    program = _binary()
-    if program.exists():
-        return program
-    if shutil.which("go") is None:
-        raise EmbeddedError(
-            "versitygw is built by Go, which is not on the PATH. Install Go 1.24 or later"
-        )
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as scratch:
-        command = ["go", "install", "-trimpath", "-ldflags=-s -w", f"{_MODULE}@v{VERSION}"]
-        variables = {
-            **os.environ,
-            "GOBIN": scratch,
-            "GOFLAGS": "-buildvcs=false",
-            "GOTOOLCHAIN": "local",
-        }
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=False, timeout=_BUILD_TIMEOUT_S
-        )
-        if done.returncode:
-            raise EmbeddedError(f"versitygw could not be built:\n{done.stderr[-2000:]}")
-        Path(scratch, "versitygw").replace(program)
-    return program

@@ -11,6 +11,9 @@ import pytest
 
 from airflow_occ_provider.embedded import bundle, java, spark
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
+from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
+from airflow_occ_provider.embedded.go_program import GoProgram
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
@@ -295,3 +298,51 @@ def test_a_tasks_log_has_the_error_that_ended_it(tmp_path, monkeypatch):
         "DataLossError: 2 files are gone. Remedy: run CALL x(1)",
         "an old line",
     ]
+
+
+def test_what_cannot_be_made_here_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not EmbeddedAzurite.is_available()
+    assert not EmbeddedFakeGcs.is_available()
+    with pytest.raises(EmbeddedError, match="node, which is not on the PATH"):
+        EmbeddedAzurite(tmp_path).start()
+    with pytest.raises(EmbeddedError, match="fake-gcs-server is built by Go, which is not on the PATH"):
+        EmbeddedFakeGcs(tmp_path).start()
+
+
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_program_is_built_once_and_not_at_all_if_that_fails(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(cache))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    wanted = GoProgram("example.com/a/server", "1.2")
+    program(tmp_path / "go", "echo no such module >&2; exit 1")
+    with pytest.raises(EmbeddedError, match=r"server could not be built:\nno such module"):
+        wanted.build()
+    assert list(cache.iterdir()) == []
+    program(tmp_path / "go", f'echo "$*" >> {tmp_path}/calls; touch "$GOBIN/server"')
+    assert wanted.build() == wanted.build() == cache / "server-1.2"
+    assert (tmp_path / "calls").read_text().endswith("example.com/a/server@v1.2\n")
+    assert (tmp_path / "calls").read_text().count("\n") == 1
+
+
+def test_azurite_is_installed_once_and_not_at_all_if_that_fails(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(cache))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program(tmp_path / "node", "echo bind: address already in use; exit 1")
+    program(tmp_path / "npm", "echo no network >&2; exit 1")
+    with pytest.raises(EmbeddedError, match=r"Azurite could not be installed:\nno network"):
+        EmbeddedAzurite(tmp_path).start()
+    assert list(cache.iterdir()) == []
+    program(tmp_path / "npm", f'echo "$*" >> {tmp_path}/calls; mkdir -p "$3/node_modules"')
+    for _ in range(2):
+        with pytest.raises(EmbeddedError, match="address already in use"):
+            EmbeddedAzurite(tmp_path).start()
+    assert (tmp_path / "calls").read_text().count("\n") == 1
+    assert [path.name for path in cache.iterdir()] == ["azurite-3.35.0"]

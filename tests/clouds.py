@@ -1,0 +1,19 @@
+"""The object stores of Azure and Google for tests, where this machine can run them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
+from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
+
+NEEDS_NODE = pytest.mark.skipif(
+    not EmbeddedAzurite.is_available(), reason="node or npm, which Azurite needs, is missing"
+)
+NEEDS_GO = pytest.mark.skipif(
+    not EmbeddedFakeGcs.is_available(), reason="Go, which builds fake-gcs-server, is missing"
+)
+CLOUDS = [
+    pytest.param(EmbeddedAzurite, marks=NEEDS_NODE, id="azure"),
+    pytest.param(EmbeddedFakeGcs, marks=NEEDS_GO, id="gcs"),
+]
