@@ -14,7 +14,7 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.storage.address import fsspec_scheme, parse_table_path
+from airflow_occ_provider.storage.address import fsspec_scheme, over_http, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
@@ -23,6 +23,12 @@ from airflow_occ_provider.storage.writers import (
     pending_table_services,
     pending_writers,
 )
+
+_PROVIDERS = {
+    "s3": "apache-airflow-providers-amazon[s3fs]",
+    "gs": "apache-airflow-providers-google, which has gcsfs",
+    "abfs": "apache-airflow-providers-microsoft-azure, which has adlfs",
+}
 
 
 class HudiTableHook(BaseHook):
@@ -182,11 +188,11 @@ def storage_of(table: str, storage_conn_id: str | None) -> Any:
         return None
     scheme, _ = parse_table_path(table)
     try:
-        return get_fs(fsspec_scheme(scheme), storage_conn_id, {})
+        return over_http(get_fs(fsspec_scheme(scheme), storage_conn_id, {}))
     except (ValueError, ImportError) as error:
+        provider = _PROVIDERS.get(fsspec_scheme(scheme), "Airflow's provider for that storage")
         raise ConfigurationError(
             "storage_conn_id",
-            f"connection {storage_conn_id!r} does not support {scheme} tables: {error}",
-            remedy="install Airflow's provider for that storage with its fsspec extra, "
-            "such as apache-airflow-providers-amazon[s3fs]",
+            f"connection {storage_conn_id!r} cannot be used for {scheme} tables: {error}",
+            remedy=f"install {provider}, or correct the connection",
         ) from error

@@ -76,11 +76,20 @@ def misplaced(spark, table, target):
 
 
 def qualified(spark, location):
-    """Return a location as Hadoop names it; S3 has one name for its three schemes."""
+    """Return a location as Hadoop names it, by the one name of its storage."""
     path = spark._jvm.org.apache.hadoop.fs.Path(location)
-    full = path.getFileSystem(spark._jsc.hadoopConfiguration()).makeQualified(path).toString()
-    scheme, found, rest = full.rstrip("/").partition("://")
-    return f"s3://{rest}" if found and scheme in ("s3a", "s3n") else full.rstrip("/")
+    return one_name(path.getFileSystem(spark._jsc.hadoopConfiguration()).makeQualified(path).toString())
+
+
+def one_name(url):
+    """Return a URL with one scheme for S3, one scheme and host for an Azure account."""
+    scheme, found, rest = url.rstrip("/").partition("://")
+    if scheme in ("s3a", "s3n"):
+        return f"s3://{rest}"
+    if scheme in ("abfs", "abfss", "wasb", "wasbs"):
+        authority, slash, path = rest.partition("/")
+        return f"abfs://{authority.replace('.blob.', '.dfs.')}{slash}{path}"
+    return f"{scheme}{found}{rest}"
 
 
 def quoted(name):

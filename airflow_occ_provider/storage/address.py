@@ -13,13 +13,16 @@ from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 # Hadoop prints a path in this form if its own configuration sets the authority.
 _NO_AUTHORITY = re.compile(r"(?P<scheme>file|hdfs|viewfs):(?P<path>/(?!/).*)", re.IGNORECASE)
-# Hadoop's names of file systems that have another name in fsspec.
-_FSSPEC_SCHEME = {
-    "s3a": "s3",
-    "s3n": "s3",
-    "viewfs": "hdfs",
-    **dict.fromkeys(("abfss", "wasb", "wasbs"), "abfs"),
+# Other names of file systems, of Hadoop or of fsspec, by the name that a table has here.
+_NAMES = {
+    "s3": ("s3a", "s3n"),
+    "hdfs": ("viewfs",),
+    "gs": ("gcs",),
+    "abfs": ("abfss", "wasb", "wasbs", "az"),
 }
+_FSSPEC_SCHEME = {name: fsspec for fsspec, names in _NAMES.items() for name in names}
+# One account of Azure has a host for each of its two APIs, which name the same containers.
+_BLOB_HOST = re.compile(r"(@[^.]+)\.blob\.")
 
 
 def parse_table_path(table: object) -> tuple[str, str]:
@@ -57,8 +60,13 @@ def fsspec_scheme(scheme: str) -> str:
 
 
 def fsspec_url(scheme: str, path: str) -> str:
-    """Return the canonical path with fsspec's scheme."""
-    return path if scheme == "file" else fsspec_scheme(scheme) + path[len(scheme) :]
+    """Return the canonical path with fsspec's scheme, in Azure with the DFS host."""
+    if scheme == "file":
+        return path
+    name, (authority, slash, rest) = fsspec_scheme(scheme), path[len(scheme) + 3 :].partition("/")
+    if name == "abfs" and "@" in authority:
+        authority = _BLOB_HOST.sub(r"\1.dfs.", authority.lower())
+    return f"{name}://{authority}{slash}{rest}"
 
 
 def canonical_table(table: object) -> str:
@@ -102,13 +110,27 @@ def named_partitions(scope: str | Sequence[object] | None) -> tuple[str, ...] | 
 def open_file_system(scheme: str, path: str) -> Any:
     """Return the fsspec file system of a path, with this process's credentials.
 
-    :raises ConfigurationError: if no fsspec file system is installed for the scheme.
+    :raises ConfigurationError: if no fsspec file system is installed for the scheme, or it finds no
+        credentials.
     """
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0]
+        return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0])
     except (ValueError, ImportError) as error:
-        raise ConfigurationError(
-            "table", f"{path}: {error}", remedy="install the fsspec package for this storage"
-        ) from error
+        remedy = "install the fsspec package for this storage"
+        if isinstance(error, ValueError) and fsspec_scheme(scheme) in fsspec.available_protocols():
+            remedy = "give the worker the credentials of this storage, or name a storage_conn_id"
+        raise ConfigurationError("table", f"{path}: {error}", remedy=remedy) from error
+
+
+def over_http(file_system: Any) -> Any:
+    """Return a file system that reads by HTTP alone, if it is one of gcsfs.
+
+    By default gcsfs asks by gRPC, before each read, what kind of bucket it is. If the network lets only
+    HTTP through, each read waits for a minute. The files of a timeline need no other protocol.
+    """
+    plain = next((kind for kind in type(file_system).__mro__ if kind.__module__ == "gcsfs.core"), None)
+    if plain is None or plain is type(file_system):
+        return file_system
+    return plain(*file_system.storage_args, **file_system.storage_options)

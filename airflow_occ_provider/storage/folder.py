@@ -85,7 +85,7 @@ class TableFolder:
 
         found = self.ask(folder, find) or ()
         start = len(f"{self._root}/{folder}/")
-        return [path[start:] for path in found]
+        return [path[start:] for path in found if path[start:] and not path.endswith("/")]
 
     def remove(self, name: str) -> bool:
         """Delete a file; ``False`` if it did not exist."""

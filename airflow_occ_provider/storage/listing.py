@@ -42,7 +42,7 @@ def list_folder(file_system: Any, path: str) -> Listing:
     entries = {
         posixpath.basename(entry["name"].rstrip("/")): entry
         for entry in file_system.ls(path, detail=True)
-        if entry["name"].rstrip("/") != path  # an object store may list a folder in itself
+        if entry["name"].rstrip("/") != path.rstrip("/")  # the object that marks the folder itself
     }
     return Listing(tuple(entries), lambda name: _modified(entries.get(name, {})))
 

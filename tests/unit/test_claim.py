@@ -149,13 +149,18 @@ ONE_TABLE = {
         *("s3a://lake/trips/", "s3n://lake/trips", "s3a://lake//trips", "s3a://lake/./trips"),
         *("s3a://lake/trips/.", "s3a://lake/x/../trips//", "S3A://lake/trips", "s3://lake///trips"),
     ),
-    "abfs://c@a.blob.core.windows.net/trips": (
+    "abfs://c@a.dfs.core.windows.net/trips": (
         *("wasb://c@a.blob.core.windows.net/trips", "wasbs://c@a.blob.core.windows.net//trips"),
-        *("WASBS://c@a.blob.core.windows.net/trips/", "abfss://c@a.blob.core.windows.net/./trips"),
+        *("WASBS://c@a.blob.core.windows.net/trips/", "abfss://c@a.dfs.core.windows.net/./trips"),
+        *("abfss://c@a.blob.core.windows.net/trips", "wasbs://c@A.Blob.Core.Windows.Net/trips"),
     ),
+    "abfs://c@a.dfs.core.chinacloudapi.cn/x.blob.y": ("wasb://c@a.blob.core.chinacloudapi.cn/x.blob.y",),
+    "abfs://c@blob.dfs.core.windows.net/t": ("wasb://c@blob.blob.core.windows.net/t",),
+    "abfs://lake@devstoreaccount1/x@a.blob.y": ("wasb://lake@devstoreaccount1/x@a.blob.y",),
+    "abfs://lake/Trips": ("az://lake/Trips",),
     "hdfs://nn:8020/lake/trips": ("HDFS://nn:8020/lake//trips", "viewfs://nn:8020/lake/trips"),
     "hdfs:///lake/trips": ("hdfs:/lake/trips", "hdfs:////lake/trips"),
-    "gs://lake/a b#c?d": ("gs://lake//a b#c?d", "GS://lake/a b#c?d/"),
+    "gs://lake/a b#c?d": ("gs://lake//a b#c?d", "GS://lake/a b#c?d/", "gcs://lake/a b#c?d"),
     "s3://lake": ("s3a://lake/", "s3a://lake//", "s3a://lake/."),
 }
 

@@ -274,3 +274,21 @@ def test_each_storage_has_its_own_form_of_times(told):
     assert listing.modified("a") == (1795264667127 if told else None)
     assert listing.modified("gone") is None
     assert remote.asked == 1
+
+
+def test_the_object_that_marks_a_folder_is_not_in_it():
+    """As adlfs and gcsfs list the folders of Hadoop's connectors."""
+
+    class Remote(MemoryFileSystem):
+        protocol = "remote"
+
+        def ls(self, path, detail=True, **how):
+            marks = [path, f"{path}/"]
+            return [{"name": name, "type": "directory"} for name in [*marks, f"{path}/a"]]
+
+        def find(self, path, **how):
+            return [f"{path}/", f"{path}/a", f"{path}/d/", f"{path}/d/a"]
+
+    remote = Remote()
+    assert list(list_folder(remote, "/lake").names) == ["a"]
+    assert TableFolder("remote", "remote://lake", remote, 5.0).below("t") == ["a", "d/a"]

@@ -4,13 +4,16 @@ import asyncio
 import os
 from pathlib import Path
 
+import fsspec
+import gcsfs
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
-from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook, storage_of
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import Liveness
 from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
 
@@ -155,6 +158,40 @@ def test_no_table_and_no_storage_are_clear_errors():
         HudiTableHook("/nowhere").snapshot()
     with pytest.raises(ConfigurationError, match=r"storage_conn_id.*Remedy: install"):
         HudiTableHook("nosuch://lake/t", "conn").snapshot()
+
+
+@pytest.mark.parametrize(
+    ("table", "provider"),
+    [
+        ("s3a://lake/t", "amazon[s3fs]"),
+        ("gs://lake/t", "google"),
+        ("wasb://c@a.blob.core.windows.net/t", "microsoft-azure"),
+    ],
+)
+def test_the_provider_that_a_connection_needs_is_named(table, provider, monkeypatch):
+    monkeypatch.setattr("airflow.sdk.io.fs._register_filesystems", dict)
+    with pytest.raises(ConfigurationError) as raised:
+        HudiTableHook(table, "conn").snapshot()
+    said = str(raised.value)
+    assert f"connection 'conn' cannot be used for {table.partition(':')[0]} tables" in said
+    assert f"apache-airflow-providers-{provider}" in said
+
+
+def test_a_bucket_of_google_is_read_without_asking_its_kind(monkeypatch):
+    """gcsfs asks by gRPC, for a minute where that does not get through, before each read."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    opened = fsspec.filesystem("gs", token="anon", project="mine", use_listings_cache=False)
+    monkeypatch.setattr("airflow.sdk.io.fs._register_filesystems", lambda: {"gs": lambda *_: opened})
+    for found in (storage_of("gs://lake/t", "conn"), HudiTable("gs://lake/t").files.file_system):
+        assert type(found) is gcsfs.core.GCSFileSystem
+    assert storage_of("gs://lake/t", "conn").storage_options == opened.storage_options
+
+
+def test_credentials_that_are_missing_are_not_taken_for_a_package(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(ConfigurationError, match=r"account_name with credentials.*storage_conn_id"):
+        HudiTableHook("wasb://lake@devstoreaccount1/t").snapshot()
 
 
 def test_an_unreadable_history_never_means_no_commit(tmp_path):

@@ -231,3 +231,17 @@ def test_an_argument_that_cannot_be_pickled_is_named():
     job = Function("f", "", TABLE, {"a": 1, "lock": threading.Lock()})
     with pytest.raises(ConfigurationError, match=r"^op_kwargs: lock is a lock, which .*Remedy: pass"):
         job.work()
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("s3a://lake/t/", "s3://lake/t"),
+        ("wasbs://c@a.blob.core.windows.net/t", "abfs://c@a.dfs.core.windows.net/t"),
+        ("abfss://c@a.dfs.core.windows.net/x.blob.y", "abfs://c@a.dfs.core.windows.net/x.blob.y"),
+        ("gs://lake/t", "gs://lake/t"),
+        ("file:/lake/t/", "file:/lake/t"),
+    ],
+)
+def test_the_driver_compares_locations_by_one_name_for_each(url, name):
+    assert run_sql.one_name(url) == name
