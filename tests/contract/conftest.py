@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ import fsspec
 import obstore
 import obstore.store
 import pytest
+from azure.storage.blob import BlobServiceClient
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
+from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
 from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
@@ -28,8 +32,10 @@ from airflow_occ_provider.leases.storage.folder import FolderObject
 from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
+from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
 from tests.emr import emulated_emr
 from tests.livy import LivyServerOnYarn
@@ -52,6 +58,7 @@ class Storage:
     root: str
     file_system: Any
     requests: list[str] = field(default_factory=list)
+    mark_folder: Callable[[str], None] = lambda _: None
 
     def put(self, folder: Path, name: str) -> None:
         if isinstance(self.file_system, fsspec.get_filesystem_class("file")):
@@ -59,8 +66,15 @@ class Storage:
             return
         # In order: the files of a later instant are the younger ones.
         for path in filter(Path.is_file, sorted(folder.rglob("*"))):
-            key = f"{BUCKET}/{name}/{path.relative_to(folder).as_posix()}"
-            self.file_system.pipe_file(key, path.read_bytes())
+            self.file_system.pipe_file(
+                self.key(f"{name}/{path.relative_to(folder).as_posix()}"), path.read_bytes()
+            )
+
+    def key(self, name: str) -> str:
+        """Return the name of a file in the file system."""
+        return str(
+            self.file_system._strip_protocol(fsspec_url(*parse_table_path(f"{self.root}/{name}")))
+        )
 
     def open(self, name: str, **options: Any) -> HudiTable:
         return HudiTable(f"{self.root}/{name}", self.file_system, **options)
@@ -130,6 +144,7 @@ def s3(s3_server):
     if not file_system.exists(BUCKET):
         file_system.mkdir(BUCKET)
     storage = Storage(f"s3a://{BUCKET}", file_system, requests)
+    storage.mark_folder = lambda key: file_system.pipe_file(f"{key}/", b"")
     storage.counted()
     return storage
 
@@ -140,7 +155,58 @@ def local(tmp_path):
     return Storage(str(tmp_path / BUCKET), fsspec.filesystem("file"))
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory):
+    with EmbeddedAzurite(tmp_path_factory.mktemp("azurite")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory):
+    with EmbeddedFakeGcs(tmp_path_factory.mktemp("fake_gcs")) as store:
+        yield store
+
+
+@pytest.fixture
+def azure(azurite, monkeypatch):
+    """A new container; Hadoop marks a folder by an empty blob of its name."""
+
+    root, file_system = _new_bucket(azurite, monkeypatch)
+    client = BlobServiceClient.from_connection_string(azurite.connection_string)
+
+    def mark_folder(key):
+        blob = client.get_blob_client(*key.split("/", 1))
+        blob.upload_blob(b"", metadata={"hdi_isfolder": "true"})
+
+    with client:
+        yield Storage(root, file_system, mark_folder=mark_folder)
+
+
+@pytest.fixture
+def gcs(fake_gcs, monkeypatch):
+    """A new bucket; Hadoop marks a folder by an empty object whose name ends with a slash."""
+    root, file_system = _new_bucket(fake_gcs, monkeypatch)
+    return Storage(root, file_system, mark_folder=lambda key: file_system.pipe_file(f"{key}/", b""))
+
+
+def _new_bucket(store, monkeypatch):
+    """Return the root of a bucket, and the file system that the provider itself opens for it."""
+    for variable, value in store.environment.items():
+        monkeypatch.setenv(variable, value)
+    bucket = f"lake-{uuid.uuid4().hex}"
+    store.make_bucket(bucket)
+    root = store.table(bucket, "tables")
+    scheme, path = parse_table_path(root)
+    return root, open_file_system(scheme, path)
+
+
+SLOW = [
+    pytest.param("azure", marks=[pytest.mark.nightly, NEEDS_NODE]),
+    pytest.param("gcs", marks=[pytest.mark.nightly, NEEDS_GO]),
+]
+
+
+@pytest.fixture(params=["local", "s3", *SLOW])
 def storage(request):
     return request.getfixturevalue(request.param)
 

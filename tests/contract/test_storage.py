@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import time as now_s
 
 import fsspec
 import pytest
@@ -17,6 +18,7 @@ from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.storage.conflicts import verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
+from tests.observed import until
 from tests.table_properties import table_properties
 from tests.unit.test_metadata import RECORD, avro
 
@@ -195,21 +197,33 @@ def test_ten_writers_are_judged_with_one_request_for_each_file_that_matters(s3, 
     assert len(listed) == 3 + len(writers)  # the timeline twice, the heartbeats, each writer's markers
 
 
-def test_the_object_that_stands_for_a_folder_is_not_in_it(s3, folder):
-    """Hadoop keeps an empty folder as an object whose name ends with a slash."""
-    s3.put(folder, "marked")
-    root = "lake/marked/.hoodie"
+def test_the_object_that_stands_for_a_folder_is_not_in_it(storage, folder):
+    """Hadoop keeps one for each folder in an object store, even if the folder has files."""
+    storage.put(folder, "marked")
     for name in (".heartbeat", f".temp/{T1}", f".temp/{T1}/p=1", "timeline"):
-        s3.file_system.pipe_file(f"{root}/{name}/", b"")
-    table = s3.open("marked")
+        storage.mark_folder(storage.key(f"marked/.hoodie/{name}"))
+    table = storage.open("marked")
     assert len(tuple(table.snapshot().timeline)) == 3
     assert list(table.snapshot().heartbeats()) == [T1]
     assert [one.partition for one in table.snapshot().markers(T1)] == ["p=1"]
-    s3.file_system.rm_file(f"{root}/.heartbeat/{T1}")
+    storage.file_system.rm_file(storage.key(f"marked/.hoodie/.heartbeat/{T1}"))
     assert not table.files.listing(".hoodie/.heartbeat").names
-    s3.file_system.pipe_file("lake/begun/.hoodie/", b"")
+    storage.mark_folder(storage.key("begun/.hoodie"))
     with pytest.raises(NotHudiTableError):
-        s3.open("begun").snapshot()
+        storage.open("begun").snapshot()
+
+
+def test_a_heartbeat_has_the_time_of_its_last_write(storage, folder):
+    storage.put(folder, "beating")
+    table, beat = storage.open("beating"), storage.key(f"beating/.hoodie/.heartbeat/{T1}")
+    before = table.files.heartbeats()[T1]
+    assert abs(now_s() * 1000 - before) < 60_000
+
+    def again():
+        storage.file_system.pipe_file(beat, b"x")
+        return table.files.heartbeats()[T1] > before  # some storages keep whole seconds
+
+    until(again, "a later time")
 
 
 def test_a_file_system_that_caches_listings_hides_nothing_new(s3_server, s3, folder):
