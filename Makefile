@@ -28,7 +28,7 @@ LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
 EXECUTOR ?= local
 STORE ?= local
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; STORE=s3; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore; STORE=s3, gs, wasb; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
 	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) --store $(STORE) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
@@ -91,7 +91,7 @@ differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=200
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
 
 RUNS ?= 60
-faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3 LOCK=metastore)
+faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3, gs, wasb LOCK=metastore)
 	$(BIN)/python -m tests.faults --store $(STORE) --lock $(LOCK) --runs $(RUNS) --seed $(SEED)
 
 faults-yarn: $(INSTALLED)  ## The same on YARN, whose servers and Airflow's are killed as well (RUNS=60 SEED=7)

@@ -40,7 +40,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.celery import CeleryAirflow
 from tests.livy import LivyServerOnYarn
 from tests.stores import LOCAL as LOCAL_DISK
-from tests.stores import STORE_CONN_ID, STORES, Lake, started_store
+from tests.stores import STORES, Lake, started_store
 
 DAG_ID = "two_writers"
 LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
@@ -136,13 +136,14 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.submitter == "kubernetes":
             spark = json.loads(_given("DEMO_SPARK"))
             environment = {**environment, "SPARK_CONF_DIR": _given("SPARK_CONF_DIR")}
-        airflow = EXECUTORS[args.executor](folder / "airflow", dags, environment)
+        lake = Lake(folder / "lake", store)
+        airflow = EXECUTORS[args.executor](folder / "airflow", dags, {**environment, **lake.variables})
         worker = ", Celery worker" if args.executor == "celery" else ""
         with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
-        _connect(airflow, stack, spark)
-        table = Lake(folder / "lake", store).path("trips")
-        tries = _tries(airflow, _run(airflow, stack, table, folder / "latch"))
+        _connect(airflow, stack, spark, lake)
+        table = lake.path("trips")
+        tries = _tries(airflow, _run(airflow, lake, table, folder / "latch"))
         _show(tries)
         problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
         for problem in problems:
@@ -180,14 +181,14 @@ def yarn_connection(yarn: EmbeddedYarn) -> dict[str, Any]:
     return {"conn_type": "spark", "host": "yarn", "extra": extra}
 
 
-def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, Any]) -> None:
+def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, Any], lake: Lake) -> None:
     host = os.environ.get("DEMO_HOST", "127.0.0.1")
     lock = stack.lock_connection
     lock["host"] = lock["host"].replace("127.0.0.1", host)
     airflow.add_connection("hudi_lock_default", **lock)
     airflow.add_connection("spark_default", **spark)
-    if stack.store:
-        airflow.add_connection(STORE_CONN_ID, **stack.store.connection)
+    for name, connection in lake.connections.items():
+        airflow.add_connection(name, **connection)
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):
         if time.monotonic() > deadline:
@@ -197,11 +198,9 @@ def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, An
         time.sleep(_POLL_S)
 
 
-def _run(airflow: EmbeddedAirflow, stack: EmbeddedStack, table: str, latch: Path) -> str:
+def _run(airflow: EmbeddedAirflow, lake: Lake, table: str, latch: Path) -> str:
     started = time.monotonic()
-    conf = {"table": table, "latch": str(latch)}
-    if stack.store:
-        conf["storage_conn_id"] = STORE_CONN_ID
+    conf = {"table": table, "latch": str(latch), "storage_conn_id": lake.conn_id}
     run_id = airflow.trigger(DAG_ID, conf)
     console.print(f"run {run_id} of the DAG {DAG_ID}: {airflow.url}/dags/{DAG_ID}/runs/{run_id}")
     seen: dict[str, tuple[str, int]] = {}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
+from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
+from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
+from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore, EmbeddedS3
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.table import HudiTable
 
-STORES = {"s3": EmbeddedS3proxy}
+STORES = {"s3": EmbeddedS3proxy, "gs": EmbeddedFakeGcs, "wasb": EmbeddedAzurite}
 LOCAL = "local"
 BUCKET = STORE_CONN_ID = "lake"
 
@@ -42,17 +45,27 @@ class Lake:
     store: EmbeddedObjectStore | None = None
 
     @property
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """The Airflow connections of the store by name: of S3, the one whose provider is installed."""
+        return {STORE_CONN_ID: self.store.connection} if isinstance(self.store, EmbeddedS3) else {}
+
+    @property
     def conn_id(self) -> str:
-        """The Airflow connection of the store; empty for the local disk."""
-        return STORE_CONN_ID if self.store else ""
+        """The Airflow connection of the store; empty if there is none."""
+        return next(iter(self.connections), "")
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables by which processes read the store without a connection."""
+        return self.store.environment if self.store and not self.connections else {}
 
     def path(self, name: str) -> str:
         """Return the base path of a table."""
         return self.store.table(BUCKET, name) if self.store else str(self.folder / name)
 
     def open(self, path: str) -> HudiTable:
-        """Open a table; one in the store with the store's Airflow connection."""
-        if not self.store:
-            return HudiTable(path)
-        os.environ[f"AIRFLOW_CONN_{STORE_CONN_ID.upper()}"] = json.dumps(self.store.connection)
-        return open_table(path, STORE_CONN_ID)
+        """Open a table, one in the store as Airflow's processes do."""
+        os.environ.update(self.variables)
+        for name, connection in self.connections.items():
+            os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(connection)
+        return open_table(path, self.conn_id or None)

@@ -19,7 +19,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from tests.commit_locks import lock_held
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
-from tests.stores import STORE_CONN_ID, Lake
+from tests.stores import Lake
 from tests.writers import has_markers, inflight
 
 HERE = Path(__file__).parent
@@ -63,14 +63,15 @@ class Report:
 def airflow(folder, stack):
     """A real Airflow with the DAGs of the faults."""
     path = os.pathsep.join([str(HERE / "bin"), stack.environment["PATH"]])
-    environment = {**stack.environment, "PATH": path}
+    lake = Lake(folder, stack.store)
+    environment = {**stack.environment, **lake.variables, "PATH": path}
     with EmbeddedAirflow(folder, HERE / "dags", environment, SETTINGS) as running:
         lock = stack.lock_connection
         if stack.lock == "zookeeper":
             lock["extra"]["session_timeout_ms"] = 10000
         running.add_connection("hudi_lock_default", **lock)
-        if stack.store:
-            running.add_connection(STORE_CONN_ID, **stack.store.connection)
+        for name, connection in lake.connections.items():
+            running.add_connection(name, **connection)
         running.add_connection("spark_default", conn_type="spark", host="local[2]")
         deadline = time.monotonic() + 120
         while not all(map(running.has_dag, DAGS)):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clouds import NEEDS_GO, NEEDS_NODE
+
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
 CONFLICT = re.compile(
@@ -49,6 +51,14 @@ def test_the_loser_is_retried_and_both_writers_commit(lock):
 @pytest.mark.parametrize("lock", ["zookeeper", "metastore"])
 def test_the_same_on_s3(lock):
     demo("--store", "s3", "--lock", lock)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "store", [pytest.param("gs", marks=NEEDS_GO), pytest.param("wasb", marks=NEEDS_NODE)]
+)
+def test_the_same_on_google_and_azure(store):
+    demo("--store", store)
 
 
 @pytest.mark.nightly

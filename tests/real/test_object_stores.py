@@ -1,4 +1,4 @@
-"""Real Spark and Hudi on a table in S3: conflict and retry, both kinds of markers, a ghost."""
+"""Real Spark and Hudi in object stores: conflict and retry, both kinds of markers, a ghost."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hudi.writer.early_detection import MARKERS_TYPE
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.writers import pending_writers
+from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.conftest import SMALL_TABLES
-from tests.stores import BUCKET, Lake
+from tests.stores import Lake, started_store
 from tests.writers import NO_METADATA_TABLE, Writer, commit_lock_held, has_markers, inflight, wait_for
 
 pytestmark = pytest.mark.real
 DIRECT = {MARKERS_TYPE: "DIRECT"}
 
 
-@pytest.fixture(scope="module")
-def lake(embedded_s3, tmp_path_factory):
-    embedded_s3.make_bucket(BUCKET)
-    return Lake(tmp_path_factory.mktemp("lake"), embedded_s3)
+STORES = [
+    "s3",
+    pytest.param("gs", marks=[pytest.mark.nightly, NEEDS_GO]),
+    pytest.param("wasb", marks=[pytest.mark.nightly, NEEDS_NODE]),
+]
+
+
+@pytest.fixture(scope="module", params=STORES)
+def lake(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lake")
+    with started_store(request.param, folder / "store") as store:
+        yield Lake(folder, store)
 
 
 @pytest.fixture(scope="module")
