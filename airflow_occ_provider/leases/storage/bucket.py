@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import posixpath
+from typing import Any, Self
 
 import obstore
 from obstore.exceptions import (
@@ -34,11 +35,10 @@ class BucketObject:
 
     def read(self, known: str) -> Content | None:
         """Return the object, or ``None`` if it still has a known tag."""
+        options: Any = {"if_none_match": _parts(known)["e_tag"]} if known else {}
         try:
-            found = obstore.get(
-                self._store, self._key, options={"if_none_match": known} if known else {}
-            )
-            return Content(bytes(found.bytes()), str(found.meta["e_tag"]))
+            found = obstore.get(self._store, self._key, options=options)
+            return Content(bytes(found.bytes()), _tag(found.meta))
         except NotModifiedError:
             return None
         except FileNotFoundError:
@@ -48,21 +48,41 @@ class BucketObject:
 
     def write(self, data: bytes, tag: str) -> str:
         """Replace the object, and return its new tag."""
-        mode: Any = {"e_tag": tag} if tag else "create"
+        mode: Any = _parts(tag) if tag else "create"
         try:
-            return str(
-                obstore.put(self._store, self._key, data, mode=mode, use_multipart=False)["e_tag"]
-            )
-        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            return _tag(obstore.put(self._store, self._key, data, mode=mode, use_multipart=False))
+        except (AlreadyExistsError, PreconditionError):
             raise SupersededError(self.place) from None
+        except FileNotFoundError as error:
+            if tag:  # it was deleted
+                raise SupersededError(self.place) from None
+            raise ConfigurationError(
+                "lease_root", f"{self.place}: {_reason(error)}", remedy="create the bucket"
+            ) from None
+        except BaseError as error:
+            raise self._translated(error) from None
+
+    def beside(self, name: str) -> Self:
+        """Return another object in the same folder."""
+        folder, place = posixpath.dirname(self._key), posixpath.dirname(self.place)
+        return type(self)(self._store, posixpath.join(folder, name), f"{place}/{name}")
+
+    def delete(self) -> None:
+        """Delete the object, if it exists."""
+        try:
+            obstore.delete(self._store, self._key)
+        except FileNotFoundError:
+            pass
         except BaseError as error:
             raise self._translated(error) from None
 
     def _translated(self, error: Exception) -> Exception:
-        reason = str(error).partition("\n")[0]
+        reason = _reason(error)
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
             return ConfigurationError(
-                "credentials", f"{self.place} refuses them: {reason}", remedy="correct the connection"
+                "credentials",
+                f"{self.place} refuses them: {reason}",
+                remedy="correct them, or allow them to read, write and list in that folder",
             )
         if isinstance(error, NotSupportedError):
             return ConfigurationError(
@@ -71,3 +91,17 @@ class BucketObject:
                 remedy="use a storage with conditional writes",
             )
         return UnansweredError(reason)
+
+
+def _tag(written: Any) -> str:
+    """Return what a condition needs: Google's store its version, the others their ETag."""
+    return f"{written.get('version') or ''} {written['e_tag']}"
+
+
+def _parts(tag: str) -> dict[str, str]:
+    version, _, e_tag = tag.partition(" ")
+    return {"e_tag": e_tag, **({"version": version} if version else {})}
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
@@ -49,6 +50,16 @@ class FolderObject:
                     os.fsync(file.fileno())
                 new.replace(self._path)
         return _tag(data)
+
+    def beside(self, name: str) -> Self:
+        """Return another file in the same folder."""
+        return type(self)(self._path.with_name(name), self._timeout_s)
+
+    def delete(self) -> None:
+        """Delete the file and that of its lock, if they exist."""
+        with self._translated():
+            self._path.unlink(missing_ok=True)
+            self._lock.unlink(missing_ok=True)
 
     def _content(self) -> Content:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 
 class SupersededError(Exception):
@@ -46,4 +46,17 @@ class SharedObject(Protocol):
         :param tag: the one that it must have; empty if there must be no object.
         :raises SupersededError: if it has another one.
         :raises UnansweredError: if the storage does not answer: it may have been carried out.
+        """
+
+
+class PlacedObject(SharedObject, Protocol):
+    """A shared object in a folder, in which a client may make and delete others."""
+
+    def beside(self, name: str) -> Self:
+        """Return another object in the same folder."""
+
+    def delete(self) -> None:
+        """Delete the object, if it exists.
+
+        :raises UnansweredError: if the storage does not answer.
         """

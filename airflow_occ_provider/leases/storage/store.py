@@ -20,7 +20,13 @@ class StorageStore:
     :param timeout_s: for each call.
     """
 
-    def __init__(self, shared: SharedObject, poll_s: float = 1.0, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        shared: SharedObject,
+        poll_s: float = 1.0,
+        timeout_s: float = 10.0,
+        gather_s: float = 0.0,  # noqa: ARG002
+    ) -> None:
         self._ledger = SharedLedger(shared, timeout_s)
         self._poll_s = poll_s
         self._poller: Poller[tuple[str, int]] = Poller(self._present, poll_s)
