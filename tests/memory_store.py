@@ -28,7 +28,7 @@ class MemoryStore:
         self._callbacks: dict[str, list[Callable[[], None]]] = {}
         self._token = 0
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
         """Return the names of all nodes, with their versions."""
         with self._lock:
             return {name: node.version for name, node in self._nodes.items()}

@@ -126,11 +126,15 @@ class LeaseService(Protocol):
             a later try of the owner is queued.
         """
 
-    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+    def status(
+        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
+    ) -> Status:
         """Return the request's status, after removing expired requests before it.
 
         :param ticket: of the request.
         :param wake: called once, in any thread, when the status may have changed.
+        :param age_s: seconds that the answer may be old, if that saves a request. A held lease stays
+            held until its request is removed, so that no answer of an earlier moment grants too much.
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
 

@@ -23,6 +23,9 @@ from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionEr
 RENEWALS_PER_TTL = 3
 """How often an owner renews, and an observer checks, within a TTL."""
 
+RECENT = 1 / 60
+"""The share of a renewal period that a listing may be old, so that threads share one."""
+
 # An owner stops trusting its lease before the term ends, and an observer waits a little longer: two
 # clocks may run at different speeds.
 TRUSTED = 0.9
@@ -71,14 +74,17 @@ class Observer:
                         node.token, node.version, *_times(node, name), self._clock()
                     )
 
-    def listed(self, stamps: Mapping[str, Version | None]) -> None:
-        """Record a listing of all nodes: which are gone, and each one's version."""
+    def listed(self, stamps: Mapping[str, Version | None], age_s: float = 0.0) -> None:
+        """Record a listing of all nodes: which are gone, and each one's version.
+
+        :param age_s: the most seconds that it is old: an owner may have renewed in them.
+        """
         with self._lock:
             for name, before in list(self._observations.items()):
                 if name not in stamps:
                     del self._observations[name]
                 elif stamps[name] == before.version:
-                    self._observations[name] = self._continued(before)
+                    self._observations[name] = self._continued(before, age_s)
 
     def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         """Remove expired requests before a waiter's; return whether one of them is gone.
@@ -116,9 +122,9 @@ class Observer:
             pass
         return True
 
-    def _continued(self, before: _Observation) -> _Observation:
+    def _continued(self, before: _Observation, age_s: float = 0.0) -> _Observation:
         """Return the observation of a node whose version is the same as before."""
-        now_s = self._clock()
+        now_s = max(self._clock() - age_s, before.seen_s)
         more_s = min(now_s - before.seen_s, before.period_s)
         return replace(before, seen_s=now_s, unchanged_s=before.unchanged_s + more_s)
 

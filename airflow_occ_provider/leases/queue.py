@@ -71,11 +71,13 @@ class Queue:
                     ticket = Ticket(asked.id, first.name, first.token, 1)
                     return ticket if first.name == created else self._own.adopt(ticket, asked)
 
-    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+    def status(
+        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
+    ) -> Status:
         """Return the request's status, after removing expired requests before it."""
         while True:
             own = self._own.trusted(ticket)
-            names = self._reader.names()
+            names = self._reader.names(age_s)
             if ticket.name not in names:
                 raise self._own.lost(ticket, "it was removed")
             try:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 
 from airflow_occ_provider.leases import request_node
-from airflow_occ_provider.leases.observer import Observer
+from airflow_occ_provider.leases.observer import RECENT, Observer
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.leases.store import Node, NodeGoneError, Store
 
@@ -28,13 +28,13 @@ class Reader:
         self._shared_s = float("-inf")
         self._shared = frozenset[str]()
 
-    def names(self) -> frozenset[str]:
-        """Return the names of all requests, with every change answered before the call."""
-        stamps = self._store.stamps()
+    def names(self, age_s: float = 0.0) -> frozenset[str]:
+        """Return the names of all requests, with every change answered ``age_s`` before the call."""
+        stamps = self._store.stamps(age_s=age_s)
         names = frozenset(stamps)
         for name in list(self._known.keys() - names):
             self._known.pop(name, None)
-        self._observer.listed(stamps)
+        self._observer.listed(stamps, age_s)
         self._on_gone(names)
         return names
 
@@ -46,7 +46,7 @@ class Reader:
         if self._sharing.acquire(blocking=False):
             try:
                 if now_s - self._shared_s >= age_s:
-                    self._shared, self._shared_s = self.names(), now_s
+                    self._shared, self._shared_s = self.names(age_s * RECENT), now_s
             finally:
                 self._sharing.release()
         return self._shared

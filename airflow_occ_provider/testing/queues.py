@@ -61,9 +61,9 @@ class Lossy:
         self._after[self._called.get(call, call)] = do
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(*arguments: Any, latest: bool = False) -> Any:
-            name = "read latest" if latest else method
-            do = partial(getattr(self.store, method), *arguments, **({"latest": True} if latest else {}))
+        def call(*arguments: Any, **options: Any) -> Any:
+            name = "read latest" if options.get("latest") else method
+            do = partial(getattr(self.store, method), *arguments, **options)
             self.calls.append(name)
             self._before.pop(name, lambda: None)()
             carried_out = self._lost.pop(name, None)

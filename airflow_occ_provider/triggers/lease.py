@@ -16,7 +16,7 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, Oc
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
-from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
+from airflow_occ_provider.leases.observer import RECENT, RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.triggers.base import serialized, until_earliest
 
 _RETRY_S = 1.0
@@ -63,6 +63,7 @@ class LeaseTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Renew until there is an event; retry while the lock service is unavailable."""
         self._begun_s = self._renewed_s = time.monotonic()
+        told = ""
         while True:
             try:
                 async with shared_queue(self.lock_conn_id) as queue:
@@ -70,7 +71,8 @@ class LeaseTrigger(BaseTrigger):
             except LeaseLostError as error:
                 event = {"status": "lost", "message": error.message}
             except LockUnreachableError as error:
-                self.log.warning("Retrying: %s", error.message)
+                if error.message != told:  # an outage may take hours
+                    self.log.warning("Retrying: %s", told := error.message)
                 await asyncio.sleep(_RETRY_S)
                 event = {"status": "timeout"} if self._is_late else None
             except OccError as error:
@@ -155,7 +157,9 @@ class HudiAdmissionTrigger(LeaseTrigger):
             if time.monotonic() >= renew_s:
                 renew_s = time.monotonic() + self._period_s
                 await self._renew(queue, ticket, self._term_ms)
-            status = await in_thread(self.lock_conn_id, queue.status, ticket, wake)
+            status = await in_thread(
+                self.lock_conn_id, queue.status, ticket, wake, age_s=self._period_s * RECENT
+            )
             if status.held:
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 if await until_earliest(self._begun_s):  # the claim begins as the trigger fires

@@ -41,7 +41,7 @@ class ToyStore:
         self._bucket = bucket
         self._closed = threading.Event()
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
         with self._bucket.lock:
             return {name: node.version for name, node in self._bucket.nodes.items()}
 

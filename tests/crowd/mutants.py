@@ -15,8 +15,10 @@ from airflow_occ_provider.leases.rules import Request
 class BelievesTheMetastoreAlone(MetastoreLeases):
     """It ignores that a request passes under a lease."""
 
-    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
-        said = super().status(ticket, wake)
+    def status(
+        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
+    ) -> Status:
+        said = super().status(ticket, wake, age_s=age_s)
         return Status() if self._locks.check(ticket.token) else said
 
 

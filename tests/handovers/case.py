@@ -231,8 +231,8 @@ class Case:
         """Pause a process in the middle of a status call, until the rival has its lease."""
         names = holder._reader.names
 
-        def slow() -> frozenset[str]:
-            found = names()
+        def slow(age_s: float = 0.0) -> frozenset[str]:
+            found = names(age_s)
             for _ in range(round(2 * gone_by(term_s) / TICK_S)):
                 self.loop.clock.now += TICK_S
                 self._poll_rival(term_s * GOOD)

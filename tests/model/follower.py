@@ -38,7 +38,7 @@ class Follower:
         self.catch_up()
         return self._leader.create(name, data, requires)
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
         self.catch_up()
         return self._leader.stamps()
 

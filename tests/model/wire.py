@@ -67,9 +67,9 @@ class Wire:
 
         return self._deliver(do)
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
         def do() -> Mapping[str, Version | None]:
-            stamps = self._store.stamps()
+            stamps = self._store.stamps(age_s=age_s)
             self._checker.named(self.client, stamps)
             return stamps if self.client[0] % 2 else dict.fromkeys(stamps)
 

@@ -16,7 +16,7 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.calls = Counter()
 
-    def stamps(self):
+    def stamps(self, *, age_s=0.0):
         self.calls["stamps"] += 1
         return super().stamps()
 

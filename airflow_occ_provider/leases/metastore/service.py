@@ -77,7 +77,13 @@ class MetastoreLeases:
                     self._confirm(ticket, snapshot)
                     return self._adopt(ticket, asked)
 
-    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None) -> Status:
+    def status(
+        self,
+        ticket: Ticket,
+        wake: Callable[[], None] | None = None,
+        *,
+        age_s: float = 0.0,  # noqa: ARG002
+    ) -> Status:
         """Return the request's status."""
         for _ in range(_TRIES):
             asked_s = self._clock()

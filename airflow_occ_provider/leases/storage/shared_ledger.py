@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeVar
 
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.storage.ledger import Ledger, LedgerFormatError
+from airflow_occ_provider.leases.storage.patience import Backoff, Patience
 from airflow_occ_provider.leases.storage.shared_object import (
     SharedObject,
     SupersededError,
@@ -19,7 +20,9 @@ from airflow_occ_provider.leases.storage.shared_object import (
 )
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_Answer = TypeVar("_Answer")
+_BURST = 4  # writes that are not gathered
+_FULL = 16  # changes that are not gathered any longer
 
 
 @dataclass(eq=False)
@@ -29,43 +32,23 @@ class _Change:
     apply: Callable[[Ledger], Ledger]
     after: Ledger | None = None
     error: Exception | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.after is None and self.error is None
+    is_made: bool = False  # until then, the others are of a write that may fail
 
 
 @dataclass
-class _Patience:
-    """Pauses that grow, until a deadline."""
+class _Pace:
+    """The times of writes: some at once, and then one in each interval."""
 
-    timeout_s: float
-    place: str
-    pause_s: float = _FIRST_PAUSE_S
-    deadline: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout_s
+    gather_s: float
+    next_s: float = float("-inf")
 
     @property
-    def left_s(self) -> float:
-        return max(self.deadline - time.monotonic(), 0.001)
+    def delay_s(self) -> float:
+        ahead_s = self.next_s - time.monotonic() - (_BURST - 1) * self.gather_s
+        return min(max(ahead_s, 0.0), self.gather_s)
 
-    def pause(self, error: Exception) -> None:
-        """Wait before another try.
-
-        :raises LockUnreachableError: if there is no time for one.
-        """
-        if self.left_s <= self.pause_s:
-            raise self.unreachable(error) from error
-        time.sleep(self.pause_s * random.uniform(0.5, 1))  # noqa: S311 - no secret
-        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
-
-    def unreachable(self, reason: object) -> LockUnreachableError:
-        return LockUnreachableError(
-            f"{self.place} did not answer in {self.timeout_s:g} s: {reason}",
-            remedy="check the storage and the way to it",
-        )
+    def wrote(self) -> None:
+        self.next_s = max(self.next_s, time.monotonic()) + self.gather_s
 
 
 class SharedLedger:
@@ -73,15 +56,28 @@ class SharedLedger:
 
     :param shared: the object.
     :param timeout_s: for each call.
+    :param gather_s: seconds that a change which is not urgent waits for others, after some writes.
+    :param fresh_s: age in seconds from which a ledger is read again before it is changed.
     """
 
-    def __init__(self, shared: SharedObject, timeout_s: float) -> None:
+    def __init__(
+        self,
+        shared: SharedObject,
+        timeout_s: float,
+        *,
+        gather_s: float = 0.0,
+        fresh_s: float = 0.0,
+    ) -> None:
         self._shared = shared
-        self._timeout_s = timeout_s
-        self._ledger, self._tag, self._seen_s = Ledger(0), "", float("-inf")
+        self._timeout_s, self._fresh_s = timeout_s, fresh_s
+        self._ledger, self._tag, self.seen_s = Ledger(0), "", float("-inf")
         self._busy = threading.Lock()  # held for each request, and for what is known of the object
-        self._queued = threading.Lock()
+        self._queued = threading.Condition()
         self._changes: list[_Change] = []
+        self._pace, self._backoff = _Pace(gather_s), Backoff(shared.place, timeout_s)
+        self._told = self._ledger
+        self.on_seen: Callable[[Ledger], None] = lambda _: None
+        """Called with each new ledger, in the thread that read or wrote it."""
 
     def current(self, age_s: float = 0.0) -> Ledger:
         """Return the ledger as it was at most some seconds before the call.
@@ -89,31 +85,33 @@ class SharedLedger:
         :raises LockUnreachableError: if the storage does not answer in time.
         """
         patience, oldest_s = self._patience(), time.monotonic() - age_s
-        while True:
-            try:
-                with self._held(patience):
-                    if self._seen_s < oldest_s:
-                        self._read()
-                    return self._ledger
-            except UnansweredError as error:
-                patience.pause(error)
+        with self._held(patience):
+            while self.seen_s < oldest_s:
+                with suppress(UnansweredError):
+                    self._read(patience)
+            return self._ledger
 
-    def change(self, apply: Callable[[Ledger], Ledger]) -> Ledger:
+    def change(self, apply: Callable[[Ledger], Ledger], *, is_urgent: bool = True) -> Ledger:
         """Make a change and return the ledger after it.
 
         Changes of threads that wait at the same time go in one write.
 
         :param apply: returns the changed ledger; what it raises for a node is raised here.
+        :param is_urgent: whether it does not wait for those of other threads.
         :raises LockUnreachableError: if the storage does not answer in time.
         """
         change, patience = _Change(apply), self._patience()
         with self._queued:
             self._changes.append(change)
+            self._queued.notify_all()
         try:
-            with self._held(patience):
-                with self._queued:
-                    batch, self._changes = (self._changes, []) if change.is_open else ([], self._changes)
-                self._make(batch, patience)
+            if is_urgent or not self._is_gathered(change):
+                with self._held(patience):
+                    with self._queued:
+                        batch, self._changes = self._changes, []
+                        if change.is_made:
+                            batch, self._changes = [], batch
+                    self._make(batch, patience)
         finally:
             with self._queued, suppress(ValueError):
                 self._changes.remove(change)
@@ -121,7 +119,15 @@ class SharedLedger:
             raise change.error or AssertionError("the change was not made")
         return change.after
 
-    def _make(self, batch: Sequence[_Change], patience: _Patience) -> None:
+    def _is_gathered(self, change: _Change) -> bool:
+        """Wait for changes of other threads; return whether one of these made this change."""
+        with self._queued:
+            self._queued.wait_for(
+                lambda: change.is_made or len(self._changes) >= _FULL, self._pace.delay_s
+            )
+            return change.is_made
+
+    def _make(self, batch: Sequence[_Change], patience: Patience) -> None:
         """Make changes by one write; each then has its result or its error."""
         try:
             self._write(batch, patience)
@@ -130,14 +136,19 @@ class SharedLedger:
             for change in batch:
                 change.after, change.error = None, told
             raise
+        finally:
+            with self._queued:
+                for change in batch:
+                    change.is_made = True
+                self._queued.notify_all()
 
-    def _write(self, batch: Sequence[_Change], patience: _Patience) -> None:
+    def _write(self, batch: Sequence[_Change], patience: Patience) -> None:
         mark, first = uuid.uuid4().hex[:16], Ledger.empty(time.time_ns())
         is_fresh, tries = False, 0
         while batch:
             try:
-                if tries or not self._tag:
-                    self._read()
+                if tries or not self._tag or time.monotonic() - self.seen_s > self._fresh_s:
+                    self._read(patience)
                     is_fresh = True
                 tries += 1
                 if mark in self._ledger.writes:
@@ -145,25 +156,43 @@ class SharedLedger:
                 base = self._ledger if self._tag else first
                 after = _applied(batch, base)
                 if after is not base:
-                    self._put(after.written(mark))
+                    self._put(after.written(mark), patience)
                 if after is not base or is_fresh:
                     return  # else errors alone, of a ledger that may be old
-            except (SupersededError, UnansweredError) as error:
+            except SupersededError as error:
                 patience.pause(error)
+            except UnansweredError:
+                tries += 1
 
-    def _read(self) -> None:
+    def _read(self, patience: Patience) -> None:
         """Read the object unless it is unchanged."""
-        began_s = time.monotonic()
-        found = self._shared.read(self._tag)
+        began_s, found = self._asked(patience, lambda: self._shared.read(self._tag))
         if found is not None:
             self._ledger, self._tag = self._decoded(found.data), found.tag
-        self._seen_s = began_s
+        self.seen_s = began_s
 
-    def _put(self, ledger: Ledger) -> None:
+    def _put(self, ledger: Ledger, patience: Patience) -> None:
         """Replace the object that was read last."""
+        self._pace.wrote()
+        began_s, self._tag = self._asked(
+            patience, lambda: self._shared.write(ledger.encode(), self._tag)
+        )
+        self._ledger, self.seen_s = ledger, began_s
+
+    def _asked(self, patience: Patience, request: Callable[[], _Answer]) -> tuple[float, _Answer]:
+        """Return the time before a request, and its answer; there is a pause after one without."""
+        patience.wait_until(self._backoff.resume_s, self._backoff.reason)
         began_s = time.monotonic()
-        self._tag = self._shared.write(ledger.encode(), self._tag)
-        self._ledger, self._seen_s = ledger, began_s
+        try:
+            answer = request()
+        except UnansweredError as error:
+            self._backoff.failed(error)
+            raise
+        except SupersededError:
+            self._backoff.answered()
+            raise
+        self._backoff.answered()
+        return began_s, answer
 
     def _decoded(self, data: bytes) -> Ledger:
         try:
@@ -176,16 +205,20 @@ class SharedLedger:
             ) from error
 
     @contextmanager
-    def _held(self, patience: _Patience) -> Iterator[None]:
+    def _held(self, patience: Patience) -> Iterator[None]:
         if not self._busy.acquire(timeout=patience.left_s):
-            raise patience.unreachable("other threads wait for it")
+            raise patience.unreachable(self._backoff.reason or "other threads wait for it")
         try:
             yield
         finally:
+            ledger, is_new = self._ledger, self._ledger is not self._told
+            self._told = ledger
             self._busy.release()
+            if is_new:
+                self.on_seen(ledger)
 
-    def _patience(self) -> _Patience:
-        return _Patience(self._timeout_s, self._shared.place)
+    def _patience(self) -> Patience:
+        return Patience(self._timeout_s, self._shared.place)
 
 
 def _applied(batch: Sequence[_Change], ledger: Ledger) -> Ledger:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from airflow_occ_provider.leases.poller import Poller
 from airflow_occ_provider.leases.storage.shared_ledger import SharedLedger
 from airflow_occ_provider.leases.storage.shared_object import SharedObject
+from airflow_occ_provider.leases.storage.watches import Watches
 from airflow_occ_provider.leases.store import Node, Version
+
+_FRESH_PER_POLL = 15
 
 
 class StorageStore:
     """The ``Store`` in a shared object. Threads may share it.
 
     :param shared: the object.
-    :param poll_s: seconds between two looks for deletions, while one is waited for.
+    :param poll_s: the most seconds between two looks for deletions, while one is waited for.
     :param timeout_s: for each call.
+    :param gather_s: seconds between two writes of replacements, after some without a pause.
     """
 
     def __init__(
@@ -25,20 +27,19 @@ class StorageStore:
         shared: SharedObject,
         poll_s: float = 1.0,
         timeout_s: float = 10.0,
-        gather_s: float = 0.0,  # noqa: ARG002
+        gather_s: float = 0.0,
     ) -> None:
-        self._ledger = SharedLedger(shared, timeout_s)
-        self._poll_s = poll_s
-        self._poller: Poller[tuple[str, int]] = Poller(self._present, poll_s)
-        self._waiters = itertools.count()
+        self._fresh_s = poll_s / _FRESH_PER_POLL
+        self._ledger = SharedLedger(shared, timeout_s, gather_s=gather_s, fresh_s=self._fresh_s)
+        self._watches = Watches(self._ledger, poll_s)
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
         """Return the names of all nodes, with their versions."""
-        return {name: node.version for name, node in self._ledger.current().nodes.items()}
+        return {name: node.version for name, node in self._ledger.current(age_s).nodes.items()}
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
-        """Return the nodes that exist, by a look that is at most one poll old."""
-        found = self._ledger.current(0.0 if latest else self._poll_s).nodes
+        """Return the nodes that exist, by a look that is at most a fifteenth of a poll old."""
+        found = self._ledger.current(0.0 if latest else self._fresh_s).nodes
         return {name: found[name] for name in names if name in found}
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
@@ -49,7 +50,7 @@ class StorageStore:
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
-        after = self._ledger.change(lambda before: before.replaced(name, data, version))
+        after = self._ledger.change(lambda before: before.replaced(name, data, version), is_urgent=False)
         return after.nodes[name].version
 
     def delete(self, name: str, version: Version) -> None:
@@ -60,13 +61,9 @@ class StorageStore:
         """Call ``wake`` once when a node is deleted; return whether it exists now."""
         node = self._ledger.current().nodes.get(name)
         if node is not None:
-            self._poller.watch(next(self._waiters), {(name, node.token)}, wake)
+            self._watches.add(name, node, wake)
         return node is not None
 
     def close(self) -> None:
         """Stop looking for deletions; the nodes stay."""
-        self._poller.close()
-
-    def _present(self) -> set[tuple[str, int]]:
-        found = self._ledger.current(self._poll_s / 2).nodes
-        return {(name, node.token) for name, node in found.items()}
+        self._watches.close()

@@ -52,7 +52,7 @@ class ZookeeperStore:
         except NodeExistsError:
             raise NodeTakenError(name) from None
 
-    def stamps(self) -> Mapping[str, Version | None]:
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:  # noqa: ARG002
         """Return the names of all nodes, including every change answered before the call.
 
         ZooKeeper lists children without their versions; each would be one more request.
