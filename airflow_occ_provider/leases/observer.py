@@ -74,17 +74,18 @@ class Observer:
                         node.token, node.version, *_times(node, name), self._clock()
                     )
 
-    def listed(self, stamps: Mapping[str, Version | None], age_s: float = 0.0) -> None:
+    def listed(self, stamps: Mapping[str, Version | None]) -> None:
         """Record a listing of all nodes: which are gone, and each one's version.
 
-        :param age_s: the most seconds that it is old: an owner may have renewed in them.
+        It may be a little old. Time in which a node was replaced since may then count, but only the
+        deletion by its version decides.
         """
         with self._lock:
             for name, before in list(self._observations.items()):
                 if name not in stamps:
                     del self._observations[name]
                 elif stamps[name] == before.version:
-                    self._observations[name] = self._continued(before, age_s)
+                    self._observations[name] = self._continued(before)
 
     def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         """Remove expired requests before a waiter's; return whether one of them is gone.
@@ -122,9 +123,9 @@ class Observer:
             pass
         return True
 
-    def _continued(self, before: _Observation, age_s: float = 0.0) -> _Observation:
+    def _continued(self, before: _Observation) -> _Observation:
         """Return the observation of a node whose version is the same as before."""
-        now_s = max(self._clock() - age_s, before.seen_s)
+        now_s = self._clock()
         more_s = min(now_s - before.seen_s, before.period_s)
         return replace(before, seen_s=now_s, unchanged_s=before.unchanged_s + more_s)
 

@@ -77,7 +77,7 @@ class Queue:
         """Return the request's status, after removing expired requests before it."""
         while True:
             own = self._own.trusted(ticket)
-            names = self._reader.names(age_s)
+            names, age_s = self._reader.names(age_s), 0.0  # a listing that led to nothing is replaced
             if ticket.name not in names:
                 raise self._own.lost(ticket, "it was removed")
             try:

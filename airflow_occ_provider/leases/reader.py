@@ -34,7 +34,7 @@ class Reader:
         names = frozenset(stamps)
         for name in list(self._known.keys() - names):
             self._known.pop(name, None)
-        self._observer.listed(stamps, age_s)
+        self._observer.listed(stamps)
         self._on_gone(names)
         return names
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import structlog
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from tests.handovers.rig import hand_over
+from tests.handovers.rig import hand_over, hand_over_in
+from tests.shared_objects import BACKENDS, PromptStore, shared_objects
 
 _PROGRESS = 100
+_POLL_S = 0.05  # of real time
 
 
 def main() -> int:
@@ -23,6 +25,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--backend", choices=["zookeeper", *BACKENDS], default="zookeeper")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -32,9 +35,15 @@ def main() -> int:
         if done % _PROGRESS == 0:
             print(f"{done} cases, {(time.monotonic() - began) / done:.2f} s each", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder, EmbeddedZookeeper(Path(folder)) as zookeeper:
-        numbers = range(given.first, given.first + given.runs)
-        counts, broken = hand_over(zookeeper.hosts, numbers, given.seed, tell)
+    numbers = range(given.first, given.first + given.runs)
+    if given.backend in BACKENDS:
+        with shared_objects(given.backend) as open_one:
+            counts, broken = hand_over_in(
+                lambda: PromptStore(open_one(), _POLL_S), numbers, given.seed, tell
+            )
+    else:
+        with tempfile.TemporaryDirectory() as folder, EmbeddedZookeeper(Path(folder)) as zookeeper:
+            counts, broken = hand_over(zookeeper.hosts, numbers, given.seed, tell)
     for name, count in sorted(counts.items()):
         print(f"{count:8,}  {name}")
     for error in broken:

@@ -41,6 +41,28 @@ def hand_over(
     return counts, broken
 
 
+def hand_over_in(
+    open_store: Callable[[], Store],
+    numbers: Iterable[int],
+    seed: int,
+    tell: Callable[[int], None] = lambda done: None,
+) -> tuple[Counter[str], list[BrokenError]]:
+    """Do the same on other stores.
+
+    :param open_store: opens one, as each process does.
+    """
+    clock, counts, broken = Clock(), Counter[str](), []
+    hooks = mock.patch.object(
+        HudiZookeeperLockHook, "leases", side_effect=lambda: Queue(open_store(), clock.monotonic)
+    )
+    with hooks:
+        cases = _run(open_store(), "127.0.0.1:1", numbers, seed, counts, Queue, clock)
+        for done, error in enumerate(cases, 1):
+            broken += [error] if error else []
+            tell(done)
+    return counts, broken
+
+
 def first_broken(queue: type[Queue], numbers: Iterable[int], seed: int) -> BrokenError | None:
     """Run cases on a store in memory until one breaks, and return that.
 

@@ -20,8 +20,10 @@ from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
+from tests.shared_objects import BACKENDS, PromptStore, shared_objects
 
 _CLIENTS = 4
+_POLL_S = 0.05
 _PROGRESS_S = 20
 
 
@@ -64,6 +66,10 @@ def _stores(backend: str) -> Iterator[list[Store] | None]:
     if backend == "memory":
         yield None
         return
+    if backend in BACKENDS:
+        with shared_objects(backend) as open_one:
+            yield [PromptStore(open_one(), _POLL_S) for _ in range(_CLIENTS)]
+        return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(EmbeddedZookeeper(folder))
@@ -78,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--backend", choices=["memory", "zookeeper"], default="memory")
+    parser.add_argument("--backend", choices=["memory", "zookeeper", *BACKENDS], default="memory")
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
     parser.add_argument("--shrink", action="store_true", help="search for fewer steps to a violation")
     return parser.parse_args()

@@ -121,8 +121,8 @@ class _Uninterrupted(Observer):
     def on_delay(self, seconds: float) -> None:
         pass
 
-    def _continued(self, before: Any, age_s: float = 0.0) -> Any:
-        seen = super()._continued(before, age_s)
+    def _continued(self, before: Any) -> Any:
+        seen = super()._continued(before)
         return replace(seen, unchanged_s=before.unchanged_s + seen.seen_s - before.seen_s)
 
 

@@ -19,6 +19,7 @@ from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire
 
 TICK_S = 0.5
+_AGE_S = 1.1  # of the listings of every second client
 RATES = (1.0, 0.97, 1.03, 0.96, 1.04)
 _LOST, _UNREACHABLE, _REFUSED, _DEAD = (object() for _ in range(4))
 NO_ANSWER = (_UNREACHABLE, _DEAD)
@@ -96,8 +97,10 @@ class World:
         assert ticket
         claim.woken = False
         wake = partial(setattr, claim, "woken", True) if extra else None
-        began = self.now
-        answer = self._call(client, "status", ticket, lambda: client.queue.status(ticket, wake))
+        began, age_s = self.now, client.number % 2 * _AGE_S
+        answer = self._call(
+            client, "status", ticket, lambda: client.queue.status(ticket, wake, age_s=age_s)
+        )
         if answer is _LOST:
             self.checker.on_lost(ticket)
             self._drop(claim)
