@@ -102,10 +102,14 @@ STEPS ?= 200000
 model: $(INSTALLED)  ## The queue under kills, pauses and lost answers (STEPS=200000 SEED=7)
 	$(BIN)/python -m tests.model --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python -m tests.model --backend zookeeper --steps $$(($(STEPS) / 20)) --seed $(SEED)
+	for one in bucket folder s3; do \
+	  $(BIN)/python -m tests.model --backend $$one --steps $$(($(STEPS) / 100)) --seed $(SEED) || exit 1; done
 
 HANDOVERS ?= 1000
 handovers: $(INSTALLED)  ## Worker to triggerer to worker, with a rival waiting (HANDOVERS=1000 SEED=7)
 	$(BIN)/python -m tests.handovers --runs $(HANDOVERS) --seed $(SEED)
+	for one in folder s3; do \
+	  $(BIN)/python -m tests.handovers --backend $$one --runs $$(($(HANDOVERS) / 5)) --seed $(SEED) || exit 1; done
 
 CROWD ?= 600
 crowd: $(INSTALLED)  ## Leases on a metastore, many clients at once, answers lost (CROWD=600 SEED=7)

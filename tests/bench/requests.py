@@ -1,11 +1,13 @@
-"""What the queue of a bucket costs in requests: ``python -m tests.bench.requests``; ``CHECK=1`` tests it.
+"""What the queue of a bucket costs in requests: ``python -m tests.bench.requests``.
 
-It takes some minutes: the default times of a bucket, on a real S3 server, by the triggers of a triggerer.
+``CHECK=1`` makes it a test. It takes six minutes: the triggers of some triggerers go by the default times
+of a bucket, on a real S3 server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import statistics
 import sys
@@ -16,6 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
+
+import structlog
 
 from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.leases.lease import Ticket
@@ -148,25 +152,24 @@ async def measure(server: EmbeddedVersitygw) -> list[Goal]:
             count(alone, 1), count(crowd, CROWD), hand_over(passing, random.Random(7))
         )
     minutes = MEASURED_S / 60
-    seen = {"holder": few[0], "waiter": few[1], f"{CROWD} waiters": many[1]}
+    seen = {"holder": few[0], "waiter": few[1], "crowd": many[1]}
     for who, requests in seen.items():
-        print(f"{who:>14}: " + ", ".join(f"{n / minutes:.1f} {what}" for what, n in requests.items()))
+        print(f"{who:>8}: " + ", ".join(f"{n / minutes:.1f} {what}" for what, n in requests.items()))
         puts = requests["PUT"] + requests["PUT refused"]
         usd = (puts * PUT_USD + (requests.total() - puts) * GET_USD) / minutes
-        print(f"{'':>14}  US$ {usd * 60:.5f} an hour")
+        print(f"{'':>8}  US$ {usd * 60:.5f} an hour")
     rates = {who: requests.total() / minutes for who, requests in seen.items()}
     return [
         Goal("bucket: requests a minute of a holder", rates["holder"], at_most=4, unit=""),
         Goal("bucket: requests a minute of a waiter", rates["waiter"], at_most=6, unit=""),
-        Goal(
-            "bucket: requests a minute of 100 waiters", rates[f"{CROWD} waiters"], at_most=120, unit=""
-        ),
+        Goal("bucket: requests a minute of 100 waiters", rates["crowd"], at_most=120, unit=""),
         Goal("bucket: hand-over, p50, in polls", statistics.median(took) / PACE.poll_s, at_most=1.5),
         Goal("bucket: hand-over, longest, in polls", max(took) / PACE.poll_s),
     ]
 
 
 def main() -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         server = stack.enter_context(EmbeddedVersitygw(folder))

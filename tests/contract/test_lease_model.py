@@ -15,6 +15,7 @@ from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
 from tests.model.world import Claim, World
+from tests.shared_objects import PromptStore, shared_objects
 
 STEPS_TO_FIND_A_MUTANT = 100_000
 
@@ -35,6 +36,15 @@ def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
         counts = run(200, 7, stores=stores)
         assert stores[0].stamps() == {}
     assert counts["grants"] > 10
+
+
+def test_no_promise_is_broken_in_the_queue_of_a_bucket():
+    with shared_objects("bucket") as open_one:
+        stores = [PromptStore(open_one(), 0.05) for _ in range(4)]
+        counts = run(200, 7, stores=stores)
+        assert stores[0].stamps() == {}
+    assert counts["grants"] > 10
+    assert counts["listings that were old"] > 10
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

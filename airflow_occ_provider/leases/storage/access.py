@@ -44,7 +44,7 @@ class GcsAccess:
     :param key: a service account's key, as JSON text.
     :param key_path: file with such a key.
     :param provider: called for credentials, also when they expire.
-    :param endpoint: URL of an emulator, which gets no credentials unless they are given.
+    :param endpoint: URL of an emulator; without given credentials it gets none of the process.
     """
 
     key: str = field(default="", repr=False)

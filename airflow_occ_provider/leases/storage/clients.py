@@ -87,12 +87,13 @@ def _s3_endpoint(root: Root, access: S3Access) -> str:
 def _gcs(root: Root, access: GcsAccess, options: dict[str, Any]) -> GCSStore:
     if access.key and access.key_path:
         raise _wrong("a service account's key and a file with one are both given")
-    is_open = access.endpoint and not (access.key or access.key_path or access.provider)
+    if access.endpoint and not (access.key or access.key_path or access.provider):
+        # The client asks for a token before it writes, also if it shall not sign.
+        options["credential_provider"] = lambda: {"token": "none", "expires_at": None}
     config: dict[str, Any] = {
         "base_url": access.endpoint,
         "service_account_key": access.key,
         "service_account": access.key_path,
-        "skip_signature": bool(is_open),
     }
     return GCSStore(root.bucket, config=_given(config), **options)
 
