@@ -165,7 +165,9 @@ class Writer(WriterThread):
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
-        given = SparkJob(str(self.application), (str(self.table), *self.arguments), self.conf)
+        given = SparkJob(
+            str(self.application), (str(self.table), *self.arguments), self.conf, scheme=table.scheme
+        )
         job = spark_job(self.job, table, self.conf, self.deploy_mode) if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site, is_remote=self.is_remote)

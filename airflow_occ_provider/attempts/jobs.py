@@ -273,4 +273,4 @@ def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mod
             remedy="leave application out, and name the jar in jars or packages",
         )
     application, arguments = job.application(table)
-    return SparkJob(application, arguments, conf, deploy_mode)
+    return SparkJob(application, arguments, conf, deploy_mode, table.scheme)

@@ -25,6 +25,7 @@ from airflow_occ_provider.hudi.writer.options import (
     Contradiction,
     contradictions,
 )
+from airflow_occ_provider.hudi.writer.storage_lock import required_classes
 from airflow_occ_provider.in_driver import run_job
 
 IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
@@ -39,12 +40,14 @@ class SparkJob:
 
     :param application: path of a PySpark file on this machine.
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
+    :param scheme: of the table's base path, on which the classes depend that Hudi's lock needs.
     """
 
     application: str
     arguments: Sequence[str] = ()
     conf: Mapping[str, object] = field(default_factory=dict)
     deploy_mode: str | None = None
+    scheme: str = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
         "options": {key.strip(): value.strip() for key, value in options.items()},
         "without": list(without),
         "rules": [rule._asdict() for rule in RULES],
+        "classes": [one._asdict() for one in required_classes(options, job.scheme)],
         "pause_s": HeartbeatRule.of(options).tolerance_ms / 1000,
     }
 

@@ -1,11 +1,11 @@
 """Runs a user's PySpark job in a driver that has proven its protection.
 
 Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's path
-and its arguments, and the rules that no configuration of the site may break. Before the job's first
-line runs, this program adds the options to Hudi's own configuration, and reads it again. If an option
-contradicts the rules or has another value than given, the job does not run. What decides the outcome
-goes to the driver's log, and to a file that the payload may name. Payload and job may be Hadoop's URLs.
-This file is copied to other machines: it imports the standard library and PySpark only.
+and its arguments, the rules that no configuration of the site may break, and the classes that the lock
+needs. Before the job's first line, this program adds the options to Hudi's own configuration, and reads
+it again. The job does not run if an option contradicts the rules or has another value than given, or a
+class is missing. What decides the outcome goes to the driver's log, and to a file that the payload may
+name. Payload and job may be Hadoop's URLs. This file goes to other machines, and imports only PySpark.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
 LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'
-MOST_FRAMES = 12
-MOST_CAUSES = 20
-MOST_OF_A_MESSAGE = 20_000
+MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 COPIES = []  # where facts go besides the log
 
@@ -49,8 +47,7 @@ def main(payload):
     jvm = SparkContext._jvm
     given = json.loads(content_of(payload))
     with reporting(jvm, given.get("report")):
-        problem = protect(jvm, given)
-        if problem:
+        if problem := protect(jvm, given) or missing_class(jvm, given["classes"]):
             report("not_protected", reason=f"{problem}; the job was not started")
             return EXIT_UNPROTECTED
         followed = follow(jvm, *(copy.path for copy in COPIES))
@@ -90,8 +87,7 @@ def content_of(name):
         return pathlib.Path(local_path(name)).read_bytes()
     jvm = SparkContext._jvm
     remote = jvm.org.apache.hadoop.fs.Path(name)
-    stream = remote.getFileSystem(hadoop_configuration(jvm)).open(remote)
-    with contextlib.closing(stream):
+    with contextlib.closing(remote.getFileSystem(hadoop_configuration(jvm)).open(remote)) as stream:
         return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
 
 
@@ -124,14 +120,11 @@ def die_with_driver():
 
 
 def die_after_pause(limit_s):
-    """End the driver if it was paused for longer than a heartbeat is tolerated.
-
-    Another try may have taken its place. A pause uses no CPU time; a call that blocks this thread does.
-    """
+    """End the driver after a pause in which another try may have taken its place."""
     while True:
         clock_s, cpu_s = time.monotonic(), time.process_time()
         time.sleep(0.5)
-        gap_s = time.monotonic() - clock_s
+        gap_s = time.monotonic() - clock_s  # a pause uses no CPU time; a call that blocks does
         if gap_s > limit_s and time.process_time() - cpu_s < gap_s / 10:
             report("paused", seconds=round(gap_s), limit=limit_s)
             os.kill(os.getppid(), signal.SIGKILL)
@@ -165,9 +158,10 @@ def causes_in_jvm(throwable):
     """Describe a Java exception with its causes."""
     causes = []
     while throwable is not None and len(causes) < MOST_CAUSES:
-        frames = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
-        name, message = throwable.getClass().getName(), throwable.getMessage()
-        causes.append(described(name, message or "", True, frames))
+        trace = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
+        causes.append(
+            described(throwable.getClass().getName(), throwable.getMessage() or "", True, trace)
+        )
         throwable = throwable.getCause()
     return causes
 
@@ -219,6 +213,16 @@ def protect(jvm, given):
     return f"Hudi does not read what was set: {', '.join(wrong)}" if wrong else None
 
 
+def missing_class(jvm, classes):
+    """Return what to do about a class that Hudi needs and cannot load, or None."""
+    for one in classes:
+        try:
+            jvm.org.apache.hudi.common.util.ReflectionUtils.getClass(one["name"])
+        except Exception:
+            return f"the driver cannot load the class {one['name']}: {one['remedy']}"
+    return None
+
+
 def contradiction(options, rules, place):
     """Return the option that breaks a rule, as ``hudi/writer/options.py`` reads it."""
     for key, given in options:
@@ -231,10 +235,9 @@ def contradiction(options, rules, place):
 
 def place_of_defaults(jvm):
     """Return where Hudi found options of the site, as far as it is visible."""
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = loader.getResource("hudi-defaults.conf")
+    file = jvm.java.lang.Thread.currentThread().getContextClassLoader().getResource("hudi-defaults.conf")
     named = jvm.java.lang.System.getenv("HUDI_CONF_DIR") or "/etc/hudi/conf"
-    return found.toString() if found else f"hudi-defaults.conf of {named}"
+    return file.toString() if file else f"hudi-defaults.conf of {named}"
 
 
 def follow(jvm, *files):
@@ -262,11 +265,10 @@ def reporting_appender(jvm, file=None):
     core = jvm.org.apache.logging.log4j.core
     layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
+    console = core.appender.ConsoleAppender
+    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
     if file:
         builder = core.appender.FileAppender.newBuilder().withFileName(file).withAppend(True)
-    else:
-        console = core.appender.ConsoleAppender
-        builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
     builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
     builder.setName(f"airflow_occ_provider{file or ''}")
     appender = builder.build()
@@ -277,8 +279,7 @@ def reporting_appender(jvm, file=None):
 def loggers_of(log4j, configuration, name):
     """Return the configurations of a logger, added if missing, and of those below."""
     if configuration.getLoggerConfig(name).getName() != name:
-        new = log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True)
-        configuration.addLogger(name, new)
+        configuration.addLogger(name, log4j.core.config.LoggerConfig(name, log4j.Level.INFO, True))
     every = configuration.getLoggers()
     return [every[key] for key in every if f"{key}.".startswith(f"{name}.")]
 
@@ -288,11 +289,10 @@ def become(application, arguments):
     path = local_path(application)
     sys.argv[:] = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
-    code = compile(content_of(application), path, "exec")
     job = types.ModuleType("__main__")
     vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
     sys.modules["__main__"] = job
-    exec(code, vars(job))
+    exec(compile(content_of(application), path, "exec"), vars(job))
 
 
 if __name__ == "__main__":

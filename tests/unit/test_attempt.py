@@ -132,6 +132,7 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "without": ["hoodie.clustering."],
             "pause_s": 120.0,
             "rules": [rule._asdict() for rule in RULES],
+            "classes": [],
         }
     assert not payload.exists()
 

@@ -136,6 +136,22 @@ def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
 
 
+class FakeHudi:
+    """In the place of a JVM whose Hudi loads some classes."""
+
+    def __init__(self, *names):
+        self.org = MagicMock()
+        self.org.apache.hudi.common.util.ReflectionUtils.getClass = {n: n for n in names}.__getitem__
+
+
+def test_a_class_that_is_missing_is_named_with_its_remedy():
+    classes = [{"name": "a.B", "remedy": "add one"}, {"name": "a.C", "remedy": "add two"}]
+    assert run_job.missing_class(FakeHudi(), []) is None
+    assert run_job.missing_class(FakeHudi("a.B", "a.C"), classes) is None
+    told = run_job.missing_class(FakeHudi("a.B"), classes)
+    assert told == "the driver cannot load the class a.C: add two"
+
+
 class Copy:
     def __init__(self, *opened):
         self.opened, self.lines, self.closed = opened, [], False
