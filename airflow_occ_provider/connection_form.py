@@ -24,6 +24,10 @@ def _number(label: str, description: str, default: int, *, at_least: int = 1) ->
     return _field(label, description, type=["integer", "null"], default=default, minimum=at_least)
 
 
+def _optional(label: str, description: str, *, at_least: int = 1) -> _Field:
+    return _field(label, description, type=["integer", "null"], minimum=at_least)
+
+
 def _flag(label: str, description: str, *, default: bool) -> _Field:
     return _field(label, description, type=["boolean", "null"], default=default)
 
@@ -36,13 +40,13 @@ def _field(label: str, description: str, **schema: Any) -> _Field:
     return {"label": label, "description": description, "schema": schema}
 
 
-def _other_lock(service: str) -> dict[str, _Field]:
+def _other_lock(service: str, leases: str = "") -> dict[str, _Field]:
     return {
         "hudi_lock_options": _text(
             "Other Hudi lock",
             "Options of another lock provider of Hudi, one key=value per line, including "
             f"hoodie.write.lock.provider. They replace Hudi's lock in {service}; the leases stay in "
-            f"{service}. Do not put secrets here.",
+            f"{leases or service}. Do not put secrets here.",
             format="multiline",
         )
     }
@@ -143,12 +147,10 @@ _METASTORE_LEASES = {
     "lease_poll_s": _number(
         "Lease poll (s)", "How often a process checks if the leases of its waiters are held.", 1
     ),
-    "lock_timeout_s": _field(
+    "lock_timeout_s": _optional(
         "Lock time-out (s)",
         "A lease without a heartbeat for this long counts as lost. Default and maximum: the "
         "metastore's own hive.txn.timeout.",
-        type=["integer", "null"],
-        minimum=1,
     ),
 }
 _KERBEROS = {
@@ -160,6 +162,45 @@ _KERBEROS = {
     ),
     "kerberos_service": _text(
         "Kerberos service", "First part of the metastore's principal.", default="hive"
+    ),
+}
+_STORAGE_LOCK = {
+    "lock_expire_min": _number(
+        "Lock expiry (min)",
+        "Local disk and HDFS only: the lock of a killed writer is taken over after this time, and so is "
+        "that of a commit which takes longer.",
+        10,
+    ),
+    "wait_time_ms": _LOCK_WAIT["wait_time_ms"],
+    "num_retries": _optional(
+        "Lock retries",
+        "Further attempts before a writer gives up, 5 seconds apart. Default: 50, and on a local disk "
+        "or HDFS twice what outlasts the lock's expiry.",
+        at_least=0,
+    ),
+}
+_STORAGE_LEASES = {
+    "storage_conn_id": _text(
+        "Storage connection",
+        "Airflow connection with the credentials for the lease root: of the type aws, "
+        "google_cloud_platform or wasb. Default: the credentials of each Airflow process.",
+    ),
+    "connection_timeout_ms": _number(
+        "Connection time-out (ms)",
+        "How long a lease request waits for the storage; at most 10 seconds.",
+        10_000,
+    ),
+    "lease_ttl_s": _optional(
+        "Lease time to live (s)",
+        "A lease expires after this time without a renewal. Default: 180 in a bucket, 60 in a local "
+        "folder.",
+        at_least=3,
+    ),
+    "claim_ttl_s": _ZOOKEEPER_LEASES["claim_ttl_s"],
+    "lease_poll_s": _optional(
+        "Lease poll (s)",
+        "How often a process checks if the leases of its waiters are held. Default: 15 in a bucket, 1 "
+        "in a local folder.",
     ),
 }
 
@@ -207,5 +248,24 @@ def metastore_lock() -> dict[str, Any]:
     }
 
 
-LOCK_FORMS = (zookeeper_lock, metastore_lock)
+def storage_lock() -> dict[str, Any]:
+    """Return the connection type ``hudi_storage_lock``."""
+    return {
+        "connection-type": "hudi_storage_lock",
+        "hook-class-name": "airflow_occ_provider.hooks.storage_lock.HudiStorageLockHook",
+        "hook-name": "Hudi lock (storage)",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port", "login", "password", "extra"],
+            "relabeling": {"host": "Lease root"},
+            "placeholders": {"host": "s3://lake/airflow_occ, or a folder of this machine"},
+        },
+        "conn-fields": {
+            **_STORAGE_LEASES,
+            **_STORAGE_LOCK,
+            **_other_lock("the table's storage", "the lease root"),
+        },
+    }
+
+
+LOCK_FORMS = (zookeeper_lock, metastore_lock, storage_lock)
 """The functions that return the lock connections."""

@@ -43,7 +43,11 @@ from tests.stores import LOCAL as LOCAL_DISK
 from tests.stores import STORES, Lake, started_store
 
 DAG_ID = "two_writers"
-LOCKS = {"zookeeper": "ZooKeeper", "metastore": "the Hive metastore"}
+LOCKS = {
+    "zookeeper": "ZooKeeper",
+    "metastore": "the Hive metastore",
+    "storage": "a folder for the queue",
+}
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
 SUBMITTERS = ("spark_submit", "yarn", "livy", "livy_yarn", "kubernetes")

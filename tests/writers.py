@@ -138,6 +138,8 @@ class Writer(WriterThread):
     timeout_s: float = 60.0
     sees_site: bool = True
     job: Job | None = None
+    lock: Mapping[str, str] | None = None
+    scheme: str = ""
     is_remote: ClassVar[bool] = False
     deploy_mode: ClassVar[str] = "client"
 
@@ -165,17 +167,16 @@ class Writer(WriterThread):
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
-        given = SparkJob(
-            str(self.application), (str(self.table), *self.arguments), self.conf, scheme=table.scheme
-        )
+        arguments, scheme = (str(self.table), *self.arguments), self.scheme or table.scheme
+        given = SparkJob(str(self.application), arguments, self.conf, scheme=scheme)
         job = spark_job(self.job, table, self.conf, self.deploy_mode) if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site, is_remote=self.is_remote)
         since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
         kind = Signature if self.job is None or self.job.signs else UnwrittenSignature
         signature = kind(self.identity, "dag", "run", "task", latest_instant=since)
-        own = stack_lock_options(self.stack, str(self.table))
-        lock = lock_options(self.hosts) if self.hosts else own
+        own = lock_options(self.hosts) if self.hosts else stack_lock_options(self.stack, str(self.table))
+        lock = self.lock or own
         early = early_detection.choose(
             EarlyDetection.ON if self.early else EarlyDetection.OFF, table.scheme, ("0",)
         )

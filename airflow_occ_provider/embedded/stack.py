@@ -19,7 +19,7 @@ class EmbeddedStack:
 
     :param folder: folder of all files; ``None`` for a scratch folder that is removed at the end.
     :param hudi_version: release of Hudi's bundle, see ``find_bundle``.
-    :param lock: the lock service to run.
+    :param lock: the lock service to run; ``storage`` is a folder, and no service.
     :param store: an object store for the tables of the jobs, which the caller starts and stops.
     """
 
@@ -28,7 +28,7 @@ class EmbeddedStack:
         folder: Path | None = None,
         hudi_version: str | None = None,
         *,
-        lock: Literal["zookeeper", "metastore"] = "zookeeper",
+        lock: Literal["zookeeper", "metastore", "storage"] = "zookeeper",
         store: EmbeddedObjectStore | None = None,
     ) -> None:
         self._temporary = folder is None
@@ -44,7 +44,8 @@ class EmbeddedStack:
     def __enter__(self) -> Self:
         try:
             self.environment = spark_environment(self.folder / "spark", self._bundle_version, self.store)
-            self._service.start()
+            if self._service:
+                self._service.start()
         except BaseException:
             self.stop()
             raise
@@ -59,15 +60,20 @@ class EmbeddedStack:
         if self.lock == "metastore":
             extra: dict[str, Any] = {"heartbeat_interval_ms": self.metastore.lock_timeout_s * 1000 // 3}
             return {"conn_type": "hudi_metastore_lock", "host": self.metastore.uris, "extra": extra}
+        if self.lock == "storage":
+            return {"conn_type": "hudi_storage_lock", "host": str(self.folder / "leases"), "extra": {}}
         extra = {"base_path": "/hudi/locks"}
         return {"conn_type": "hudi_zookeeper_lock", "host": self.zookeeper.hosts, "extra": extra}
 
     @property
-    def _service(self) -> EmbeddedZookeeper | EmbeddedMetastore:
+    def _service(self) -> EmbeddedZookeeper | EmbeddedMetastore | None:
+        if self.lock == "storage":
+            return None
         return self.metastore if self.lock == "metastore" else self.zookeeper
 
     def stop(self) -> None:
         """Stop the lock service; safe to repeat."""
-        self._service.stop()
+        if self._service:
+            self._service.stop()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -42,7 +42,7 @@ class HudiLock(Protocol):
         """
 
     def view(self, table: str, table_name: str) -> CommitLock | None:
-        """Open a view of the lock of a table; ``None`` if its service is unknown.
+        """Open a view of the lock of a table; ``None`` if no service keeps it.
 
         :param table: base path of the table.
         :param table_name: its ``hoodie.table.name``.
@@ -149,7 +149,7 @@ class HudiLockHook(BaseHook):
 
     def check(self) -> str:
         """Check the connection to the lock service; see ``LeaseBackend.check``."""
-        self.options("/check")
+        self.options(self._example_table)
         return self.lease_backend.check()
 
     def test_connection(self) -> tuple[bool, str]:
@@ -158,6 +158,11 @@ class HudiLockHook(BaseHook):
             return True, f"{self.check()} {self.limits}".strip()
         except (ConfigurationError, LockUnreachableError) as error:
             return False, str(error)
+
+    @property
+    def _example_table(self) -> str:
+        """A table for which the options are checked."""
+        return "/check"
 
     @abstractmethod
     def _service_lock(self) -> HudiLock:

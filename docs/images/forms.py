@@ -15,7 +15,11 @@ from playwright.sync_api import Page, sync_playwright
 from airflow_occ_provider.provider_info import get_provider_info
 
 FOLDER = Path(__file__).parent
-HOSTS = {"hudi_zookeeper_lock": "zk1:2181,zk2:2181", "hudi_metastore_lock": "thrift://hms1:9083"}
+HOSTS = {
+    "hudi_zookeeper_lock": "zk1:2181,zk2:2181",
+    "hudi_metastore_lock": "thrift://hms1:9083",
+    "hudi_storage_lock": "s3://lake/airflow_occ",
+}
 
 
 def main(url: str) -> None:

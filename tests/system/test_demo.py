@@ -42,7 +42,9 @@ def demo(*arguments):
     return shown
 
 
-@pytest.mark.parametrize("lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore"])
+@pytest.mark.parametrize(
+    "lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore", "storage"]
+)
 def test_the_loser_is_retried_and_both_writers_commit(lock):
     demo("--lock", lock)
 

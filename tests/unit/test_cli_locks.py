@@ -94,3 +94,16 @@ def test_it_says_where_nothing_can_be_seen(run):
         f"{PROVIDERS}.InProcessLockProvider: the holder of this provider's lock is not visible"
         in printed
     )
+
+
+def test_a_connection_without_a_service_shows_the_lock_beside_the_table(folder, monkeypatch, capsys):
+    value = {"conn_type": "hudi_storage_lock", "host": "/srv/leases", "extra": {"lock_expire_min": 2}}
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+    (folder / "lock").touch()
+    command = ["hudi", "locks", str(folder.parent), "--lock-conn-id", "lock", "-o", "json"]
+    args = get_parser().parse_args(command)
+    args.func(args)
+    found = json.loads(capsys.readouterr().out)
+    assert found["provider"].endswith("FileSystemBasedLockProvider")
+    assert found["path"] == str(folder / "lock")
+    assert found["holder"]["until_ms"] == found["holder"]["since_ms"] + 120_000

@@ -19,6 +19,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_occ_provider.errors import ConfigurationError, JobError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
+from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
@@ -60,7 +61,7 @@ def test_the_form_is_one_that_airflow_draws():
 
 
 def test_the_forms_defaults_are_the_hooks(monkeypatch):
-    form, _ = get_provider_info()["connection-types"]
+    form, *_ = get_provider_info()["connection-types"]
     fields = form["conn-fields"].items()
     defaults = {name: field["schema"].get("default") for name, field in fields}
     for given in (defaults, dict.fromkeys(defaults), dict.fromkeys(defaults, "")):
@@ -80,9 +81,8 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
 
 def test_the_metadata_names_what_is_there():
     info = get_provider_info()
-    for form, hook in zip(
-        info["connection-types"], (HudiZookeeperLockHook, HudiMetastoreLockHook), strict=True
-    ):
+    hooks = (HudiZookeeperLockHook, HudiMetastoreLockHook, HudiStorageLockHook)
+    for form, hook in zip(info["connection-types"], hooks, strict=True):
         assert form["connection-type"] == hook.conn_type
         assert form["hook-name"] == hook.hook_name
         assert form["hook-class-name"] == f"{hook.__module__}.{hook.__qualname__}"

@@ -42,6 +42,10 @@ PUBLIC = {
     "hooks.metastore_lock": {
         *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),
     },
+    "hooks.storage_access": {"storage_access"},
+    "hooks.storage_lock": {
+        *("HudiStorageLockHook", "LeaseRoot", "StorageLock", "StorageLeases"),
+    },
     "hooks.zookeeper_lock": {
         *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),
     },

@@ -1,0 +1,149 @@
+"""The credentials of an Airflow connection, for a client of its object store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_occ_provider.leases.storage.access import Access, AzureAccess, GcsAccess, S3Access
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_occ_provider.errors import ConfigurationError
+    from airflow_occ_provider.hooks.fields import Fields
+
+_FIELD = "storage_conn_id"
+_OF_THE_PROCESS = "leave storage_conn_id empty, for the credentials of the process"
+_GCS_UNREAD = (
+    *("key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url"),
+    "is_anonymous",
+)
+_AZURE_UNREAD = ("managed_identity_client_id", "workload_identity_tenant_id")
+_AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.blob\.core\..+")
+
+
+def storage_access(kind: type[Access] | None, conn_id: str, fields: Fields) -> Access:
+    """Return the credentials of an Airflow connection.
+
+    :param kind: what the storage needs; ``None`` for a local folder.
+    :param conn_id: id of the connection, of the type ``aws``, ``google_cloud_platform`` or ``wasb``.
+    :param fields: of the lock connection, which errors name.
+    :raises ConfigurationError: if there is no such connection, it is one of another storage, or it has
+        credentials of a form that cannot be read.
+    """
+    if kind is None:
+        raise fields.error(_FIELD, f"{conn_id!r} is given for a local folder", "leave it empty")
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        remedy = "create it under Admin > Connections"
+        raise fields.error(_FIELD, f"connection {conn_id!r} does not exist", remedy) from error
+    expected, read = _READERS[kind]
+    if connection.conn_type != expected:
+        raise fields.error(
+            _FIELD,
+            f"connection {conn_id!r} has the type {connection.conn_type!r}",
+            f"use one of the type {expected!r} for this lease root",
+        )
+    return read(_Given(connection, fields))
+
+
+class _Given(NamedTuple):
+    """The storage's connection, and the fields of the lock connection for errors."""
+
+    connection: Connection
+    fields: Fields
+
+    def text(self, name: str, prefix: str) -> str:
+        """Return a value of the connection's extra; older forms add a prefix to its name."""
+        extra = self.connection.extra_dejson
+        value = extra.get(name) or extra.get(f"extra__{prefix}__{name}") or ""
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def error(self, message: str, remedy: str = _OF_THE_PROCESS) -> ConfigurationError:
+        return self.fields.error(_FIELD, f"connection {self.connection.conn_id!r}: {message}", remedy)
+
+    def refuse(self, names: Iterable[str], prefix: str, remedy: str) -> None:
+        """Refuse a form of credentials that is not read."""
+        for name in names:
+            if self.text(name, prefix):
+                raise self.error(f"{name} is not read for leases", f"{remedy}, or {_OF_THE_PROCESS}")
+
+
+def _s3(given: _Given) -> S3Access:
+    try:
+        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise given.error(
+            f"a package is not installed ({error})",
+            "pip install 'airflow-occ-provider[storage]' apache-airflow-providers-amazon",
+        ) from error
+    hook = AwsBaseHook(aws_conn_id=given.connection.conn_id, client_type="s3")
+    session, wrapper = hook.get_session(), hook.conn_config
+    try:
+        provider = Boto3CredentialProvider(session)
+    except ValueError:
+        raise given.error("it has no credentials, nor has the process") from None
+    addressing = (wrapper.extra_config.get("config_kwargs") or {}).get("s3") or {}
+    return S3Access(
+        provider=provider,
+        endpoint=wrapper.get_service_endpoint_url(service_name="s3") or "",
+        region=session.region_name or "",
+        path_style=addressing.get("addressing_style") != "virtual",
+    )
+
+
+def _gcs(given: _Given) -> GcsAccess:
+    prefix = "google_cloud_platform"
+    given.refuse(_GCS_UNREAD, prefix, "enter keyfile_dict or key_path")
+    key = given.text("keyfile_dict", prefix)
+    try:
+        json.loads(key or "{}")
+    except ValueError:
+        raise given.error("keyfile_dict is not JSON", "enter the key as it was downloaded") from None
+    endpoint = given.text("endpoint_url", prefix)
+    return GcsAccess(key=key, key_path=given.text("key_path", prefix), endpoint=endpoint)
+
+
+def _azure(given: _Given) -> AzureAccess:
+    given.refuse(_AZURE_UNREAD, "wasb", "enter login and password, sas_token or connection_string")
+    if written := given.text("connection_string", "wasb"):
+        parts = dict(one.split("=", 1) for one in written.split(";") if "=" in one)
+        return AzureAccess(
+            account=parts.get("AccountName", ""),
+            key=parts.get("AccountKey", ""),
+            sas=parts.get("SharedAccessSignature", ""),
+            endpoint=parts.get("BlobEndpoint", ""),
+        )
+    login, password = given.connection.login or "", given.connection.password or ""
+    account, endpoint = _azure_address(given.connection.host or "")
+    if tenant := given.text("tenant_id", "wasb"):
+        return AzureAccess(
+            account, endpoint=endpoint, client_id=login, client_secret=password, tenant_id=tenant
+        )
+    key = given.text("shared_access_key", "wasb") or password
+    sas = given.text("sas_token", "wasb").rpartition("?")[2]
+    return AzureAccess(account or login, "" if sas else key, sas, endpoint=endpoint)
+
+
+def _azure_address(host: str) -> tuple[str, str]:
+    """Return the account of a host, and its URL unless that is Azure's own."""
+    url = urlsplit(host if "://" in host else f"https://{host}")
+    if found := _AZURE_HOST.fullmatch(url.hostname or ""):
+        return found["account"], ""
+    return (url.path.strip("/"), host) if "://" in host else ("", "")
+
+
+_READERS: dict[type[Access], tuple[str, Callable[[_Given], Access]]] = {
+    S3Access: ("aws", _s3),
+    GcsAccess: ("google_cloud_platform", _gcs),
+    AzureAccess: ("wasb", _azure),
+}

@@ -1,0 +1,103 @@
+"""Real Spark and Hudi with the locks that need only the table's storage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.embedded.bundle import find_bundle
+from airflow_occ_provider.hudi.writer.storage_lock import (
+    STORAGE_LOCK_PROVIDER,
+    file_lock_options,
+    storage_lock_options,
+)
+from airflow_occ_provider.storage.lock_file import lock_file
+from airflow_occ_provider.storage.table import HudiTable
+from tests.writers import Writer, inflight, wait_for
+
+pytestmark = pytest.mark.real
+IN_A_FILE = file_lock_options(expire_min=1, num_retries=24)
+IN_A_BUCKET = storage_lock_options(wait_time_ms=60_000, num_retries=3)
+
+
+def writer_of(stack, table, lock=IN_A_FILE, **given):
+    return Writer(stack, table, lock=lock, **given)
+
+
+def committed(writer):
+    settlement = writer.run()
+    assert settlement.outcome is Outcome.COMMITTED, writer.log[-6000:]
+    return settlement
+
+
+def assert_refused(writer, name, remedy):
+    """Check that the job's first line was not run, for want of a class."""
+    settlement = writer.run()
+    assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-3000:]
+    assert writer.exit_code == 78
+    (line,) = settlement.lines
+    assert f"the driver cannot load the class {name}: " in line
+    assert remedy in line
+    assert not writer.table.exists()
+
+
+def test_a_driver_without_the_client_of_its_lock_does_not_start(hudi_stack, tmp_path):
+    writer = writer_of(hudi_stack, tmp_path / "t", IN_A_BUCKET, scheme="s3a")
+    client = "org.apache.hudi.aws.transaction.lock.S3StorageLockClient"
+    assert_refused(writer, client, "packages='org.apache.hudi:hudi-aws-bundle:RELEASE'")
+
+
+def test_a_release_without_the_storage_based_lock_does_not_start(hudi_stack, tmp_path):
+    conf = {"spark.jars": str(find_bundle("0.15.0"))}
+    defaults = hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf"
+    own = tmp_path / "conf"
+    own.mkdir()
+    (own / "spark-defaults.conf").write_text(defaults.read_text())
+    given = {"conf": conf, "environment": {"SPARK_CONF_DIR": str(own)}, "scheme": "s3a"}
+    writer = writer_of(hudi_stack, tmp_path / "t", IN_A_BUCKET, **given)
+    assert_refused(writer, STORAGE_LOCK_PROVIDER, "this lock needs Hudi 1.1 or later")
+
+
+def test_the_loser_of_two_writers_is_told_and_lands_later(hudi_stack, tmp_path):
+    table = tmp_path / "t"
+    committed(writer_of(hudi_stack, table))
+    loser = writer_of(hudi_stack, table).start()
+    wait_for("the write", lambda: inflight(table), loser)
+    os.kill(loser.process.pid, signal.SIGSTOP)
+    won = committed(writer_of(hudi_stack, table))
+    os.kill(loser.process.pid, signal.SIGCONT)
+    lost = loser.wait()
+    assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
+    assert lost.rival == won.instant
+    committed(writer_of(hudi_stack, table))
+    assert not (table / ".hoodie" / "lock").exists()
+
+
+def killed_with_the_lock(writer):
+    """Kill a driver at a moment at which it holds the lock."""
+    lock = writer.table / ".hoodie" / "lock"
+    while True:
+        wait_for("the lock", lock.exists, writer)
+        os.kill(writer.process.pid, signal.SIGSTOP)
+        if lock.exists():
+            writer.kill()
+            return lock
+        os.kill(writer.process.pid, signal.SIGCONT)
+
+
+def test_the_lock_of_a_killed_writer_is_taken_over_once_it_has_expired(hudi_stack, tmp_path):
+    table = tmp_path / "t"
+    committed(writer_of(hudi_stack, table))
+    dead = writer_of(hudi_stack, table).start()
+    lock = killed_with_the_lock(dead)
+    assert dead.wait().outcome is Outcome.KILLED
+    seen = lock_file(HudiTable(str(table)), IN_A_FILE)
+    assert (seen.path, seen.held) == (str(lock), True)
+    assert seen.until_ms == seen.since_ms + 60_000
+    committed(writer_of(hudi_stack, table))
+    assert time.time() * 1000 > seen.until_ms
+    assert not lock.exists()
