@@ -1,7 +1,7 @@
 """What the queue of a bucket costs in requests: ``python -m tests.bench.requests``.
 
-``CHECK=1`` makes it a test. It takes six minutes: the triggers of some triggerers go by the default times
-of a bucket, on a real S3 server.
+``CHECK=1`` makes it a test. It takes six minutes: the triggers of some triggerers go by the default
+times of a bucket, on a real S3 server.
 """
 
 from __future__ import annotations
