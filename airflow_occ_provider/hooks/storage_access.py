@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_occ_provider.hooks.fields import Fields
 
 _FIELD = "storage_conn_id"
+_KEPT = timedelta(minutes=5)
 _OF_THE_PROCESS = "leave storage_conn_id empty, for the credentials of the process"
 _GCS_UNREAD = (
     *("key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url"),
@@ -80,25 +83,33 @@ class _Given(NamedTuple):
 def _s3(given: _Given) -> S3Access:
     try:
         from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
-        from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         raise given.error(
-            f"a package is not installed ({error})",
-            "pip install 'airflow-occ-provider[storage]' apache-airflow-providers-amazon",
+            f"a package is not installed ({error})", "pip install apache-airflow-providers-amazon"
         ) from error
     hook = AwsBaseHook(aws_conn_id=given.connection.conn_id, client_type="s3")
     session, wrapper = hook.get_session(), hook.conn_config
-    try:
-        provider = Boto3CredentialProvider(session)
-    except ValueError:
-        raise given.error("it has no credentials, nor has the process") from None
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise given.error("it has no credentials, nor has the process", "enter a key in it")
     addressing = (wrapper.extra_config.get("config_kwargs") or {}).get("s3") or {}
     return S3Access(
-        provider=provider,
+        provider=partial(_current, credentials),
         endpoint=wrapper.get_service_endpoint_url(service_name="s3") or "",
         region=session.region_name or "",
         path_style=addressing.get("addressing_style") != "virtual",
     )
+
+
+def _current(credentials: Any) -> dict[str, Any]:
+    """Return the credentials of a session, which renews them itself."""
+    now = credentials.get_frozen_credentials()
+    return {
+        "access_key_id": now.access_key,
+        "secret_access_key": now.secret_key,
+        "token": now.token,
+        "expires_at": datetime.now(UTC) + _KEPT,
+    }
 
 
 def _gcs(given: _Given) -> GcsAccess:

@@ -1,4 +1,4 @@
-"""The connection ``hudi_storage_lock``: leases in a folder, Hudi's lock beside the table."""
+"""The connection ``hudi_storage_lock``: no lock service."""
 
 from __future__ import annotations
 
@@ -105,8 +105,9 @@ class LeaseRoot:
         """
         root, conn_id = self.root, self.fields.text("storage_conn_id")
         access = storage_access(root.kind, conn_id, self.fields) if conn_id else None
+        timeout_s = answer_timeout_s(self.fields)
         with self.named():
-            return open_shared_object(self.url, access, timeout_s=answer_timeout_s(self.fields))
+            return open_shared_object(self.url, access, timeout_s=timeout_s)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -129,7 +130,7 @@ class StorageLock:
     fields: Fields
 
     def options(self, table: str) -> dict[str, str]:
-        """Return the options of ``StorageBasedLockProvider`` or ``FileSystemBasedLockProvider``."""
+        """Return the options of the lock provider of the table's scheme."""
         scheme, path = parse_table_path(table)
         if scheme in OBJECT_LOCK_SCHEMES:
             return storage_lock_options(
