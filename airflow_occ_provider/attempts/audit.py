@@ -105,7 +105,7 @@ def _losses(
         tuple(path for path in metadata.paths if basename(path) not in present[dirname(path)])
         for _, metadata in commits
     ]
-    later = table.snapshot(snapshot)  # shows the plan of a clean that ran meanwhile
+    later = table.snapshot(snapshot).whole()  # shows the plan of a clean that ran meanwhile
     losses = []
     for (instant, metadata), gone in zip(commits, absent, strict=True):
         missing = unexplained(later, instant, gone) if gone else ()

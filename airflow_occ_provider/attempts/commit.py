@@ -100,6 +100,9 @@ class _Search:
     since: str
     _has_missed: bool = False
 
+    def __post_init__(self) -> None:
+        self.snapshot = self.snapshot.whole()
+
     def first(self, wanted: _Wanted) -> Commit | None:
         """Return the youngest write that is wanted."""
         for _ in range(_LOOKS):

@@ -57,7 +57,7 @@ class ServiceAttempt:
             self._drive(job, self.limits.restrict(preparation, admitted), steps)
         else:
             plans.log.info("There is nothing to do.")
-        facts = plans.facts(plans.table.snapshot(before), choice)
+        facts = plans.facts(plans.table.snapshot(before).whole(), choice)
         plans.retire(plan for plan in pending if plan.time in facts["rolled_back"])
         return facts
 

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import (
@@ -15,8 +17,11 @@ from airflow_occ_provider.errors import (
     StorageStalledError,
     TableUnreadableError,
 )
+from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.storage.address import fsspec_url
+from airflow_occ_provider.storage.changes import list_changes
 from airflow_occ_provider.storage.listing import Listing, list_folder
+from airflow_occ_provider.storage.s3_requests import is_s3, list_objects, read_file
 
 _REMEDY = "check that the worker can reach the storage and has permission to read it"
 # The names of HTTP's status in errors of gcsfs, adlfs and others.
@@ -42,11 +47,10 @@ class TableFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; ``None`` if it does not exist."""
-        content: bytes | None = self.ask(name, self.file_system.cat_file)
-        return content
+        return self.ask(name, partial(read_file, self.file_system))
 
     def listing(self, folder: str) -> Listing:
-        """List a folder in one request; empty if it does not exist."""
+        """List a folder in one request a page; empty if it does not exist."""
         found = self.ask(folder, lambda path: list_folder(self.file_system, path))
         if found is None:
             return Listing()
@@ -55,7 +59,11 @@ class TableFolder:
         def modified(name: str) -> int | None:
             return stat(name) if _in_request() else self.ask(f"{folder}/{name}", lambda _: stat(name))
 
-        return Listing(found.names, modified)
+        return replace(found, modified=modified)
+
+    def changes(self, folder: str, known: Listing, timeline: Timeline) -> Listing | None:
+        """List what may have changed in a timeline; ``None`` if that is not enough."""
+        return self.ask(folder, lambda path: list_changes(self.file_system, path, known, timeline))
 
     def times(self, folder: str) -> dict[str, int]:
         """Return the epoch milliseconds of the last write of each file in a folder.
@@ -79,6 +87,8 @@ class TableFolder:
         """List all files below a folder, by their paths relative to it."""
 
         def find(path: str) -> list[str]:
+            if is_s3(self.file_system):
+                return [f"{path}/{name}" for name in list_objects(self.file_system, path, delimiter="")]
             self.file_system.invalidate_cache()  # of the folders below, too
             found: list[str] = self.file_system.find(path)
             return found

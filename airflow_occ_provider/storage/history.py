@@ -23,6 +23,7 @@ from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.record import Content
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.listing import is_local, list_folder
+from airflow_occ_provider.storage.s3_requests import read_file
 
 INSTANT_COLUMNS = ("instantTime", "action", "completionTime")
 _CONTENTS = ("instantTime", "metadata", "plan")
@@ -94,11 +95,13 @@ class History:
     def _files(self, path: str) -> tuple[str, ...]:
         version = None
         with suppress(FileNotFoundError):
-            version = parse_version(self._fs.cat_file(f"{path}/{VERSION_FILE}"))
+            version = parse_version(read_file(self._fs, f"{path}/{VERSION_FILE}"))
         with suppress(FileNotFoundError):
             if version is None:
                 version = newest_version(list_folder(self._fs, path).names)
-        return () if version is None else parse_manifest(self._fs.cat_file(f"{path}/manifest_{version}"))
+        return (
+            () if version is None else parse_manifest(read_file(self._fs, f"{path}/manifest_{version}"))
+        )
 
     def _columns(self, path: str, names: Sequence[str]) -> list[list[Any]]:
         parquet = _parquet()

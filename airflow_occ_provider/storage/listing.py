@@ -1,13 +1,16 @@
-"""Lists a folder in one request: its names, and the times of their last writes."""
+"""Lists a folder: its names, and the times of their last writes."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
+
+from airflow_occ_provider.storage.s3_requests import is_s3, list_objects
 
 # The names of the time of the last write in fsspec; only WebHDFS gives milliseconds.
 _SECONDS = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -20,14 +23,39 @@ class Listing:
 
     :param modified: returns the epoch milliseconds of a file's last write; ``None`` if the file is
         gone or its storage does not record the time.
+    :param entries: of an object store, what it says of each file.
+    :param begun_s: seconds of a monotonic clock at which the whole folder began to be listed.
+    :param is_whole: whether all of it was listed at that time.
     """
 
     names: Sequence[str] = ()
     modified: Callable[[str], int | None] = lambda _: None
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    begun_s: float = field(default_factory=time.monotonic)
+    is_whole: bool = True
+
+    @classmethod
+    def of_entries(
+        cls, entries: Mapping[str, Mapping[str, Any]], begun_s: float, *, is_whole: bool = True
+    ) -> Self:
+        """Return the listing of an object store's folder."""
+
+        def modified(name: str) -> int | None:
+            return _modified(entries.get(name, {}))
+
+        return cls(tuple(entries), modified, entries, begun_s, is_whole)
+
+    def changed(self, kept: Iterable[str], listed: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Return the listing of which a part was listed again.
+
+        :param kept: the names that were not.
+        """
+        entries = {name: self.entries[name] for name in kept} | dict(listed)
+        return self.of_entries(entries, self.begun_s, is_whole=False)
 
 
 def list_folder(file_system: Any, path: str) -> Listing:
-    """List a folder.
+    """List a folder: on an object store, in one request a page.
 
     fsspec's listing of a local folder reads the status of each file, which takes most of the time.
     Here only the status of files is read whose time is needed.
@@ -38,13 +66,16 @@ def list_folder(file_system: Any, path: str) -> Listing:
         # No Path per name: making it takes longer than listing it.
         names = os.listdir(path)  # noqa: PTH208
         return Listing(names, lambda name: _local_modified(f"{path}/{name}"))
+    begun_s = time.monotonic()
+    if is_s3(file_system):
+        return Listing.of_entries(list_objects(file_system, path), begun_s)
     file_system.invalidate_cache(path)
     entries = {
         posixpath.basename(entry["name"].rstrip("/")): entry
         for entry in file_system.ls(path, detail=True)
         if entry["name"].rstrip("/") != path.rstrip("/")  # the object that marks the folder itself
     }
-    return Listing(tuple(entries), lambda name: _modified(entries.get(name, {})))
+    return Listing.of_entries(entries, begun_s)
 
 
 def is_local(file_system: Any) -> bool:

@@ -47,6 +47,7 @@ class Snapshot:
     ) -> None:
         self._reload = reload
         self.config = config
+        self.listing = listing
         read = previous.timeline.refreshed if previous else Timeline.from_file_names
         # One request for all: layout 1 needs the status of each completed file.
         self.timeline: Timeline = (
@@ -73,8 +74,15 @@ class Snapshot:
         return Snapshot(self._folder, self.config, listing, self._reload, self)
 
     def reload(self) -> Snapshot:
-        """Return a new snapshot of the table, also of its ``hoodie.properties``."""
+        """Return a new snapshot of the whole table, also of its ``hoodie.properties``."""
         return self._reload(self)
+
+    def whole(self) -> Snapshot:
+        """Return a snapshot for which the whole timeline was listed.
+
+        Only a whole listing proves that an instant does not exist.
+        """
+        return self if self.listing.is_whole else self.reload()
 
     def markers(self, time: str) -> frozenset[Marker]:
         """Return the current markers of a pending instant, of either kind."""

@@ -86,15 +86,17 @@ class HudiTable:
         """Return a snapshot of the table.
 
         :param previous: an earlier snapshot: with it one listing is enough, as long as the timeline
-            shows no sign of an upgrade.
-        :param max_age_s: seconds after which ``hoodie.properties`` are read again in any case.
+            shows no sign of an upgrade. Of a long timeline on S3, only a part is listed again.
+        :param max_age_s: seconds after which ``hoodie.properties`` are read again, and the whole
+            timeline is listed, in any case.
         :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
             downgraded.
         """
         if previous is None or not previous.config.exists:
             return self._opened(missing_ok=missing_ok)
-        begun_s, listing = time.monotonic(), self.files.listing(previous.config.timeline_folder)
+        begun_s = time.monotonic()
+        listing = self._listed_again(previous, begun_s - max_age_s)
         is_listed = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if is_listed else None
         found = previous.refreshed(listing)
@@ -109,6 +111,12 @@ class HudiTable:
         self._refuse_half_moved(moved_to)
         self._last_read = _Read(config, written_ms, begun_s)
         return found
+
+    def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
+        folder, changes = previous.config.timeline_folder, None
+        if previous.listing.begun_s >= oldest_s:
+            changes = self.files.changes(folder, previous.listing, previous.timeline)
+        return changes or self.files.listing(folder)
 
     def _opened(self, *, missing_ok: bool) -> Snapshot:
         begun_s, config = time.monotonic(), self.config()

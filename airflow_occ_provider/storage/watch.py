@@ -37,10 +37,11 @@ class Observation:
         found = self.pending.get(instant)
         if found:
             return found
-        known = self.snapshot.timeline.find(instant)
+        snapshot = self.snapshot if self.snapshot.timeline.find(instant) else self.snapshot.whole()
+        known = snapshot.timeline.find(instant)
         if known:
             return Writer(instant, known.action, Fate.COMMITTED if known.completed else Fate.ALIVE)
-        fate = Fate.ROLLED_BACK if self.snapshot.rollback_of(instant) else Fate.GONE
+        fate = Fate.ROLLED_BACK if snapshot.rollback_of(instant) else Fate.GONE
         return Writer(instant, "", fate)
 
     @property
@@ -120,8 +121,11 @@ class WriterWatch:
 
     def _list(self) -> Snapshot:
         self._listed_ms = self.clock_ms()
-        self._snapshot = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
-        return self._snapshot
+        found = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
+        if self._awaits_request(found, self._heartbeats_ms):  # it may be older than what was listed
+            found = found.whole()
+        self._snapshot = found
+        return found
 
     def _read_heartbeats(self) -> bool:
         """Read the heartbeats; return whether the set of writers changed."""

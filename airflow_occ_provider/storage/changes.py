@@ -1,0 +1,52 @@
+"""Lists again only the part of a long timeline in which anything may have changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.storage.listing import Listing
+from airflow_occ_provider.storage.s3_requests import PAGE_KEYS, list_objects, lists_in_order
+
+# Of at most three files each, so that a page has room for hundreds of new files.
+_NEWEST = 200
+_MOST_OLDER = 8
+_UNDOING = ("rollback", "restore")
+
+
+def list_changes(file_system: Any, path: str, known: Listing, timeline: Timeline) -> Listing | None:
+    """Return a listing of a long timeline, of which a part is listed again.
+
+    It takes one request for the newest instants, and one for each older one that was pending. The
+    other files are taken over: only a rollback, a restore, or the archival removes completed instants.
+
+    :param known: the last listing, of the instants of ``timeline``.
+    :returns: ``None`` if the whole folder must be listed: it has one page only; instants are or were
+        being taken back; a file disappeared; or the storage cannot list a part.
+    """
+    undone = any(one.action in _UNDOING and not one.completed for one in timeline)
+    long = len(known.names) > PAGE_KEYS and len(timeline.instants) > _NEWEST
+    if undone or not long or not lists_in_order(file_system, path):
+        return None
+    start = timeline.instants[-_NEWEST].time
+    older = {one.time for one in timeline if not one.completed and one.time <= start}
+    if len(older) > _MOST_OLDER:
+        return None
+    found = list_objects(file_system, path, after=start)
+    if any(name <= start for name in found):  # a server that does not know the parameter
+        return None
+    for time in older:
+        found |= list_objects(file_system, path, stem=time)
+    kept = [name for name in known.names if name <= start and _time(name) not in older]
+    listed_again = set(known.names).difference(kept)
+    if listed_again.difference(found) or _has_undone(set(found) - listed_again):
+        return None
+    return known.changed(kept, found)
+
+
+def _time(name: str) -> str:
+    return name.partition(".")[0].partition("_")[0]
+
+
+def _has_undone(new_names: set[str]) -> bool:
+    return any(name.split(".")[1:2] in ([action] for action in _UNDOING) for name in new_names)

@@ -1,0 +1,62 @@
+"""Reads and lists objects of S3 without the further requests that s3fs makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PAGE_KEYS = 1000
+"""The most keys that S3 returns in one request."""
+
+
+def is_s3(file_system: Any) -> bool:
+    """Whether an fsspec file system is s3fs's."""
+    return hasattr(file_system, "call_s3")
+
+
+def lists_in_order(file_system: Any, path: str) -> bool:
+    """Whether a folder can be listed from a key on; S3's directory buckets cannot."""
+    return is_s3(file_system) and not file_system.split_path(path)[0].endswith("--x-s3")
+
+
+def read_file(file_system: Any, path: str) -> bytes:
+    """Return a file's content; s3fs alone would ask for its size first.
+
+    :param file_system: any of fsspec.
+    :raises FileNotFoundError: if there is no such file.
+    """
+    alone = {"max_concurrency": 1} if hasattr(file_system, "max_concurrency") else {}
+    content: bytes = file_system.cat_file(path, **alone)
+    return content
+
+
+def list_objects(
+    file_system: Any, path: str, *, stem: str = "", after: str = "", delimiter: str = "/"
+) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a folder by name, in one request a page.
+
+    s3fs's own ``ls`` also lists the parent of an empty folder, and its ``find`` asks two times more.
+
+    :param path: the folder, as bucket and key; names are relative to it.
+    :param stem: only names that begin with it are listed.
+    :param after: only names that sort after it are listed.
+    :param delimiter: ``""`` to list the folders below, too.
+    :raises FileNotFoundError: if nothing is listed.
+    """
+    bucket, key, _ = file_system.split_path(path)
+    folder = f"{key}/" if key else ""
+    asked = {"Bucket": bucket, "Prefix": folder + stem, "Delimiter": delimiter}
+    if after:
+        asked["StartAfter"] = folder + after
+    found: dict[str, Mapping[str, Any]] = {}
+    while True:
+        page = file_system.call_s3("list_objects_v2", **asked)
+        found |= {one["Key"]: one for one in page.get("Contents", ())}
+        found |= {one["Prefix"].rstrip("/"): {} for one in page.get("CommonPrefixes", ())}
+        if not page.get("IsTruncated"):
+            break
+        asked["ContinuationToken"] = page["NextContinuationToken"]
+    if not found:
+        raise FileNotFoundError(path)
+    # An object with the folder's own key marks that the folder exists.
+    return {name[len(folder) :]: entry for name, entry in found.items() if name != folder}
