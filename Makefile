@@ -123,9 +123,10 @@ outages: $(INSTALLED)  ## 200 waiters while the lock service is down, or lags (O
 	$(BIN)/python -m tests.outages --times $(OUTAGES) --lag
 
 RACES ?= 50
-races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7)
-	$(BIN)/python -m tests.races --runs $(RACES) --seed $(SEED) --kinds keys increments merge
-	$(BIN)/python -m tests.races --runs $$(($(RACES) * 2)) --seed $(SEED) --kinds scopes delete
+races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7 STORE=s3 LOCK=metastore)
+	$(BIN)/python -m tests.races --store $(STORE) --lock $(LOCK) --runs $(RACES) --seed $(SEED) --kinds keys increments merge
+	$(BIN)/python -m tests.races --store $(STORE) --lock $(LOCK) --runs $$(($(RACES) * 2)) --seed $(SEED) \
+		--kinds scopes $(if $(filter local,$(STORE)),delete)
 
 test-k8s: $(INSTALLED)  ## Drivers in pods of a real one-node Kubernetes, as root; the first run builds it (10 min)
 	$(BIN)/python -m tests.k8s

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,14 @@ from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.table import HudiTable
 
-STORES = {"s3": EmbeddedS3proxy, "gs": EmbeddedFakeGcs, "wasb": EmbeddedAzurite}
+STORES: dict[str, Callable[[Path], EmbeddedObjectStore]] = {
+    "s3": EmbeddedS3proxy,
+    "gs": EmbeddedFakeGcs,
+    "wasb": EmbeddedAzurite,
+}
 LOCAL = "local"
+LOCKS = ("zookeeper", "metastore", "storage")
+"""The locks of an ``EmbeddedStack``; the default is the first."""
 BUCKET = STORE_CONN_ID = "lake"
 
 
@@ -62,6 +69,17 @@ class Lake:
     def path(self, name: str) -> str:
         """Return the base path of a table."""
         return self.store.table(BUCKET, name) if self.store else str(self.folder / name)
+
+    def copy(self, path: str, to: str) -> None:
+        """Copy a table that nothing writes."""
+        if not self.store:
+            shutil.copytree(path, to)
+            return
+        begin, end = (one.removeprefix(f"{self.store.SCHEME}://") for one in (path, to))
+        file_system = self.open(path).files.file_system
+        for file in file_system.find(begin):
+            if not file.endswith("/"):  # which stands for an empty folder
+                file_system.cp_file(file, end + file.removeprefix(begin))
 
     def open(self, path: str) -> HudiTable:
         """Open a table, one in the store as Airflow's processes do."""

@@ -39,6 +39,7 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -71,8 +72,13 @@ def stack_lock_options(stack: EmbeddedStack, table: str) -> dict[str, str]:
     """Return the options of Hudi's lock in a stack's lock service."""
     if stack.lock == "zookeeper":
         return lock_options(stack.zookeeper.hosts)
+    return stack_lock(stack).options(table)
+
+
+def stack_lock(stack: EmbeddedStack) -> HudiLockHook:
+    """Return the hook of the connection to a stack's lock service."""
     os.environ["AIRFLOW_CONN_HUDI_LOCK_OF_STACK"] = json.dumps(stack.lock_connection)
-    return lock_hook("hudi_lock_of_stack").options(table)
+    return lock_hook("hudi_lock_of_stack")
 
 
 class WriterThread:

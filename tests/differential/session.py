@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_occ_provider.embedded.bundle import cache_folder, find_bundle, pyspark_home
 from airflow_occ_provider.embedded.java import find_java_home
+from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.spark import spark_environment
 
 _SOURCE = Path(__file__).with_name("latches.scala")
@@ -65,15 +66,16 @@ def compile_scala(source: Path, hudi: str) -> Path:
     return classes
 
 
-def start_spark(hudi: str, folder: Path) -> Any:
+def start_spark(hudi: str, folder: Path, store: EmbeddedObjectStore | None = None) -> Any:
     """Start the Spark session that runs all pairs of this process.
 
     :param hudi: the release of Hudi.
     :param folder: scratch of its own.
+    :param store: where the tables may be, beside the local disk.
     """
     from pyspark.sql import SparkSession
 
-    os.environ.update(spark_environment(folder, hudi))
+    os.environ.update(spark_environment(folder, hudi, store))
     (folder / "conf" / "log4j2.properties").write_text(
         "rootLogger.level = error\nrootLogger.appenderRef.out.ref = out\n"
         "appender.out.type = File\nappender.out.name = out\n"
@@ -82,7 +84,8 @@ def start_spark(hudi: str, folder: Path) -> Any:
         "appender.out.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1} [%t]: %m%n\n"
     )
     builder = SparkSession.builder.appName("differential")
-    path = os.pathsep.join([str(compile_latches(hudi)), str(find_bundle(hudi))])
+    jars = store.jars() if store else ()
+    path = os.pathsep.join(map(str, [compile_latches(hudi), find_bundle(hudi), *jars]))
     for key, value in {**_SETTINGS, "spark.driver.extraClassPath": path}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

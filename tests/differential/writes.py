@@ -104,7 +104,9 @@ def write_rows(write: Write, writer: str) -> list[Row]:
     return [*batch_rows(write.groups, 7), *new, *both]
 
 
-def save(spark: Any, table: Path, operation: str, rows: list[Row], options: Mapping[str, str]) -> None:
+def save(
+    spark: Any, table: Path | str, operation: str, rows: list[Row], options: Mapping[str, str]
+) -> None:
     """Write rows as a DataFrame.
 
     :param operation: Hudi's name of the operation; ``delete_partition`` drops the rows' partitions.

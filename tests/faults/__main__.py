@@ -7,16 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
 from tests.faults.command import main, print_run, print_wrong
-from tests.faults.plan import draw
+from tests.faults.plan import KINDS, draw
 from tests.faults.rig import FaultyRun, airflow
-from tests.stores import LOCAL, STORES, started_store
-
-LOCKS = ("zookeeper", "metastore", "storage")
+from tests.stores import LOCAL, LOCKS, STORES, started_store
 
 
 def play(args, folder):
     assert args.lock != "storage" or args.store == LOCAL, "a lock file of Hudi's needs the local disk"
-    faults = draw(args.runs, args.seed, only=args.only)
+    faults = draw(args.runs, args.seed, only=args.only, kinds=args.kinds)
 
     def one(fault):
         report = FaultyRun(running, stack, folder, fault).run()
@@ -35,4 +33,5 @@ def play(args, folder):
 
 
 if __name__ == "__main__":
-    main(__doc__, "a point, victim or step of the fence", play, store=(LOCAL, *STORES), lock=LOCKS)
+    choices = {"store": (LOCAL, *STORES), "lock": LOCKS, "kinds": KINDS}
+    main(__doc__, "a point, victim or step of the fence", play, **choices)

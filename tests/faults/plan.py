@@ -9,6 +9,7 @@ from itertools import product
 POINTS = ("before", "requested", "inflight", "markers", "committing", "committed")
 VICTIMS = ("jvm", "python", "task", "supervisor", "group")
 FROZEN_AT = ("requested", "inflight", "markers", "committing")
+KINDS = ("all", "kills", "freezes")
 THAWED_AT = ("waiting", "rollback_planned", "files_deleted", "inflight_removed")
 
 
@@ -35,13 +36,19 @@ class Fault:
         return "_".join(part for part in parts if part)
 
 
-def draw(runs: int, seed: int, *, only: str = "") -> list[Fault]:
+def draw(runs: int, seed: int, *, only: str = "", kinds: str = KINDS[0]) -> list[Fault]:
     """Draw the faults of so many runs."""
     kills = [(point, victim, "") for point, victim in product(POINTS, VICTIMS)]
     freezes = [(point, "frozen", step) for point, step in product(FROZEN_AT, THAWED_AT)]
     freezes.append(("before", "frozen", "waiting"))
-    cells = [cell for cell in (*kills, *freezes) if only in "_".join(cell)]
+    cells = [
+        cell for cell in (*kills, *freezes) if only in "_".join(cell) and kinds in ("all", _kind(cell))
+    ]
     dice, drawn = random.Random(seed), []
     while len(drawn) < runs:
         drawn += dice.sample(cells, len(cells))
     return [Fault(number, *cell) for number, cell in enumerate(drawn[:runs], 1)]
+
+
+def _kind(cell: tuple[str, str, str]) -> str:
+    return "freezes" if cell[1] == "frozen" else "kills"

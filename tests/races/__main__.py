@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
-from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.differential.session import start_spark
 from tests.races.scenarios import (
     Course,
@@ -23,6 +23,7 @@ from tests.races.scenarios import (
     same_new_keys,
     scopes,
 )
+from tests.stores import LOCAL, LOCKS, STORES, Lake, started_store
 
 KINDS = {"keys": same_new_keys, "increments": increments, "merge": merges, "scopes": scopes}
 
@@ -31,10 +32,12 @@ def main() -> int:
     arguments = _arguments()
     with (
         tempfile.TemporaryDirectory(prefix="races_", ignore_cleanup_errors=True) as scratch,
-        EmbeddedZookeeper(Path(scratch) / "zookeeper") as zookeeper,
+        started_store(arguments.store, Path(scratch) / "store") as store,
+        EmbeddedStack(Path(scratch) / "stack", lock=arguments.lock, store=store) as stack,
     ):
         folder = Path(scratch)
-        course = Course(start_spark(HUDI_VERSION, folder / "spark"), zookeeper.hosts, folder)
+        spark = start_spark(HUDI_VERSION, folder / "spark", store)
+        course = Course(spark, stack, Lake(folder, store))
         wrong = 0
         for kind in arguments.kinds:
             if kind == "delete":
@@ -88,8 +91,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--slice", action="store_true", help="no bound on seconds: other tests run beside it"
     )
-    parser.add_argument("--kinds", nargs="+", default=[*KINDS, "delete"], choices=[*KINDS, "delete"])
-    return parser.parse_args()
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, "delete"])
+    parser.add_argument("--store", choices=(LOCAL, *STORES), default=LOCAL)
+    parser.add_argument("--lock", choices=LOCKS, default=LOCKS[0])
+    arguments = parser.parse_args()
+    is_local = arguments.store == LOCAL
+    arguments.kinds = arguments.kinds or [*KINDS, *(["delete"] if is_local else [])]
+    if "delete" in arguments.kinds and not is_local:
+        parser.error("--kinds delete stops its writers by latches, which only the local disk has")
+    return arguments
 
 
 if __name__ == "__main__":

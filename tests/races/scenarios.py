@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.sql_text import read_sql
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table
+from tests.stores import Lake
+from tests.writers import stack_lock
 
 _WRITERS = 3
 
@@ -37,30 +39,33 @@ class Result:
 
 
 class Course:
-    """Runs races on one Spark and one ZooKeeper, each on a fresh table.
+    """Runs races on one Spark and one lock service, each on a fresh table.
 
     :param spark: the session.
-    :param hosts: of ZooKeeper.
-    :param folder: scratch.
+    :param stack: has the lock service.
+    :param lake: where the tables are.
     """
 
-    def __init__(self, spark: Any, hosts: str, folder: Path) -> None:
+    def __init__(self, spark: Any, stack: EmbeddedStack, lake: Lake) -> None:
         self._spark = spark
-        self._hosts = hosts
-        self._folder = folder
+        self._stack = stack
+        self.lake = lake
         self._threads = ThreadPoolExecutor(64, "race")
         self._count = 0
 
     def table(self) -> Table:
         """Return a copy of a table that has three rows in one file of each partition."""
         self._count += 1
-        table = Table(self._spark, self._folder / f"t{self._count}", self._hosts)
-        shutil.copytree(self._written.path, table.path)
+        table = self._named(f"t{self._count}")
+        self.lake.copy(self._written.path, table.path)
         return table
+
+    def _named(self, name: str) -> Table:
+        return Table(self._spark, self.lake.path(name), self._stack)
 
     @cached_property
     def _written(self) -> Table:
-        table = Table(self._spark, self._folder / "written", self._hosts)
+        table = self._named("written")
         table.write([(f"{p}-{n}", p, 0) for p in PARTITIONS for n in range(3)])
         return table
 
@@ -73,11 +78,16 @@ class Course:
         return self._threads.submit(self._run, task)
 
     def _run(self, task: Task) -> TaskResult:
-        queue = Queue(ZookeeperStore(Access(self._hosts), "/races/leases"))
+        queue = self._leases()
         try:
-            return task.run(queue, self._spark._jvm, self._threads)
+            return task.run(queue, self._spark._jvm, self._threads, self.lake)
         finally:
             queue.close()
+
+    def _leases(self) -> LeaseService:
+        if self._stack.lock == "zookeeper":
+            return Queue(ZookeeperStore(Access(self._stack.zookeeper.hosts), "/races/leases"))
+        return stack_lock(self._stack).leases()
 
 
 def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
@@ -130,7 +140,7 @@ def merges(course: Course, seed: int, *, guarded: bool) -> Result:
     Both have no scope: only what the text of the SQL implies keeps them apart.
     """
     rng, table = random.Random(f"merge {seed}"), course.table()
-    partition, name = rng.choice(PARTITIONS), f"merged_{table.path.name}"
+    partition, name = rng.choice(PARTITIONS), f"merged_{table.name}"
     table.register(name)
 
     def text(value: int) -> str:
@@ -148,7 +158,7 @@ def merges(course: Course, seed: int, *, guarded: bool) -> Result:
 
         return merge
 
-    assert read_sql(text(0), str(table.path), name).reads
+    assert read_sql(text(0), table.path, name).reads
     results = course.run(
         Task(
             f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), reads_table=guarded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -13,17 +14,17 @@ from typing import Any
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.lease_audit import planned_partitions
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.rules import Owner, Request
-from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.writer import Writer as Latched
 from tests.races.writes import Table
+from tests.stores import Lake
 
 TTL_MS = 30_000
 _TRIES = 6
 _CONFLICTS = ("HoodieWriteConflictException", "HoodieEarlyConflictDetectionException")
 _PATIENCE_S = 300.0
+_OWN = re.compile(r"first operation = ConcurrentOperation\(.*?instantTime=(\d+)")
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Task:
     delay_s: float = 0.0
     pause_s: float = 0.0
 
-    def run(self, queue: Queue, jvm: Any, threads: Executor) -> TaskResult:
+    def run(self, queue: LeaseService, jvm: Any, threads: Executor, lake: Lake) -> TaskResult:
         """Run it to its end, with as many tries as that takes."""
         result = TaskResult(self.name)
         time.sleep(self.delay_s)
@@ -86,7 +87,7 @@ class Task:
             result.tries_s.append(time.monotonic() - begun_s)
             if error and any(name in str(error) for name in _CONFLICTS):
                 result.conflicts += 1
-                escalation = planned_partitions(HudiTable(str(self.table.path)), instant)
+                escalation = planned_partitions(lake.open(self.table.path), instant)
             queue.release(ticket)
             if error is None:
                 result.ended_s = time.monotonic()
@@ -97,9 +98,9 @@ class Task:
         result.error = f"lost {result.conflicts} times"
         return result
 
-    def _admitted(self, queue: Queue, escalation: tuple[str, ...] | None) -> Ticket:
+    def _admitted(self, queue: LeaseService, escalation: tuple[str, ...] | None) -> Ticket:
         partitions = None if self.scope is None else tuple(self.scope)
-        claim = Claim(str(self.table.path), partitions, self.key_safe, self.reads_table)
+        claim = Claim(self.table.path, partitions, self.key_safe, self.reads_table)
         owner = Owner(("races", uuid.uuid4().hex, self.name))
         scope = claim.scope(self.table.options, escalation)
         ticket = queue.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))
@@ -112,9 +113,12 @@ class Task:
         return ticket
 
     def _attempt(self, jvm: Any, threads: Executor) -> tuple[BaseException | None, str]:
-        writer = Latched(jvm, threads, str(self.table.path), self.job, self.pause_s + _PATIENCE_S)
+        writer = Latched(jvm, threads, self.table.path, self.job, self.pause_s + _PATIENCE_S)
         if self.pause_s:
             writer.run_to("inflight")
             time.sleep(self.pause_s)
         error = writer.finish()
-        return error, writer.instants[0].partition(".")[0] if writer.instants else ""
+        if writer.instants:
+            return error, writer.instants[0].partition(".")[0]
+        lost = _OWN.search(str(error))  # the latches see the local disk alone
+        return error, lost[1] if lost else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 from tests.differential.writes import Row, save
+from tests.writers import stack_lock_options
 
 PARTITIONS = ("a", "b", "c", "d")
 OPTIONS = {
@@ -38,21 +39,18 @@ class Table:
 
     :param spark: the session.
     :param path: its base path.
-    :param hosts: the ZooKeeper that holds Hudi's lock.
+    :param stack: whose lock service holds Hudi's lock.
     """
 
-    def __init__(self, spark: Any, path: Path, hosts: str) -> None:
+    def __init__(self, spark: Any, path: str, stack: EmbeddedStack) -> None:
         self.spark = spark
         self.path = path
-        lock = zookeeper_lock_options(
-            hosts,
-            "/races/locks",
-            session_timeout_ms=20_000,
-            connection_timeout_ms=15_000,
-            wait_time_ms=60_000,
-            num_retries=20,
-        )
-        self.options = {**OPTIONS, **lock}
+        self.options = {**OPTIONS, **_lock_options(stack, path)}
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.path.rpartition("/")[2]
 
     def write(self, rows: Iterable[Row], operation: str = "upsert") -> None:
         """Write rows with one of Hudi's operations."""
@@ -76,10 +74,23 @@ class Table:
     def rows(self) -> list[Row]:
         """Return the rows as a reader sees them now."""
         self.spark.catalog.clearCache()
-        frame = self.spark.read.format("hudi").load(str(self.path)).select("k", "p", "v")
+        frame = self.spark.read.format("hudi").load(self.path).select("k", "p", "v")
         return [(row.k, row.p, row.v) for row in frame.collect()]
 
     def duplicates(self) -> list[str]:
         """Return the keys that are in the table more than once."""
         counted = Counter((key, partition) for key, partition, _ in self.rows())
         return sorted(key for (key, _), count in counted.items() if count > 1)
+
+
+def _lock_options(stack: EmbeddedStack, path: str) -> dict[str, str]:
+    if stack.lock != "zookeeper":
+        return stack_lock_options(stack, path)
+    return zookeeper_lock_options(
+        stack.zookeeper.hosts,
+        "/races/locks",
+        session_timeout_ms=20_000,
+        connection_timeout_ms=15_000,
+        wait_time_ms=60_000,
+        num_retries=20,
+    )
