@@ -17,11 +17,13 @@ from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore, Embe
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.table import HudiTable
+from tests.ceph import Ceph
 
 STORES: dict[str, Callable[[Path], EmbeddedObjectStore]] = {
     "s3": EmbeddedS3proxy,
     "gs": EmbeddedFakeGcs,
     "wasb": EmbeddedAzurite,
+    "ceph": Ceph,
 }
 LOCAL = "local"
 LOCKS = ("zookeeper", "metastore", "storage")

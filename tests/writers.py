@@ -152,7 +152,7 @@ class Writer(WriterThread):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.logger = logging.getLogger(f"writer.{self.identity}")
-        self.exit_code: int | None = None
+        self.exit_code: Any = None
         self.process: Any = None
         self.handle: Handle | None = None
         self.stop: Stop | None = None
@@ -216,7 +216,7 @@ def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> Non
         time.sleep(0.02)
 
 
-class HudiCommitLock(Lock):
+class HudiCommitLock(Lock):  # type: ignore[misc]
     """Hudi's own commit lock, held in place of another writer that is just committing."""
 
     _NODE_NAME = "-lock-"
