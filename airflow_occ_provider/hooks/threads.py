@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_THREADS = 32  # a store in a bucket lets calls wait to send them together
+_THREADS = 8
 _KEPT = 16
 _registry = threading.Lock()
 # A pool lives as long as a call refers to it, and a while longer: a triggerer may see many clusters

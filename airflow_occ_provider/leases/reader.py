@@ -29,7 +29,10 @@ class Reader:
         self._shared = frozenset[str]()
 
     def names(self, age_s: float = 0.0) -> frozenset[str]:
-        """Return the names of all requests, with every change answered ``age_s`` before the call."""
+        """Return the names of all requests.
+
+        :param age_s: seconds before the call, by which an answered change is included.
+        """
         stamps = self._store.stamps(age_s=age_s)
         names = frozenset(stamps)
         for name in list(self._known.keys() - names):

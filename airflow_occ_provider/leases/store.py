@@ -45,13 +45,13 @@ class Store(Protocol):
     """
 
     def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
-        """Return the names of all nodes, including every change answered ``age_s`` before the call.
+        """Return the names of all nodes, with their versions.
 
         Each name comes with its node's version if the store lists versions without further requests,
         and with ``None`` otherwise. The queue reads a node only if its version is ``None`` or new.
 
-        :param age_s: seconds that the listing may be old, if that saves a request. It has every change
-            of this client.
+        :param age_s: the listing includes every change answered that many seconds before the call, and
+            every change of this client.
         """
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:

@@ -1,4 +1,4 @@
-"""How long a call waits for a storage, and how often a process asks one that does not answer."""
+"""How long a call waits for a storage, and how often a process asks again."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, Nod
 
 _Answer = TypeVar("_Answer")
 _BURST = 4  # writes that are not gathered
-_FULL = 16  # changes that are not gathered any longer
+_FULL = 6  # changes that do not wait for more; a triggerer has eight threads for them
 
 
 @dataclass(eq=False)

@@ -38,7 +38,7 @@ class StorageStore:
         return {name: node.version for name, node in self._ledger.current(age_s).nodes.items()}
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
-        """Return the nodes that exist, by a look that is at most a fifteenth of a poll old."""
+        """Return the nodes that exist, at most a fifteenth of a poll ago."""
         found = self._ledger.current(0.0 if latest else self._fresh_s).nodes
         return {name: found[name] for name in names if name in found}
 

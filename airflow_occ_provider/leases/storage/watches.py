@@ -22,13 +22,15 @@ class _Watch(NamedTuple):
     wake: Callable[[], None]
 
     def is_due(self, ledger: Ledger) -> bool:
-        """Whether a ledger shows that the node is gone; an older one than the node shows nothing."""
+        """Whether a ledger shows that the node is gone; one older than it shows nothing."""
         node = ledger.nodes.get(self.name)
         return ledger.revision >= self.token and (node is None or node.token != self.token)
 
 
 class Watches:
-    """The waiters for deletions. Any call's look wakes them; a thread looks if none does.
+    """The waiters for deletions, woken by any call's look.
+
+    A thread looks if no call does.
 
     :param ledger: in which nodes are deleted.
     :param poll_s: the most seconds between two looks while there are waiters.
