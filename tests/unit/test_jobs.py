@@ -35,7 +35,7 @@ UPDATE = "UPDATE trips SET v = 1"
 
 
 def table(**properties):
-    return SimpleNamespace(path=TABLE, config=lambda: TableConfig(properties))
+    return SimpleNamespace(scheme="file", path=TABLE, config=lambda: TableConfig(properties))
 
 
 TRIPS = table(**{"hoodie.table.name": "trips"})
