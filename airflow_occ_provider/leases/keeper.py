@@ -100,6 +100,8 @@ class Keeper:
     def _renew(self) -> None:
         started_s = time.monotonic()
         self._service.renew(self._ticket, round(self._ttl_s * 1000))
+        if self._failure:
+            _log.info("The lease is renewed again after %.0f s.", started_s - self._renewed_s)
         self._renewed_s, self._failure = started_s, ""
 
     def _keep(self) -> None:
@@ -111,8 +113,9 @@ class Keeper:
                 self._lose(error)
                 return
             except Exception as error:  # noqa: BLE001 - the renewal is retried
+                if not self._failure:  # an outage is logged once
+                    _log.warning("The lease could not be renewed, retrying: %s", error)
                 self._failure = f"{type(error).__name__}: {error}"
-                _log.warning("The lease could not be renewed, retrying: %s", error)
 
     def _sweep(self) -> None:
         """Remove expired requests; a failure does not count as a failed renewal."""

@@ -22,9 +22,11 @@ class Away(MemoryStore):
     """A store that can be away."""
 
     away = False
+    refused = 0
 
     def replace(self, name, data, version):
         if self.away:
+            self.refused += 1
             raise LockUnreachableError("away", remedy="wait")
         return super().replace(name, data, version)
 
@@ -181,3 +183,22 @@ class Renewals(MemoryStore):
         if self.times > 3:
             self.renewed.set()
         return super().replace(name, data, version)
+
+
+def test_an_outage_is_logged_once_and_so_is_its_end(nodes, held, caplog, monkeypatch):
+    monkeypatch.setattr("airflow_occ_provider.leases.keeper._RETRY_S", 0.02)
+    caplog.set_level("INFO")
+    line, ticket = held
+    with Keeper(line, ticket, 60_000, usual_ttl_ms=60):
+        nodes.away = True
+        wait = threading.Event()
+        while nodes.refused < 5:
+            wait.wait(0.01)
+        nodes.away = False
+        before = version(nodes, ticket)
+        while version(nodes, ticket) < before + 2:
+            wait.wait(0.01)
+    lines = [record.getMessage() for record in caplog.records if "renewed" in record.getMessage()]
+    assert lines[0].startswith("The lease could not be renewed, retrying: away")
+    assert lines[1].startswith("The lease is renewed again")
+    assert len(lines) == 2
