@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 _FIELD = "storage_conn_id"
 _KEPT = timedelta(minutes=5)
 _OF_THE_PROCESS = "leave storage_conn_id empty, for the credentials of the process"
-_GCS_UNREAD = (
-    *("key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url"),
-    "is_anonymous",
-)
+_GCS_UNREAD = ("key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url")
 _AZURE_UNREAD = ("managed_identity_client_id", "workload_identity_tenant_id")
 _AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.blob\.core\..+")
 
@@ -114,13 +111,14 @@ def _current(credentials: Any) -> dict[str, Any]:
 
 def _gcs(given: _Given) -> GcsAccess:
     prefix = "google_cloud_platform"
-    given.refuse(_GCS_UNREAD, prefix, "enter keyfile_dict or key_path")
+    endpoint = given.text("gcs.endpoint", prefix)
+    unread = _GCS_UNREAD if endpoint else (*_GCS_UNREAD, "is_anonymous")
+    given.refuse(unread, prefix, "enter keyfile_dict or key_path")
     key = given.text("keyfile_dict", prefix)
     try:
         json.loads(key or "{}")
     except ValueError:
         raise given.error("keyfile_dict is not JSON", "enter the key as it was downloaded") from None
-    endpoint = given.text("endpoint_url", prefix)
     return GcsAccess(key=key, key_path=given.text("key_path", prefix), endpoint=endpoint)
 
 

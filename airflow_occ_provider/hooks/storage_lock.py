@@ -194,7 +194,7 @@ class StorageLeases:
 
         self.terms()
         _ = self._poll_s
-        shared, race_s = self.service.open(), answer_timeout_s(self.service.fields) / 2
+        shared, race_s = self.service.open(), answer_timeout_s(self.service.fields)
         with self.service.named():
             return check_conditions(shared, race_s=race_s)
 

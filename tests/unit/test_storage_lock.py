@@ -153,7 +153,7 @@ def test_an_aws_connection_is_read_by_airflows_hook(access_of):
         ({"keyfile_dict": KEY}, GcsAccess(key=json.dumps(KEY))),
         ({"keyfile_dict": json.dumps(KEY)}, GcsAccess(key=json.dumps(KEY))),
         ({"extra__google_cloud_platform__key_path": "/k.json"}, GcsAccess(key_path="/k.json")),
-        ({"endpoint_url": CLOSED}, GcsAccess(endpoint=CLOSED)),
+        ({"gcs.endpoint": CLOSED, "is_anonymous": True}, GcsAccess(endpoint=CLOSED)),
     ],
 )
 def test_a_google_connection_is_read(access_of, extra, access):
@@ -198,6 +198,7 @@ def test_an_azure_connection_is_read(access_of, given, access):
         ("s3://b/l", "wasb", {}, "has the type 'wasb'.*Remedy: use one of the type 'aws'"),
         ("gs://b/l", "aws", {}, "use one of the type 'google_cloud_platform'"),
         ("gs://b/l", "google_cloud_platform", {"key_secret_name": "s3cret"}, "key_secret_name is not"),
+        ("gs://b/l", "google_cloud_platform", {"is_anonymous": True}, "is_anonymous is not read"),
         ("gs://b/l", "google_cloud_platform", {"keyfile_dict": "{s3cret"}, "keyfile_dict is not JSON"),
         ("az://c@a/l", "wasb", {"managed_identity_client_id": "s3cret"}, "managed_identity_client_id"),
     ],
