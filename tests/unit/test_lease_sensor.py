@@ -94,7 +94,7 @@ def test_a_failed_poke_counts_against_no_request(hook, monkeypatch):
     waiting._close()
 
 
-def away():
+def away(**_):
     raise LockUnreachableError("away")
 
 
