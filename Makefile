@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
-	golden-tables differential faults faults-yarn model handovers outages crowd races stalls test-spark6 test-k8s golden-kubernetes \
+	golden-tables differential faults faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -53,7 +53,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) --keep-going test-nightly differential faults faults-yarn model handovers outages crowd races stalls
+	$(MAKE) --keep-going test-nightly differential faults faults-yarn model handovers outages crowd races stalls faulty-s3
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -137,6 +137,11 @@ golden-kubernetes: $(INSTALLED)  ## Record the states of pods in tests/golden/ku
 STALL ?= 180
 stalls: $(INSTALLED)  ## A store that stalls under a live writer must stop no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
+
+PERCENT ?= 5
+WRITES ?= 12
+faulty-s3: $(INSTALLED)  ## Writers while 5 % of all S3 requests fail (WRITES=12 PERCENT=5 SEED=7)
+	$(BIN)/python -m tests.faulty_s3 --runs $(WRITES) --percent $(PERCENT) --seed $(SEED)
 
 # The Spark provider 6 requires pyspark-client 4, whose files overwrite PySpark's: Spark is the one of $(VENV).
 $(SPARK6)/.installed: $(INSTALLED)
