@@ -123,7 +123,7 @@ class EmbeddedAzurite(EmbeddedObjectStore):
     def _answers(self) -> bool:
         try:
             return self._ask("GET", "/?comp=list", {}) > 0  # refused: the request is not signed
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> int:

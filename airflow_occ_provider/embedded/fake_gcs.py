@@ -92,7 +92,7 @@ class EmbeddedFakeGcs(EmbeddedObjectStore):
     def _answers(self) -> bool:
         try:
             return self._ask("GET", f"/storage/v1/b?project={self.PROJECT}")[0] == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
