@@ -170,6 +170,7 @@ bench-import: $(INSTALLED)  ## What importing the pure core costs (CHECK=1 as ab
 
 bench-leases: $(INSTALLED)  ## What the queue costs, compared with kazoo's Lock (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.leases
+	$(BIN)/python -m tests.bench.requests
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.triggers

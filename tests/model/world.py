@@ -19,7 +19,7 @@ from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire
 
 TICK_S = 0.5
-_AGE_S = 1.1  # of the listings of every second client
+_AGE_S = 1.1  # of the listings of one client
 RATES = (1.0, 0.97, 1.03, 0.96, 1.04)
 _LOST, _UNREACHABLE, _REFUSED, _DEAD = (object() for _ in range(4))
 NO_ANSWER = (_UNREACHABLE, _DEAD)
@@ -97,7 +97,7 @@ class World:
         assert ticket
         claim.woken = False
         wake = partial(setattr, claim, "woken", True) if extra else None
-        began, age_s = self.now, client.number % 2 * _AGE_S
+        began, age_s = self.now, (client.number % 4 == 1) * _AGE_S
         answer = self._call(
             client, "status", ticket, lambda: client.queue.status(ticket, wake, age_s=age_s)
         )
