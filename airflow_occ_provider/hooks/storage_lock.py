@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_occ_provider.leases.storage.folder import FolderObject
 
 _RETRIES_A_MINUTE = 60 // RETRY_S
+_GATHERS_PER_TTL = 60  # a renewal that waits to be gathered is late by a part of its period at most
 
 
 class HudiStorageLockHook(HudiLockHook):
@@ -185,8 +186,9 @@ class StorageLeases:
         from airflow_occ_provider.leases.storage.store import StorageStore
 
         shared, pace = self.service.open(), self.service.root.pace
-        timeout_s = answer_timeout_s(self.service.fields)
-        return Queue(StorageStore(shared, self._poll_s, timeout_s, pace.gather_s))
+        timeout_s, ttl_s = answer_timeout_s(self.service.fields), self.terms().ttl_ms / 1000
+        gather_s = min(pace.gather_s, ttl_s / _GATHERS_PER_TTL)
+        return Queue(StorageStore(shared, self._poll_s, timeout_s, gather_s))
 
     def check(self) -> str:
         """Check that the storage refuses a write whose condition does not hold."""

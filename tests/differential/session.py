@@ -35,6 +35,8 @@ _SETTINGS = {
     "spark.shuffle.compress": "false",
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.ui.showConsoleProgress": "false",
+    # Hudi 1.2.0 leaves streams to the garbage collector: 30 writes of one JVM use up the usual 96.
+    "spark.hadoop.fs.s3a.connection.maximum": "2000",
 }
 
 

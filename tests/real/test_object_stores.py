@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
+from airflow.cli.cli_parser import get_parser
 from obstore.store import S3Store
 
+from airflow_occ_provider.attempts.jobs import Sql
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hudi.writer.early_detection import MARKERS_TYPE
@@ -15,6 +18,7 @@ from airflow_occ_provider.storage.writers import pending_writers
 from tests.ceph import Ceph
 from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.conftest import SMALL_TABLES
+from tests.real.test_jobs import MERGE, NEW_TABLE, checks_and_writes_nothing, function, returns_rows
 from tests.stores import BUCKET, Lake, started_store
 from tests.writers import NO_METADATA_TABLE, Writer, commit_lock_held, has_markers, inflight, wait_for
 
@@ -47,7 +51,7 @@ def start(hudi_stack, lake):
         conf.write(SMALL_TABLES)
     environment = {"SPARK_CONF_DIR": environment["SPARK_CONF_DIR"]}
 
-    def start(path, *arguments, early=False, **options):
+    def start(path, *arguments, early=False, job=None, **options):
         files = lake.open(path).files
         return Writer(
             hudi_stack,
@@ -55,11 +59,22 @@ def start(hudi_stack, lake):
             arguments,
             environment=environment,
             early=early,
+            job=job,
             file_system=files.file_system,
             hudi_options={**NO_METADATA_TABLE, **options},
         ).start()
 
     return start
+
+
+@pytest.fixture
+def airflow_hudi(capsys):
+    def run(*arguments):
+        args = get_parser().parse_args(["hudi", *arguments])
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
 
 
 def committed(writer):
@@ -69,7 +84,9 @@ def committed(writer):
     return settlement
 
 
-def test_of_three_writers_one_commits_and_the_next_one_cleans_up(lake, start, hudi_stack, tmp_path):
+def test_of_three_writers_one_commits_and_the_next_one_cleans_up(
+    lake, start, hudi_stack, tmp_path, airflow_hudi
+):
     path = lake.path("t")
     table = lake.open(path)
     committed(start(path))
@@ -88,9 +105,13 @@ def test_of_three_writers_one_commits_and_the_next_one_cleans_up(lake, start, hu
         _both_kinds_say_the_same(table, instants)
         assert len(pending_writers(table, table.snapshot())) == 3
         assert all(one.live for one in pending_writers(table, table.snapshot()))
+        assert not any(_shows_secret(lake.store, " ".join(words)) for words in commands())
+        shown = airflow_hudi("writers", path, *(["--conn-id", lake.conn_id] if lake.conn_id else []))
+        assert all(one in shown for one in instants)
         ghost.kill()
         assert ghost.wait().outcome is Outcome.KILLED, ghost.log[-3000:]
     won = committed(winner)
+    assert not _shows_secret(lake.store, "".join(one.log for one in writers))
     (tmp_path / "loser.go").touch()
     lost = loser.wait()
     assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
@@ -102,6 +123,17 @@ def test_of_three_writers_one_commits_and_the_next_one_cleans_up(lake, start, hu
     assert not snapshot.timeline.pending_writes()
     assert not snapshot.heartbeats()
     assert residues(table) == ()
+
+
+def _shows_secret(store, text):
+    secrets = [getattr(store, "SECRET", ""), store.KEY] if store.SCHEME != "gs" else []
+    return any(one and one in text for one in secrets if one != "embedded")
+
+
+def commands():
+    """Yield the command of each process, as all users of the machine see it."""
+    for process in psutil.process_iter(["cmdline"]):
+        yield process.info["cmdline"] or ()
 
 
 def _both_kinds_say_the_same(table, instants):
@@ -136,3 +168,14 @@ def s3_client(server):
         client_options={"allow_http": True, "timeout": "10s", "connect_timeout": "2s"},
         retry_config={"max_retries": 0},
     )
+
+
+@pytest.mark.nightly
+def test_a_function_and_a_merge_write_a_table_there(lake, start):
+    path = lake.path("jobs")
+    committed(start(path, job=function(path, returns_rows, first=0, number=4), **NEW_TABLE))
+    committed(start(path, job=Sql(MERGE, path)))
+    rows = {"k0": 0, "k1": 11, "k2": 2, "k3": 3, "k;9": 9}
+    job = function(path, checks_and_writes_nothing, expected={"table": path, "rows": rows})
+    reader = start(path, job=job)
+    assert reader.wait().outcome is Outcome.NOTHING_WRITTEN, reader.log[-6000:]

@@ -51,6 +51,7 @@ def test_a_driver_without_the_client_of_its_lock_does_not_start(hudi_stack, tmp_
     assert_refused(writer, client, "packages='org.apache.hudi:hudi-aws-bundle:RELEASE'")
 
 
+@pytest.mark.nightly
 def test_a_release_without_the_storage_based_lock_does_not_start(hudi_stack, tmp_path):
     conf = {"spark.jars": str(find_bundle("0.15.0"))}
     defaults = hudi_stack.folder / "spark" / "conf" / "spark-defaults.conf"

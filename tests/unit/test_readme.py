@@ -24,6 +24,7 @@ TASKS = {
     "docs/how-to/cluster-mode.md": [["write_trips"], ["write_trips"]],
     "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],
     "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
+    "docs/how-to/object-stores.md": [["write_trips"]],
     "docs/how-to/table-services.md": [["compact", "cluster"]],
 }
 
