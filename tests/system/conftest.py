@@ -125,8 +125,11 @@ def airflow(hudi_stack, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def metastore(airflow, tmp_path_factory):
-    """A metastore whose lock timeout is longer than the gap between two tasks, and its connection."""
-    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=45) as running:
+    """A metastore with Hive's own lock timeout, and its connection.
+
+    Between two tasks of a run nobody renews its lease: on a busy machine for a minute.
+    """
+    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=300) as running:
         airflow.add_connection(
             "hudi_lock_metastore",
             conn_type="hudi_metastore_lock",

@@ -43,7 +43,12 @@ def demo(*arguments):
 
 
 @pytest.mark.parametrize(
-    "lock", [pytest.param("zookeeper", marks=pytest.mark.quick), "metastore", "storage"]
+    "lock",
+    [
+        pytest.param("zookeeper", marks=pytest.mark.quick),
+        "metastore",
+        pytest.param("storage", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_loser_is_retried_and_both_writers_commit(lock):
     demo("--lock", lock)

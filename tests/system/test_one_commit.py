@@ -126,6 +126,7 @@ def test_a_run_created_again_under_the_same_id_writes_again(airflow, paths):
     assert count_rows(paths["table"]) == ONCE + ONCE
 
 
+@pytest.mark.nightly
 def test_a_mapped_task_whose_items_changed_places_writes_each_item(start, paths):
     items = paths["gate"] / "items.json"
     items.write_text('["a", "b"]')
@@ -165,6 +166,7 @@ def start_backfill(airflow, body):
     return number
 
 
+@pytest.mark.nightly
 def test_a_backfill_over_the_same_dates_writes_again(airflow, paths):
     body = {
         "dag_id": "dated",

@@ -244,6 +244,7 @@ def test_a_killed_workers_place_goes_to_its_retry_or_to_the_next_waiter(
     never.wait()
 
 
+@pytest.mark.nightly
 def test_leases_over_two_tables_do_not_deadlock(airflow, queue, start, tmp_path):
     airflow.call("POST", "/pools", {"name": "one_slot", "slots": 1, "description": ""})
     rivals, runs = [], []
@@ -273,6 +274,7 @@ def test_leases_over_two_tables_do_not_deadlock(airflow, queue, start, tmp_path)
     print(f"{len(runs)} runs ended {time.monotonic() - began:.1f} s after the rivals")
 
 
+@pytest.mark.nightly
 def test_cleared_work_requests_and_keeps_its_lease_again(queue, start, tmp_path):
     first, second = conf(tmp_path), {**conf(tmp_path), "gate": tmp_path / "second"}
     second["gate"].mkdir()
