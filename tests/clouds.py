@@ -1,4 +1,4 @@
-"""The object stores of Azure and Google for tests, where this machine can run them."""
+"""The object stores for tests that not each machine can run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import pytest
 
 from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
 from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
+from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 
 NEEDS_NODE = pytest.mark.skipif(
     not EmbeddedAzurite.is_available(), reason="node or npm, which Azurite needs, is missing"
 )
 NEEDS_GO = pytest.mark.skipif(
     not EmbeddedFakeGcs.is_available(), reason="Go, which builds fake-gcs-server, is missing"
+)
+NEEDS_VERSITYGW = pytest.mark.skipif(
+    not EmbeddedVersitygw.is_available(), reason="Go, which builds versitygw, is missing"
 )
 CLOUDS = [
     pytest.param(EmbeddedAzurite, marks=NEEDS_NODE, id="azure"),

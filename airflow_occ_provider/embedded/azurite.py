@@ -8,7 +8,6 @@ import hmac
 import http.client
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.embedded.bundle import cache_folder, resolve_jars
+from airflow_occ_provider.embedded.installer import run_installer
 from airflow_occ_provider.embedded.object_store import HADOOP_VERSION, EmbeddedObjectStore
 from airflow_occ_provider.embedded.process import EmbeddedError
 
@@ -175,15 +175,4 @@ def _installed() -> Path:
 def _install(folder: Path) -> None:
     command = ["npm", "install", "--prefix", str(folder), f"azurite@{VERSION}"]
     quiet = ("--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts")
-    try:
-        done = subprocess.run(
-            [*command, *quiet],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_INSTALL_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise EmbeddedError(f"Azurite was not installed in {_INSTALL_TIMEOUT_S} s") from error
-    if done.returncode:
-        raise EmbeddedError(f"Azurite could not be installed:\n{done.stderr[-2000:]}")
+    run_installer("Azurite", [*command, *quiet], _INSTALL_TIMEOUT_S)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import cache_folder
+from airflow_occ_provider.embedded.installer import run_installer
 from airflow_occ_provider.embedded.process import EmbeddedError
 
 _BUILD_TIMEOUT_S = 1800
@@ -59,16 +58,4 @@ class GoProgram:
     def _install(self, folder: str) -> None:
         command = ["go", "install", "-trimpath", "-ldflags=-s -w", f"{self.module}@v{self.version}"]
         own = {"GOBIN": folder, "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
-        try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **own},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_BUILD_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EmbeddedError(f"{self.name} was not built in {_BUILD_TIMEOUT_S} s") from error
-        if done.returncode:
-            raise EmbeddedError(f"{self.name} could not be built:\n{done.stderr[-2000:]}")
+        run_installer(self.name, command, _BUILD_TIMEOUT_S, own)

@@ -159,9 +159,8 @@ def causes_in_jvm(throwable):
     causes = []
     while throwable is not None and len(causes) < MOST_CAUSES:
         trace = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
-        causes.append(
-            described(throwable.getClass().getName(), throwable.getMessage() or "", True, trace)
-        )
+        name = throwable.getClass().getName()
+        causes.append(described(name, throwable.getMessage() or "", True, trace))
         throwable = throwable.getCause()
     return causes
 
@@ -218,8 +217,9 @@ def missing_class(jvm, classes):
     for one in classes:
         try:
             jvm.org.apache.hudi.common.util.ReflectionUtils.getClass(one["name"])
-        except Exception:
-            return f"the driver cannot load the class {one['name']}: {one['remedy']}"
+        except Exception as error:
+            why = "{type}: {message}".format_map(causes_of(error)[-1])
+            return f"the driver cannot load the class {one['name']} ({why}): {one['remedy']}"
     return None
 
 

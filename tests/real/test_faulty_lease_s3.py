@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from obstore.store import S3Store
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.queue import Queue
@@ -27,17 +26,12 @@ from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtu
 from airflow_occ_provider.testing.lost_answers import LostAnswerContract
 from airflow_occ_provider.testing.queue_contract import ExpiryContract, QueueContract
 from airflow_occ_provider.testing.store_contract import StoreContract
+from tests.clouds import NEEDS_VERSITYGW
 from tests.faulty_proxy import Fault, FaultyProxy
 from tests.real.queues import asks
+from tests.stores import BUCKET
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        not EmbeddedVersitygw.is_available(), reason="Go, which builds versitygw, is missing"
-    ),
-]
-BUCKET = "leases"
+pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
 PERCENT, SEED = 5.0, 7
 POLL_S, TTL_MS = 0.3, 30_000
 WORKERS, EACH = 8, 4
@@ -45,21 +39,14 @@ PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with EmbeddedVersitygw(tmp_path_factory.mktemp("s3")) as running:
-        running.make_bucket(BUCKET)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def proxy(server):
-    with FaultyProxy(server.url, seed=SEED, percent=PERCENT, slow_s=1.0) as running:
+def proxy(versitygw):
+    with FaultyProxy(versitygw.url, seed=SEED, percent=PERCENT, slow_s=1.0) as running:
         yield running
     print(f"of {len(running.counted())} requests failed {running.faults.total()}: {running.faults}")
 
 
 @pytest.fixture
-def open_object(server, proxy):
+def open_object(versitygw, proxy):
     """Return a function that opens the same object as another process does."""
     key = f"{uuid.uuid4()}/queue.json"
 
@@ -67,9 +54,9 @@ def open_object(server, proxy):
         bucket = S3Store(
             BUCKET,
             endpoint=proxy.url,
-            region=server.REGION,
-            access_key_id=server.KEY,
-            secret_access_key=server.SECRET,
+            region=versitygw.REGION,
+            access_key_id=versitygw.KEY,
+            secret_access_key=versitygw.SECRET,
             client_options={"allow_http": True, "timeout": "5s", "connect_timeout": "2s"},
             retry_config={"max_retries": 0},
         )

@@ -6,52 +6,38 @@ import asyncio
 import json
 import time
 
-import fsspec
 import pytest
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.storage.conflicts import verdicts
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.storage.writers import pending_writers
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.bench.tables import add_instant, instants, make_table
+from tests.clouds import NEEDS_VERSITYGW
 from tests.faulty_proxy import Fault, FaultyProxy
+from tests.stores import BUCKET
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.nightly,
-    pytest.mark.skipif(
-        not EmbeddedVersitygw.is_available(), reason="Go, which builds versitygw, is missing"
-    ),
-]
-BUCKET, SIZE, ROUNDS = "lake", 20, 10
+pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
+SIZE, ROUNDS = 20, 10
 ((OURS, COMPLETED, _),) = instants(1, SIZE)
 PATIENCE_S = 240
 TRIES = 5  # of botocore, for one request
 FAILING = tuple(fault for fault in Fault if fault is not Fault.SLOW)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with EmbeddedVersitygw(tmp_path_factory.mktemp("s3")) as running:
-        running.make_bucket(BUCKET)
+@pytest.fixture
+def proxy(versitygw):
+    with FaultyProxy(versitygw.url, seed=7, slow_s=0.5) as running:
         yield running
 
 
 @pytest.fixture
-def proxy(server):
-    with FaultyProxy(server.url, seed=7, slow_s=0.5) as running:
-        yield running
-
-
-@pytest.fixture
-def timeline(server, request):
+def timeline(versitygw, request):
     """The timeline of a table with 20 completed instants and a live writer."""
-    root = server.folder / "buckets" / BUCKET / request.node.name
+    root = versitygw.folder / "buckets" / BUCKET / request.node.name
     folder = make_table(root, SIZE)
     done, *_ = sorted(
         add_instant(folder, OURS, COMPLETED, "commit"), key=lambda one: "_" not in one.name
@@ -63,19 +49,8 @@ def timeline(server, request):
 
 
 @pytest.fixture
-def open_table(server, proxy, timeline, request):
-    def open_one(timeout_s=60.0):
-        file_system = fsspec.filesystem(
-            "s3",
-            key=server.KEY,
-            secret=server.SECRET,
-            endpoint_url=proxy.url,
-            skip_instance_cache=True,
-            use_listings_cache=False,
-        )
-        return HudiTable(f"s3a://{BUCKET}/{request.node.name}", file_system, timeout_s=timeout_s)
-
-    return open_one
+def open_table(proxy, timeline, request, open_in_versitygw):
+    return lambda timeout_s=60.0: open_in_versitygw(proxy, request.node.name, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
@@ -127,10 +102,10 @@ def test_an_outage_is_one_error_with_a_remedy_after_a_bounded_time(open_table, p
 
 
 def test_a_trigger_waits_for_the_end_of_an_outage(
-    server, proxy, timeline, open_table, monkeypatch, request
+    versitygw, proxy, timeline, open_table, monkeypatch, request
 ):
-    extra = {"endpoint_url": proxy.url, "region_name": server.REGION}
-    monkeypatch.setenv("AIRFLOW_CONN_FAULTY", json.dumps({**server.connection, "extra": extra}))
+    extra = {"endpoint_url": proxy.url, "region_name": versitygw.REGION}
+    monkeypatch.setenv("AIRFLOW_CONN_FAULTY", json.dumps({**versitygw.connection, "extra": extra}))
     told = []
     monkeypatch.setattr(HudiHeartbeatTrigger, "_log_retry", lambda _, error: told.append(str(error)))
     table = open_table().path

@@ -4,60 +4,35 @@ from __future__ import annotations
 
 import math
 
-import fsspec
 import pytest
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
-from airflow_occ_provider.storage.table import HudiTable
 from tests.bench.tables import add_instant, instants, make_table
+from tests.clouds import NEEDS_VERSITYGW
 from tests.faulty_proxy import FaultyProxy
+from tests.stores import BUCKET
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not EmbeddedVersitygw.is_available(), reason="Go, which builds versitygw, is missing"
-    ),
-]
-BUCKET = "lake"
+pytestmark = [pytest.mark.real, NEEDS_VERSITYGW]
 KEYS_OF_PAGE = 1000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with EmbeddedVersitygw(tmp_path_factory.mktemp("s3")) as running:
-        running.make_bucket(BUCKET)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def proxy(server):
-    with FaultyProxy(server.url) as running:
+def proxy(versitygw):
+    with FaultyProxy(versitygw.url) as running:
         yield running
 
 
 @pytest.fixture
-def open_table(server, proxy):
-    def open_one(name):
-        file_system = fsspec.filesystem(
-            "s3",
-            key=server.KEY,
-            secret=server.SECRET,
-            endpoint_url=proxy.url,
-            skip_instance_cache=True,
-            use_listings_cache=False,
-        )
-        return HudiTable(f"s3a://{BUCKET}/{name}", file_system)
-
-    return open_one
+def open_table(proxy, open_in_versitygw):
+    return lambda name: open_in_versitygw(proxy, name)
 
 
 @pytest.mark.parametrize("layout", [1, 2])
 @pytest.mark.parametrize("size", [100, 10_000])
 def test_a_snapshot_is_two_requests_and_its_pages_and_a_refresh_is_one(
-    server, proxy, open_table, size, layout
+    versitygw, proxy, open_table, size, layout
 ):
     name = f"t_{size}_{layout}"
-    timeline = make_table(server.folder / "buckets" / BUCKET / name, size, layout)
+    timeline = make_table(versitygw.folder / "buckets" / BUCKET / name, size, layout)
     table = open_table(name)
     proxy.counted()
     snapshot = table.snapshot()
@@ -77,8 +52,8 @@ def test_a_snapshot_is_two_requests_and_its_pages_and_a_refresh_is_one(
     assert len(snapshot.timeline.instants) == size + 2
 
 
-def test_what_is_missing_costs_one_request(server, proxy, open_table):
-    make_table(server.folder / "buckets" / BUCKET / "bare", 1)
+def test_what_is_missing_costs_one_request(versitygw, proxy, open_table):
+    make_table(versitygw.folder / "buckets" / BUCKET / "bare", 1)
     snapshot = open_table("bare").snapshot()
     (instant,) = snapshot.timeline
     for read in (snapshot.heartbeats, snapshot.has_history, lambda: snapshot.markers(instant.time)):
@@ -87,8 +62,8 @@ def test_what_is_missing_costs_one_request(server, proxy, open_table):
         assert len(proxy.counted()) == 1
 
 
-def test_a_file_is_read_in_one_request(server, proxy, open_table):
-    make_table(server.folder / "buckets" / BUCKET / "read", 1)
+def test_a_file_is_read_in_one_request(versitygw, proxy, open_table):
+    make_table(versitygw.folder / "buckets" / BUCKET / "read", 1)
     snapshot = open_table("read").snapshot()
     proxy.counted()
     assert snapshot.reader.commit(snapshot.timeline.instants[0])

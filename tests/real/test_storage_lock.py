@@ -40,7 +40,8 @@ def assert_refused(writer, name, remedy):
     assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-3000:]
     assert writer.exit_code == 78
     (line,) = settlement.lines
-    assert f"the driver cannot load the class {name}: " in line
+    why = f"the driver cannot load the class {name} (java.lang.ClassNotFoundException: {name}): "
+    assert why in line
     assert remedy in line
     assert not writer.table.exists()
 

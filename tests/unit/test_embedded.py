@@ -322,7 +322,7 @@ def test_a_program_is_built_once_and_not_at_all_if_that_fails(tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     wanted = GoProgram("example.com/a/server", "1.2")
     program(tmp_path / "go", "echo no such module >&2; exit 1")
-    with pytest.raises(EmbeddedError, match=r"server could not be built:\nno such module"):
+    with pytest.raises(EmbeddedError, match=r"server could not be installed:\nno such module"):
         wanted.build()
     assert list(cache.iterdir()) == []
     program(tmp_path / "go", f'echo "$*" >> {tmp_path}/calls; touch "$GOBIN/server"')

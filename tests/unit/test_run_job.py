@@ -149,7 +149,7 @@ def test_a_class_that_is_missing_is_named_with_its_remedy():
     assert run_job.missing_class(FakeHudi(), []) is None
     assert run_job.missing_class(FakeHudi("a.B", "a.C"), classes) is None
     told = run_job.missing_class(FakeHudi("a.B"), classes)
-    assert told == "the driver cannot load the class a.C: add two"
+    assert told == "the driver cannot load the class a.C (KeyError: 'a.C'): add two"
 
 
 class Copy:
