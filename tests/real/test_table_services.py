@@ -9,6 +9,7 @@ from tests.modules import run_module
 pytestmark = pytest.mark.real
 
 
-def test_table_services_end_as_documented():
-    done = run_module("services")
+@pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.nightly)])
+def test_table_services_end_as_documented(store):
+    done = run_module("services", "--store", store)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]

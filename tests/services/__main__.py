@@ -1,10 +1,14 @@
-"""Table services on real Hudi: ``python -m tests.services``; exits with 1 if one fails."""
+"""Table services on real Hudi: ``python -m tests.services --store s3``; exits with 1 if one fails."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 
@@ -13,6 +17,7 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Rule, Service, ServiceOp
 from tests.services.rig import Rig, Table
+from tests.stores import LOCAL, STORES, started_store
 from tests.writers import commit_lock_held
 
 COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
@@ -163,31 +168,38 @@ def beside(rig: Rig, table: Table, service: Service, options: dict[str, str]) ->
     return writer.finish()
 
 
-SCENARIOS = (
-    compaction,
-    clustering,
-    killed_clustering,
-    killed_compaction,
-    writers_preferred,
-    service_conflicts,
-)
+ANYWHERE = (compaction, clustering, killed_clustering, killed_compaction)
+LATCHED = (writers_preferred, service_conflicts)  # the latches are in the local file system
 
 
 def main() -> int:
-    wrong = 0
-    chosen = [one for one in SCENARIOS if not sys.argv[1:] or one.__name__ in sys.argv[1:]]
-    with EmbeddedStack() as stack:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=(LOCAL, *STORES), default=LOCAL)
+    parser.add_argument("--only", default="", help="a scenario")
+    args = parser.parse_args()
+    scenarios = ANYWHERE if args.store != LOCAL else ANYWHERE + LATCHED
+    chosen = [one for one in scenarios if args.only in ("", one.__name__)]
+    with (
+        tempfile.TemporaryDirectory(prefix="airflow_occ_services_") as scratch,
+        started_store(args.store, Path(scratch, "store")) as store,
+        EmbeddedStack(Path(scratch, "stack"), store=store) as stack,
+    ):
         rig = Rig(stack)
-        for scenario in chosen:
-            started = time.monotonic()
-            try:
-                scenario(rig)
-                verdict = "well"
-            except Exception:  # noqa: BLE001 - the other scenarios still run
-                traceback.print_exc()
-                wrong, verdict = wrong + 1, "WRONG"
-            print(f"{scenario.__name__}: {verdict}, {time.monotonic() - started:.1f} s", flush=True)
-    return 1 if wrong else 0
+        ended_well = [play(one, rig) for one in chosen]
+    return 0 if all(ended_well) else 1
+
+
+def play(scenario: Callable[[Rig], None], rig: Rig) -> bool:
+    """Run a scenario; return and print whether it ended as it has to."""
+    started = time.monotonic()
+    try:
+        scenario(rig)
+        verdict = "well"
+    except Exception:  # noqa: BLE001 - the other scenarios still run
+        traceback.print_exc()
+        verdict = "WRONG"
+    print(f"{scenario.__name__}: {verdict}, {time.monotonic() - started:.1f} s", flush=True)
+    return verdict == "well"
 
 
 if __name__ == "__main__":

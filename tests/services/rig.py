@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,10 +18,10 @@ from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
-from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import start_spark
 from tests.differential.writer import Writer as Latched
 from tests.differential.writes import Row, save
+from tests.stores import Lake
 from tests.writers import Writer, lock_options, wait_for
 
 IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
@@ -59,12 +58,13 @@ class Rig:
 
     def __init__(self, stack: EmbeddedStack) -> None:
         self.stack = stack
+        self.lake = Lake(stack.folder, stack.store)
         self._conf = stack.folder / "hudi"
         self._conf.mkdir()
         self._lock = lock_options(stack.zookeeper.hosts)
         self._write_options({})
         os.environ["HUDI_CONF_DIR"] = str(self._conf)
-        self.spark: Any = start_spark(HUDI_VERSION, stack.folder / "session")
+        self.spark: Any = start_spark(HUDI_VERSION, stack.folder / "session", stack.store)
         self._threads = ThreadPoolExecutor(4)
 
     def options(self, more: Mapping[str, str]) -> dict[str, str]:
@@ -76,24 +76,22 @@ class Rig:
         kind = "MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE"
         own = {"hoodie.datasource.write.table.type": kind}
         own["hoodie.metadata.enable"] = str(metadata_table).lower()
-        table = Table(self, self.stack.folder / name, own)
+        table = Table(self, self.lake.path(name), own)
         for start in (0, 2):
             rows = [(f"{p}-{n}", p, 0) for p in ("a", "b") for n in (start, start + 1)]
             table.write(rows, "insert")
         return table
 
-    def serve(
-        self, table: Path, service: Service, steps: Iterable[str], more: Mapping[str, str]
-    ) -> None:
+    def serve(self, table: str, service: Service, steps: Iterable[str], more: Mapping[str, str]) -> None:
         """Run ``in_driver/table_service.py`` in this session, signed."""
         signature = Signature(IDENTITY, "dag", "run", "task")
         self._write_options({**signature.options(), **more})
         self.spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.refreshGlobalProps()
-        service_job.main(str(table), str(service), *steps)
+        service_job.main(table, str(service), *steps)
 
-    def latched(self, table: Path, work: Any) -> Latched:
+    def latched(self, table: str, work: Any) -> Latched:
         """Return a write on its own thread."""
-        return Latched(self.spark._jvm, self._threads, str(table), work)
+        return Latched(self.spark._jvm, self._threads, table, work)
 
     def _write_options(self, more: Mapping[str, str]) -> None:
         lines = (f"{key}={value}\n" for key, value in self.options(more).items())
@@ -108,13 +106,15 @@ class Table:
     :param options: its own, for all that write it or run its services.
     """
 
-    def __init__(self, rig: Rig, path: Path, options: Mapping[str, str]) -> None:
+    def __init__(self, rig: Rig, path: str, options: Mapping[str, str]) -> None:
         self._rig, self.path, self._options = rig, path, options
-        self.hudi = HudiTable(str(path))
+        self.hudi = rig.lake.open(path)
 
     def copy(self, name: str) -> Table:
         """Return the table as it is now, in another folder."""
-        return Table(self._rig, shutil.copytree(self.path, self.path.with_name(name)), self._options)
+        to = self._rig.lake.path(name)
+        self._rig.lake.copy(self.path, to)
+        return Table(self._rig, to, self._options)
 
     def write(self, rows: Iterable[Row], operation: str = "upsert", **options: str) -> None:
         """Write as a protected writer."""
@@ -124,7 +124,7 @@ class Table:
     def rows(self) -> dict[str, int]:
         """Return each key's value as a reader sees it now; a key that is there twice is an error."""
         self._rig.spark.catalog.clearCache()
-        frame = self._rig.spark.read.format("hudi").load(str(self.path)).select("k", "v").collect()
+        frame = self._rig.spark.read.format("hudi").load(self.path).select("k", "v").collect()
         found = {row.k: row.v for row in frame}
         assert len(found) == len(frame), sorted(row.k for row in frame)
         return found
@@ -143,6 +143,7 @@ class Table:
             hudi_options={**_TABLE, **self._options},
             application=job,
             retire=False,
+            file_system=self.hudi.files.file_system,
         ).start()
         wait_for("the moment to kill", when, driver)
         driver.kill()
@@ -162,8 +163,8 @@ class Table:
 
     def files_of(self, instant: str) -> list[str]:
         """Return what the metadata folder, but for rollbacks, still has of an instant."""
-        found = (self.path / ".hoodie").rglob(f"*{instant}*")
-        return sorted(str(one.relative_to(self.path)) for one in found if "metadata" not in one.parts)
+        found = self.hudi.files.below(".hoodie")
+        return sorted(one for one in found if instant in one and not one.startswith("metadata/"))
 
     def completed(self, instant: str) -> bool:
         """Whether an instant is completed."""
@@ -172,11 +173,12 @@ class Table:
 
     def markers(self, instant: str) -> bool:
         """Whether an instant has begun to write files."""
-        return any((self.path / ".hoodie" / ".temp" / instant).rglob("*.marker.*"))
+        return any(".marker." in one for one in self.hudi.files.below(f".hoodie/.temp/{instant}"))
 
     def is_inflight(self, instant: str) -> bool:
         """Whether an instant has come to its inflight state."""
-        return any((self.path / ".hoodie" / "timeline").glob(f"{instant}.*.inflight"))
+        found = self.hudi.snapshot().timeline.find(instant)
+        return found is not None and found.inflight_file is not None
 
 
 def _dotted(options: Mapping[str, str]) -> dict[str, str]:
