@@ -127,7 +127,7 @@ def airflow(hudi_stack, tmp_path_factory):
 def metastore(airflow, tmp_path_factory):
     """A metastore with Hive's own lock timeout, and its connection.
 
-    Between two tasks of a run nobody renews its lease: on a busy machine for a minute.
+    Between two tasks of a run no process renews its lease: on a busy machine for a minute.
     """
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=300) as running:
         airflow.add_connection(
