@@ -115,8 +115,10 @@ def open_file_system(scheme: str, path: str) -> Any:
     """
     import fsspec
 
+    # The clients of HDFS keep no listings, and hdfs-native takes text alone.
+    options = {} if fsspec_scheme(scheme) == "hdfs" else {"use_listings_cache": False}
     try:
-        return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0])
+        return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), **options)[0])
     except (ValueError, ImportError) as error:
         remedy = "install the fsspec package for this storage"
         if isinstance(error, ValueError) and fsspec_scheme(scheme) in fsspec.available_protocols():

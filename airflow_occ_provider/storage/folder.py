@@ -27,6 +27,7 @@ _REMEDY = "check that the worker can reach the storage and has permission to rea
 # The names of HTTP's status in errors of gcsfs, adlfs and others.
 _STATUS = ("code", "status_code", "status")
 _DENIED = {"401", "403"}
+_DENIED_BY_HADOOP = "org.apache.hadoop.security.AccessControlException"
 _AT_ONCE = 16
 _T = TypeVar("_T")
 _K = TypeVar("_K")
@@ -146,8 +147,9 @@ class TableFolder:
 def _is_denied(error: Exception) -> bool:
     """Whether the storage refuses these credentials; expired ones are renewed."""
     status = next((getattr(error, name, None) for name in _STATUS if hasattr(error, name)), None)
-    denied = isinstance(error, PermissionError) or str(status) in _DENIED
-    return denied and "expired" not in str(error).lower()
+    text = str(error)
+    denied = isinstance(error, PermissionError) or str(status) in _DENIED or _DENIED_BY_HADOOP in text
+    return denied and "expired" not in text.lower()
 
 
 class _Request(threading.Thread):

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from airflow_occ_provider.storage.s3_requests import is_s3, list_objects
 
-# The names of the time of the last write in fsspec; only WebHDFS gives milliseconds.
+# The names of the time of the last write in fsspec; only WebHDFS and hdfs-native give milliseconds.
 _SECONDS = ("mtime", "LastModified", "last_modified", "updated", "created")
-_MILLISECONDS = "modificationTime"
+_MILLISECONDS = ("modificationTime", "modification_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,9 @@ def _local_modified(path: str) -> int | None:
 
 
 def _modified(entry: Mapping[str, Any]) -> int | None:
-    if _MILLISECONDS in entry:
-        return int(entry[_MILLISECONDS])
+    exact = next((entry[key] for key in _MILLISECONDS if key in entry), None)
+    if exact is not None:
+        return int(exact)
     found = next((entry[key] for key in _SECONDS if entry.get(key)), None)
     if isinstance(found, str):
         found = datetime.fromisoformat(found)

@@ -253,6 +253,7 @@ def test_a_listing_has_names_and_times(tmp_path):
         {"LastModified": "2026-11-21T12:37:47.127+00:00"},
         {"updated": "2026-11-21T12:37:47.127Z"},
         {"modificationTime": 1795264667127},
+        {"modification_time": 1795264667127},
         {},
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import fsspec
 import gcsfs
+import hdfs_native.fsspec
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
@@ -185,6 +186,13 @@ def test_a_bucket_of_google_is_read_without_asking_its_kind(monkeypatch):
     for found in (storage_of("gs://lake/t", "conn"), HudiTable("gs://lake/t").files.file_system):
         assert type(found) is gcsfs.core.GCSFileSystem
     assert storage_of("gs://lake/t", "conn").storage_options == opened.storage_options
+
+
+def test_hdfs_is_read_without_libhdfs():
+    """hdfs-native refuses options that are no text."""
+    client = HudiTable("hdfs://127.0.0.1:1/lake/t").files.file_system
+    assert isinstance(client, hdfs_native.fsspec.HdfsFileSystem)
+    assert (client.host, client.port) == ("127.0.0.1", 1)
 
 
 def test_credentials_that_are_missing_are_not_taken_for_a_package(monkeypatch):

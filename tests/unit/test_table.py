@@ -504,6 +504,7 @@ def test_no_path_in_the_properties_leads_out_of_the_table(folder, table, key):
         (PermissionError("Forbidden"), True),
         (type("HttpError", (Exception,), {"code": 403})("gcsfs"), True),
         (type("HttpResponseError", (Exception,), {"status_code": 401})("adlfs"), True),
+        (RuntimeError('RPCError("org.apache.hadoop.security.AccessControlException", "...")'), True),
         (PermissionError("The provided token has expired."), False),
         (type("HttpError", (Exception,), {"code": 503})("slow down"), False),
     ],
