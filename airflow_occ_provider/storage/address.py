@@ -115,15 +115,34 @@ def open_file_system(scheme: str, path: str) -> Any:
     """
     import fsspec
 
-    # The clients of HDFS keep no listings, and hdfs-native takes text alone.
-    options = {} if fsspec_scheme(scheme) == "hdfs" else {"use_listings_cache": False}
+    if fsspec_scheme(scheme) == "hdfs":
+        return _open_hdfs(scheme, path)
     try:
-        return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), **options)[0])
+        return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0])
     except (ValueError, ImportError) as error:
         remedy = "install the fsspec package for this storage"
         if isinstance(error, ValueError) and fsspec_scheme(scheme) in fsspec.available_protocols():
             remedy = "give the worker the credentials of this storage, or name a storage_conn_id"
         raise ConfigurationError("table", f"{path}: {error}", remedy=remedy) from error
+
+
+def _open_hdfs(scheme: str, path: str) -> Any:
+    """Return the client of an HDFS: hdfs-native's if it is installed, or else that of libhdfs.
+
+    Neither caches listings, and hdfs-native accepts no option that is not a string.
+    """
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(fsspec_url(scheme, path))[0]
+    except (ImportError, OSError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]  # then follows each place where a libhdfs was looked for
+        raise ConfigurationError(
+            "table",
+            f"{path}: {said}",
+            remedy="install airflow-occ-provider[hdfs], and set HADOOP_CONF_DIR for the worker or write "
+            "the NameNode's address into the path",
+        ) from error
 
 
 def over_http(file_system: Any) -> Any:

@@ -195,6 +195,26 @@ def test_hdfs_is_read_without_libhdfs():
     assert (client.host, client.port) == ("127.0.0.1", 1)
 
 
+@pytest.mark.parametrize("table", ["hdfs:///lake/t", "hdfs://cluster/lake/t"])
+def test_an_hdfs_that_no_configuration_names_is_a_clear_error(table, monkeypatch):
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("HADOOP_HOME", raising=False)
+    with pytest.raises(ConfigurationError, match=r"^table: hdfs:.*Remedy: .*set HADOOP_CONF_DIR"):
+        HudiTable(table)
+
+
+def test_the_package_that_hdfs_needs_is_named(monkeypatch):
+    """Without it, fsspec takes pyarrow's client, which needs a libhdfs of the machine."""
+
+    def looks_for_libhdfs(*_, **__):
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", looks_for_libhdfs)
+    remedy = r"Unable to load libjvm\. Remedy: install airflow-occ-provider\[hdfs\]"
+    with pytest.raises(ConfigurationError, match=remedy):
+        HudiTable("hdfs://127.0.0.1:1/lake/t")
+
+
 def test_credentials_that_are_missing_are_not_taken_for_a_package(monkeypatch):
     for name in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(name)
