@@ -1,4 +1,4 @@
-"""Where tests and rigs keep their tables: on the local disk, or in an embedded object store."""
+"""Where tests and rigs keep their tables: on the local disk, in an embedded object store, or on HDFS."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.table import HudiTable
 from tests.ceph import Ceph
+from tests.hdfs import Hdfs
 
 STORES: dict[str, Callable[[Path], EmbeddedObjectStore]] = {
     "s3": EmbeddedS3proxy,
     "gs": EmbeddedFakeGcs,
     "wasb": EmbeddedAzurite,
     "ceph": Ceph,
+    "hdfs": Hdfs,
 }
 LOCAL = "local"
 LOCKS = ("zookeeper", "metastore", "storage")

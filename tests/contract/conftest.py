@@ -38,6 +38,7 @@ from airflow_occ_provider.testing.queues import LossyQueue
 from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
 from tests.emr import emulated_emr
+from tests.hdfs import Hdfs
 from tests.livy import LivyServerOnYarn
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
@@ -189,6 +190,17 @@ def gcs(fake_gcs, monkeypatch):
     return Storage(root, file_system, mark_folder=lambda key: file_system.pipe_file(f"{key}/", b""))
 
 
+@pytest.fixture(scope="session")
+def embedded_hdfs(tmp_path_factory):
+    with Hdfs(tmp_path_factory.mktemp("hdfs")) as store:
+        yield store
+
+
+@pytest.fixture
+def hdfs(embedded_hdfs, monkeypatch):
+    return Storage(*_new_bucket(embedded_hdfs, monkeypatch))
+
+
 def _new_bucket(store, monkeypatch):
     """Return the root of a bucket, and the file system that the provider itself opens for it."""
     for variable, value in store.environment.items():
@@ -203,6 +215,7 @@ def _new_bucket(store, monkeypatch):
 SLOW = [
     pytest.param("azure", marks=[pytest.mark.nightly, NEEDS_NODE]),
     pytest.param("gcs", marks=[pytest.mark.nightly, NEEDS_GO]),
+    pytest.param("hdfs", marks=pytest.mark.nightly),
 ]
 
 
