@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from airflow_occ_provider.embedded.bundle import resolve_jars
 from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
@@ -96,7 +96,7 @@ class Hdfs(EmbeddedObjectStore):
     def state(self) -> dict[str, Any]:
         """Return what the NameNode says of itself; empty if it does not answer."""
         address = f"http://127.0.0.1:{self._web_port}/{_STATE}"
-        with suppress(OSError, ValueError), urllib.request.urlopen(address, timeout=_ANSWER_TIMEOUT_S) as answer:
+        with suppress(OSError, ValueError), urlopen(address, timeout=_ANSWER_TIMEOUT_S) as answer:
             return next(iter(json.load(answer)["beans"]), {})
         return {}
 
@@ -138,7 +138,10 @@ class Hdfs(EmbeddedObjectStore):
     def _format(self) -> None:
         done = subprocess.run(
             self.command(_NAME_NODE, "-format", "-nonInteractive"),
-            capture_output=True, text=True, check=False, timeout=_FORMAT_TIMEOUT_S,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_FORMAT_TIMEOUT_S,
         )
         if done.returncode:
             raise EmbeddedError(f"{self._NAME} was not formatted: {done.stderr[-1000:]}")

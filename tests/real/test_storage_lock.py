@@ -16,7 +16,7 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
     storage_lock_options,
 )
 from airflow_occ_provider.storage.lock_file import lock_file
-from airflow_occ_provider.storage.table import HudiTable
+from tests.stores import LOCAL, Lake, started_store
 from tests.writers import Writer, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -28,8 +28,30 @@ def writer_of(stack, table, lock=IN_A_FILE, **given):
     return Writer(stack, table, lock=lock, **given)
 
 
+@pytest.fixture(scope="module", params=[LOCAL, pytest.param("hdfs", marks=pytest.mark.nightly)])
+def lake(request, tmp_path_factory):
+    """Where the file of Hudi's lock is: a local disk, or HDFS."""
+    folder = tmp_path_factory.mktemp("lake")
+    with started_store(request.param, folder / "store") as store:
+        yield Lake(folder, store)
+
+
+@pytest.fixture
+def table(lake, request):
+    return lake.open(lake.path(request.function.__name__))
+
+
+@pytest.fixture
+def start(hudi_stack, lake, table):
+    """Start a writer of the table."""
+    given = {"file_system": table.files.file_system}
+    if lake.store:
+        given["conf"] = lake.store.spark_settings
+    return lambda: writer_of(hudi_stack, table.path, **given).start()
+
+
 def committed(writer):
-    settlement = writer.run()
+    settlement = writer.wait()
     assert settlement.outcome is Outcome.COMMITTED, writer.log[-6000:]
     return settlement
 
@@ -64,42 +86,43 @@ def test_a_release_without_the_storage_based_lock_does_not_start(hudi_stack, tmp
     assert_refused(writer, STORAGE_LOCK_PROVIDER, "this lock needs Hudi 1.1 or later")
 
 
-def test_the_loser_of_two_writers_is_told_and_lands_later(hudi_stack, tmp_path):
-    table = tmp_path / "t"
-    committed(writer_of(hudi_stack, table))
-    loser = writer_of(hudi_stack, table).start()
+def test_the_loser_of_two_writers_is_told_and_lands_later(start, table):
+    committed(start())
+    loser = start()
     wait_for("the write", lambda: inflight(table), loser)
     os.kill(loser.process.pid, signal.SIGSTOP)
-    won = committed(writer_of(hudi_stack, table))
+    won = committed(start())
     os.kill(loser.process.pid, signal.SIGCONT)
     lost = loser.wait()
     assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
     assert lost.rival == won.instant
-    committed(writer_of(hudi_stack, table))
-    assert not (table / ".hoodie" / "lock").exists()
+    committed(start())
+    assert "lock" not in table.files.listing(".hoodie").names
 
 
-def killed_with_the_lock(writer):
+def killed_with_the_lock(writer, table):
     """Kill a driver at a moment at which it holds the lock."""
-    lock = writer.table / ".hoodie" / "lock"
+
+    def held():
+        return lock_file(table, IN_A_FILE).held
+
     while True:
-        wait_for("the lock", lock.exists, writer)
+        wait_for("the lock", held, writer)
         os.kill(writer.process.pid, signal.SIGSTOP)
-        if lock.exists():
+        if held():
             writer.kill()
-            return lock
+            return
         os.kill(writer.process.pid, signal.SIGCONT)
 
 
-def test_the_lock_of_a_killed_writer_is_taken_over_once_it_has_expired(hudi_stack, tmp_path):
-    table = tmp_path / "t"
-    committed(writer_of(hudi_stack, table))
-    dead = writer_of(hudi_stack, table).start()
-    lock = killed_with_the_lock(dead)
+def test_the_lock_of_a_killed_writer_is_taken_over_once_it_has_expired(start, table):
+    committed(start())
+    dead = start()
+    killed_with_the_lock(dead, table)
     assert dead.wait().outcome is Outcome.KILLED
-    seen = lock_file(HudiTable(str(table)), IN_A_FILE)
-    assert (seen.path, seen.held) == (str(lock), True)
+    seen = lock_file(table, IN_A_FILE)
+    assert (seen.path, seen.held) == (f"{table.path}/.hoodie/lock", True)
     assert seen.until_ms == seen.since_ms + 60_000
-    committed(writer_of(hudi_stack, table))
+    committed(start())
     assert time.time() * 1000 > seen.until_ms
-    assert not lock.exists()
+    assert "lock" not in table.files.listing(".hoodie").names
