@@ -44,14 +44,10 @@ class Hdfs(EmbeddedObjectStore):
 
     @property
     def url(self) -> str:
-        """The address of its root."""
         return f"{self.SCHEME}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start both servers and return when files can be written.
-
-        :raises EmbeddedError: if one does not answer; then nothing is left running.
-        """
+        """Start both servers and return when files can be written."""
         super().start()
         try:
             self._data_node.start()
@@ -60,38 +56,31 @@ class Hdfs(EmbeddedObjectStore):
             raise
 
     def stop(self) -> None:
-        """Stop both; safe to repeat."""
         self._data_node.stop()
         super().stop()
 
     def make_bucket(self, name: str) -> None:
-        """Make a folder."""
         from hdfs_native import Client
 
         Client(self.url).mkdirs(f"/{name}")
 
     def table(self, bucket: str, path: str) -> str:
-        """Return the URL of a table."""
         return f"{self.url}/{bucket}/{path}"
 
     @property
     def spark_settings(self) -> Mapping[str, str]:
-        """What a driver's Spark must be told."""
         return {"spark.hadoop.dfs.replication": "1"}
 
     def jars(self) -> tuple[Path, ...]:
-        """Return nothing: Spark's own jars have the client."""
-        return ()
+        return ()  # Spark's own jars have the client
 
     @property
     def connection(self) -> dict[str, Any]:
-        """Nothing: there are no credentials."""
         return {}
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Nothing: the URL of a table says it all."""
-        return {}
+        return {}  # the URL of a table is enough
 
     def state(self) -> dict[str, Any]:
         """Return what the NameNode says of itself; empty if it does not answer."""
