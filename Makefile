@@ -49,7 +49,7 @@ test-all: $(INSTALLED)  ## All tests: test, then test-rest
 	$(MAKE) test
 	$(MAKE) test-rest
 
-test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery, the demo on Livy, faults on YARN, EMR Serverless, S3, GCS, Azure, Ceph
+test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery, the demo on Livy, faults on YARN, EMR Serverless, S3, GCS, Azure, Ceph, HDFS
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
