@@ -28,7 +28,7 @@ LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
 EXECUTOR ?= local
 STORE ?= local
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
 	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) --store $(STORE) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.

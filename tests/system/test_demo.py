@@ -69,6 +69,11 @@ def test_the_same_on_google_and_azure(store):
 
 
 @pytest.mark.nightly
+def test_the_same_on_hdfs_with_hudis_lock_in_a_file():
+    demo("--store", "hdfs", "--lock", "storage")
+
+
+@pytest.mark.nightly
 def test_the_same_on_a_celery_worker():
     demo("--executor", "celery")
 
