@@ -114,6 +114,22 @@ _COMMANDS = (
         *(_TABLE, _INTERVAL, _MISSES, *_READ),
     ),
     _command(
+        "doctor.doctor",
+        "Show what in a Hudi table is unsafe for concurrent writers, with evidence and remedy",
+        "Examine the metadata of a Hudi table: commits that no check let through, rollbacks of live "
+        "writers, lost files, time zones and clocks, unsigned writers, stuck table services, residue. "
+        "Exits with 1 if a finding is worse than a notice. Nothing is written.",
+        *(_TABLE, _INTERVAL, _MISSES, *_READ),
+    ),
+    _command(
+        "conf.conf",
+        "Print the options that make another program a safe writer beside HudiWriteOperator",
+        "Print a hudi-defaults.conf for a program that writes the table without this provider, such as "
+        "spark-sql, a Thrift server, dbt or Flink: optimistic concurrency control, a lazy clean, and "
+        "the lock and heartbeats of the lock connection.",
+        *(_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
+    ),
+    _command(
         "outcome.outcome",
         "Show the outcome of a Spark job that wrote a Hudi table, from its log",
         "Show the outcome of an attempt from its driver's saved log, with the lines that decide it and "

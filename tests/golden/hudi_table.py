@@ -21,9 +21,9 @@ MULTI_WRITER = {
     "hoodie.write.lock.provider": _LOCK,
     "hoodie.clean.automatic": "false",
 }
-_VALIDATORS = "org.apache.hudi.client.validator"
+VALIDATORS = "org.apache.hudi.client.validator"
 _REFUSED = {
-    "hoodie.precommit.validators": f"{_VALIDATORS}.SqlQuerySingleResultPreCommitValidator",
+    "hoodie.precommit.validators": f"{VALIDATORS}.SqlQuerySingleResultPreCommitValidator",
     "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#-1",
 }
 _DEFAULTS = {

@@ -10,8 +10,10 @@ import time
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit
+from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import DataLossError, RolledBackError
+from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_session
 from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
@@ -91,6 +93,10 @@ def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_pat
     assert {name.rpartition("/")[2] for name in settlement.loss.missing}.isdisjoint(data_files(table))
     with pytest.raises(DataLossError):
         earlier_commit(HudiTable(str(table)), (victim.identity,), "")
+    found = {one.check: one for one in examine(HudiTable(str(table)))}
+    assert settlement.instant in found["lost_files"].instants
+    assert found["eager_cleaner"].instants == (settlement.instant, rollback(table))
+    assert found["eager_cleaner"].severity is Severity.ERROR
 
 
 def test_a_commit_that_its_own_clean_rolls_back_is_never_a_success(hudi_stack, tmp_path):

@@ -1,0 +1,113 @@
+"""Examines a table: reads what the checks of ``hudi.doctor`` need, and runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from airflow_occ_provider.attempts.audit import Loss, audit_table
+from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.markers import MARKERS_TYPE_FILE
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
+from airflow_occ_provider.storage.folder import map_concurrently
+from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import pending_table_services, pending_writers
+
+STUCK_AFTER_MS = 6 * 3_600_000
+MOST_COMMITS = 30  # hoodie.keep.max.commits of Hudi 1.2.0
+_ORDER = list(Severity)
+
+
+def examine(table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[Finding, ...]:
+    """Return what the table's metadata shows of unsafe writers, the worst first.
+
+    Reads the active timeline with the files of all its writes, and lists their partitions.
+
+    :param rule: the heartbeat rule of the writers.
+    :raises TableUnreadableError: if the storage cannot be read, or there is no table.
+    """
+    snapshot = table.snapshot()
+    found = [*_of_commits(snapshot), *_of_writers(table, snapshot, rule), *_of_losses(table, snapshot)]
+    found += _of_residue(table, rule)
+    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.check, one.instants)))
+
+
+def _of_commits(snapshot: Snapshot) -> Iterator[Finding]:
+    timeline = snapshot.timeline
+    done = timeline.completed_writes()
+    read = map_concurrently(snapshot.reader.commit, done)
+    known: dict[Instant, CommitMetadata] = {one: found for one, found in read.items() if found}
+    operations = list(map_concurrently(snapshot.operation, known).values())
+    yield from _unchecked(snapshot, operations)
+    yield from commits.completion_times(timeline)
+    yield from commits.colliding_instants(timeline)
+    yield from clocks.time_zones(operations)
+    yield from clocks.fast_clocks(operations)
+    yield from writers.unsigned_writes(known)
+    yield from writers.mixed_releases(snapshot.config.version, known)
+
+
+def _unchecked(snapshot: Snapshot, operations: list[ConcurrentOperation]) -> Iterator[Finding]:
+    mode = snapshot.config.concurrency_mode
+    if not any(is_non_blocking(one, mode) for one in operations):
+        yield from commits.unchecked_commits(operations)
+
+
+def _of_writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> Iterator[Finding]:
+    writing = pending_writers(table, snapshot, rule)
+    beats = {one.operation.instant: one.heartbeat for one in writing}
+    services = pending_table_services(snapshot, rule)
+    yield from _of_rollbacks(snapshot, beats, rule)
+    yield from writers.pending_without_heartbeat(beats)
+    kinds = map_concurrently(lambda one: _marker_kind(table, one), [one.time for one in beats])
+    yield from writers.mixed_markers({time: kind for time, kind in kinds.items() if kind})
+    plans = [(one.operation, one.heartbeat) for one in services]
+    yield from writers.stuck_services(plans, round(time.time() * 1000), STUCK_AFTER_MS)
+    pending = [*beats, *(one.instant for one, _ in plans)]
+    yield from writers.held_back_archival(snapshot.timeline.completed_writes(), pending, MOST_COMMITS)
+
+
+def _of_rollbacks(
+    snapshot: Snapshot, beats: Mapping[Instant, Heartbeat], rule: HeartbeatRule
+) -> Iterator[Finding]:
+    timeline = snapshot.timeline
+    named = {one: victims for one, victims in snapshot.rollbacks() if one.action == "rollback"}
+    found = [rollbacks.SeenRollback(_outline(snapshot, one), names) for one, names in named.items()]
+    yield from rollbacks.eager_rollbacks(timeline, found, beats)
+    if found:
+        writes = [_outline(snapshot, one) for one in timeline if one.is_write]
+        yield from rollbacks.hasty_rollbacks(timeline, found, writes, rule)
+
+
+def _outline(snapshot: Snapshot, instant: Instant) -> ConcurrentOperation:
+    return ConcurrentOperation(instant, **snapshot.times(instant)._asdict())
+
+
+def _marker_kind(table: HudiTable, time: str) -> str:
+    """Return the kind of a write's markers; empty if it has made none yet."""
+    names = table.files.below(f".hoodie/.temp/{time}")
+    if MARKERS_TYPE_FILE in names:
+        return "TIMELINE_SERVER_BASED"
+    return "DIRECT" if names else ""
+
+
+def _of_losses(table: HudiTable, snapshot: Snapshot) -> Iterator[Finding]:
+    yield from map(_lost, audit_table(table, snapshot))
+
+
+def _lost(loss: Loss) -> Finding:
+    remedy = loss.error().remedy
+    return Finding("lost_files", Severity.ERROR, (loss.instant,), str(loss), remedy)
+
+
+def _of_residue(table: HudiTable, rule: HeartbeatRule) -> Iterator[Finding]:
+    for one in residues(table, rule):
+        evidence = f"{one.path} is left of a writer that has ended: {one.proof}"
+        yield Finding(f"leftover_{one.kind}", Severity.NOTICE, (one.instant,), evidence, one.remedy)

@@ -1,0 +1,41 @@
+"""``airflow hudi conf``: the options of a safe writer without this provider."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.writer.options import writer_options
+from airflow_occ_provider.storage.address import parse_table_path
+
+_HEAD = (
+    "# The hudi-defaults.conf of a program that writes {table} beside HudiWriteOperator.",
+    "# Spark reads it from HUDI_CONF_DIR or /etc/hudi/conf, for DataFrames and for SQL. Flink, and a",
+    "# program with options of its own, need the same values as options of the write or of the table.",
+    "# With them Hudi checks each commit against the others. Such a program does not wait in the queue.",
+)
+
+
+@exit_on_error
+def conf(args: argparse.Namespace) -> None:
+    """Print the options as a properties file, or as JSON or YAML."""
+    parse_table_path(args.table)
+    options = writer_options(lock_hook(args.lock_conn_id).options(args.table), {})
+
+    def print_text(show: Callable[[Rows], None]) -> None:
+        if args.output == "plain":
+            show({"option": key, "value": value} for key, value in options.items())
+        else:
+            print("\n".join(_lines(args.table, options)))
+
+    print_described(options, args.output, print_text)
+
+
+def _lines(table: str, options: Mapping[str, str]) -> list[str]:
+    return [
+        *(line.format(table=table) for line in _HEAD),
+        *(f"{key}={value}" for key, value in options.items()),
+    ]

@@ -1,0 +1,41 @@
+"""``airflow hudi doctor``: what a table's metadata shows of unsafe writers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from airflow_occ_provider.attempts.doctor import examine
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hudi.doctor.finding import Severity
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+
+_NOTHING = "No finding: the table shows no unsafe writer."
+_FOUND = 1
+
+
+@exit_on_error
+def doctor(args: argparse.Namespace) -> None:
+    """Print the findings, the worst first; exit with 1 if one is worse than a notice."""
+    rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
+    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
+    found = examine(table, rule)
+    described = [one.to_json() for one in found]
+    print_described(described, args.output, partial(_print_text, described))
+    if any(one.severity is not Severity.NOTICE for one in found):
+        raise SystemExit(_FOUND)
+
+
+def _print_text(described: list[dict[str, Any]], show: Callable[[Rows], None]) -> None:
+    if described:
+        show({key: _cell(value) for key, value in one.items()} for one in described)
+    else:
+        print(_NOTHING)
+
+
+def _cell(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else "\n".join(value[-3:])

@@ -1,0 +1,111 @@
+"""Rollbacks of writers that were alive: the work of an eager cleaner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
+from airflow_occ_provider.hudi.doctor.moments import naive_ms
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
+
+_RIGHT_AFTER_MS = 10_000
+_AT_ONCE_MS = 2_000
+_REMEDY = (
+    "give that writer hoodie.cleaner.policy.failed.writes=LAZY, OPTIMISTIC_CONCURRENCY_CONTROL and the "
+    "lock of the others (airflow hudi conf prints the options)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRollback:
+    """A rollback in the timeline, with the times of its files.
+
+    :param victims: requested times of the instants that it names.
+    """
+
+    operation: ConcurrentOperation
+    victims: frozenset[str]
+
+    @property
+    def instant(self) -> Instant:
+        """The rollback."""
+        return self.operation.instant
+
+
+def eager_rollbacks(
+    timeline: Timeline, rollbacks: Iterable[SeenRollback], pending: Mapping[Instant, Heartbeat]
+) -> Iterator[Finding]:
+    """Yield the rollbacks whose victims were alive: they completed, or tick now.
+
+    :param pending: the heartbeats of the pending writes.
+    """
+    beats = {one.time: beat for one, beat in pending.items()}
+    for seen in rollbacks:
+        for victim in sorted(seen.victims):
+            found = timeline.find(victim)
+            alive = ""
+            if found is not None and found.completed and found.is_write:
+                alive = "has completed"
+            elif victim in beats and beats[victim].live:
+                alive = "renews its heartbeat"
+            if alive:
+                evidence = f"{seen.instant} rolls {victim} back, which {alive}: its writer was alive"
+                yield _finding(Severity.ERROR, seen, victim, evidence)
+
+
+def hasty_rollbacks(
+    timeline: Timeline,
+    rollbacks: Iterable[SeenRollback],
+    writes: Sequence[ConcurrentOperation],
+    rule: HeartbeatRule,
+) -> Iterator[Finding]:
+    """Yield the rollbacks of young victims that came right before another write.
+
+    A writer with the policy EAGER requests them as it starts (Hudi 1.2.0,
+    ``BaseHoodieWriteClient.startCommit``), while a lazy clean runs right after a commit. The rollback of
+    a dead writer whose heartbeat was removed may be as early.
+
+    :param writes: the writes of the timeline with the times of their files.
+    :param rule: the heartbeat rule of the writers.
+    """
+    for seen in rollbacks:
+        culprit = _started_by(seen, writes)
+        for victim in sorted(seen.victims) if culprit else ():
+            age_ms = naive_ms(seen.instant.time) - naive_ms(victim)
+            young = timeline.find(victim) is None and 0 <= age_ms < rule.tolerance_ms
+            if young and not _follows_a_commit(seen, age_ms, writes):
+                evidence = (
+                    f"{seen.instant} rolled {victim} back {age_ms / 1000:.0f} s after its request, "
+                    f"before its heartbeat could expire; the write {culprit} was requested at once "
+                    "(a rollback by hand looks the same)"
+                )
+                yield _finding(Severity.WARNING, seen, victim, evidence)
+
+
+def _finding(severity: Severity, seen: SeenRollback, victim: str, evidence: str) -> Finding:
+    instants = (victim, seen.instant.time)
+    return Finding("eager_cleaner", severity, instants, evidence, _REMEDY)
+
+
+def _started_by(seen: SeenRollback, writes: Iterable[ConcurrentOperation]) -> str | None:
+    """Return the write that was requested right after a rollback had completed, and went on."""
+    ended_ms = seen.operation.completed_ms
+    if ended_ms is None:
+        return None
+    went_on = (one for one in writes if one.inflight_ms is not None)
+    began = ((one.requested_ms, one.instant.time) for one in went_on if one.requested_ms is not None)
+    soon = (one for one in began if 0 <= one[0] - ended_ms <= _AT_ONCE_MS)
+    return min(soon, default=(0, None))[1]
+
+
+def _follows_a_commit(seen: SeenRollback, age_ms: int, writes: Iterable[ConcurrentOperation]) -> bool:
+    """Whether it came right after the commit of a write that ran beside its victim."""
+    requested_ms = seen.operation.requested_ms
+    if requested_ms is None:
+        return True  # nothing shows the contrary
+    since_ms = requested_ms - min(age_ms, _RIGHT_AFTER_MS)
+    return any(one.completed_ms and since_ms <= one.completed_ms <= requested_ms for one in writes)

@@ -1,0 +1,141 @@
+"""Writers that are not protected like their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from airflow_occ_provider.hudi.conflict.evidence import possible_releases
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
+from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
+
+_IDENTITY = f"{SIGNATURE_PREFIX}identity"
+
+
+def is_signed(commit: CommitMetadata) -> bool:
+    """Whether a task of this provider made a commit."""
+    return _IDENTITY in commit.extra
+
+
+def unsigned_writes(commits: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
+    """Yield a finding if signed and unsigned writes are in one table."""
+    writes = {one: found for one, found in commits.items() if not found.is_table_service}
+    unsigned = tuple(one.time for one, found in writes.items() if not is_signed(found))
+    if unsigned and len(unsigned) < len(writes):
+        yield Finding(
+            "unsigned_writes",
+            Severity.NOTICE,
+            unsigned,
+            f"{len(unsigned)} of {len(writes)} writes are not signed ({some(unsigned)}): another "
+            "program than HudiWriteOperator writes the table too",
+            "give it the options that airflow hudi conf prints; without them it rolls back live writers",
+        )
+
+
+def pending_without_heartbeat(pending: Mapping[Instant, Heartbeat]) -> Iterator[Finding]:
+    """Yield the pending writes without a heartbeat, or with an expired one."""
+    bare = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.NONE)
+    if bare:
+        yield Finding(
+            "no_heartbeat",
+            Severity.WARNING,
+            bare,
+            f"pending writes have no heartbeat ({some(bare)}): each has failed, or is a single writer "
+            "that commits without a check",
+            "end such a writer, or wait for its end; then run HudiCleanOperator on the table",
+        )
+    dead = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.DEAD)
+    if dead:
+        yield Finding(
+            "dead_writers",
+            Severity.NOTICE,
+            dead,
+            f"pending writes have an expired heartbeat ({some(dead)}): a lazy clean rolls them back",
+            "run HudiCleanOperator on the table, or wait for the clean of the next commit",
+        )
+
+
+def mixed_releases(table_version: int, commits: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
+    """Yield a finding if no single release of Hudi can have made all commits.
+
+    Only tables of version 6 show it: their write statistics are JSON.
+    """
+    told = {
+        one: frozenset(possible_releases(table_version, found.stat_fields))
+        for one, found in commits.items()
+        if found.stat_fields is not None
+    }
+    if told and not frozenset.intersection(*told.values()):
+        kinds = sorted({" or ".join(f"{a}.{b}" for a, b in sorted(one)) for one in told.values()})
+        yield Finding(
+            "mixed_releases",
+            Severity.WARNING,
+            tuple(one.time for one in told),
+            f"writers of several releases of Hudi made these commits: {'; '.join(kinds)}",
+            "use one release for all writers: their rules for conflicts differ",
+        )
+
+
+def mixed_markers(kinds: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding if the pending writes use several kinds of markers.
+
+    :param kinds: the kind of each pending write's markers, by its requested time.
+    """
+    found = sorted(set(kinds.values()))
+    if len(found) > 1:
+        shown = "; ".join(f"{kind}: {some(t for t, k in kinds.items() if k == kind)}" for kind in found)
+        yield Finding(
+            "mixed_markers",
+            Severity.WARNING,
+            tuple(sorted(kinds)),
+            f"pending writes use several kinds of markers ({shown}): early conflict detection of one "
+            "kind does not see the other's",
+            "set hoodie.write.markers.type to one value for all writers, or do not rely on Hudi's early "
+            "conflict detection",
+        )
+
+
+def held_back_archival(
+    completed: Sequence[Instant], pending: Sequence[Instant], most: int
+) -> Iterator[Finding]:
+    """Yield a finding if a pending instant keeps others from the archive.
+
+    :param most: completed writes that the active timeline may have, ``hoodie.keep.max.commits``.
+    """
+    if not pending:
+        return
+    oldest = min(pending)
+    younger = [one for one in completed if one.time > oldest.time]
+    if len(younger) > most:
+        yield Finding(
+            "archival_held_back",
+            Severity.WARNING,
+            (oldest.time,),
+            f"{oldest} is pending, and {len(younger)} younger writes have completed: Hudi archives none "
+            "of them before it has ended, so that each look at the table takes longer",
+            "let HudiCleanOperator, HudiCompactionOperator or HudiClusteringOperator end it",
+        )
+
+
+def stuck_services(
+    plans: Sequence[tuple[ConcurrentOperation, Heartbeat]], now_ms: int, limit_ms: int
+) -> Iterator[Finding]:
+    """Yield the plans of table services that nothing has run for a long time."""
+    for plan, beat in plans:
+        reached_ms = plan.inflight_ms or plan.requested_ms
+        if reached_ms is None or now_ms - reached_ms < limit_ms or beat.live:
+            continue
+        hours = (now_ms - reached_ms) / 3_600_000
+        clustering = plan.operation_type == "CLUSTER"
+        harm = "it rejects updates of its file groups" if clustering else "its log files stay unmerged"
+        operator = "HudiClusteringOperator" if clustering else "HudiCompactionOperator"
+        yield Finding(
+            "stuck_service",
+            Severity.WARNING,
+            (plan.instant.time,),
+            f"{plan.instant} has not moved for {hours:.0f} h: {harm}, and archival waits for it",
+            f"run {operator} on the table: it runs the plan again, or removes it",
+        )

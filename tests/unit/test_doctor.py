@@ -1,0 +1,312 @@
+"""What ``airflow hudi doctor`` finds, also in tables that unsafe writers made with real Hudi."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+
+from airflow_occ_provider.attempts.doctor import examine
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
+from airflow_occ_provider.hudi.doctor.finding import Severity
+from airflow_occ_provider.hudi.doctor.moments import is_original, naive_ms
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.properties import parse_defaults
+from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+
+FOLDER = Path(__file__).parents[1] / "golden" / "tables"
+TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("*/*.zip"))
+# What the recorded tables truly have; all others have nothing. Some depend on the release.
+EXPECTED = {
+    "bucket_index": {"dead_writers"},
+    "clustering": {"stuck_service"},
+    "compaction": {"stuck_service"},
+    "early_conflict": {"dead_writers"},
+    "live_direct": {"dead_writers", "leftover_heartbeat"},
+    "live_server": {"dead_writers"},
+    "log_compaction": {"stuck_service"},
+    "operations": {"unsigned_writes"},
+    "plain_odd_paths": {"dead_writers"},
+    "rollbacks": {"dead_writers", "eager_cleaner"},
+    "rolled_back_alive": {"eager_cleaner", "leftover_heartbeat"},
+    "unchecked": {"unchecked_commit"},
+    "upgraded": {"stuck_service", "leftover_heartbeat", "unsigned_writes"},
+    "version_6": {"stuck_service", "dead_writers", "unsigned_writes", "eager_cleaner"},
+}
+HOUR_MS = 3_600_000
+DAY = "20261124"
+
+
+@pytest.fixture(params=TABLES, ids=str)
+def golden(request, tmp_path, monkeypatch):
+    said = json.loads((FOLDER / f"{request.param}.json").read_text())
+    monkeypatch.setenv("TZ", said["local_zone"])
+    time.tzset()
+    yield request.param.name, HudiTable(str(unpack(FOLDER / f"{request.param}.zip", tmp_path)))
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_golden_tables_have_only_what_their_writers_did(golden):
+    name, table = golden
+    assert {one.check for one in examine(table)} <= EXPECTED.get(name, set())
+
+
+@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.2.0"])
+def test_two_writers_without_a_check_are_found(version, tmp_path):
+    table = HudiTable(str(unpack(FOLDER / version / "unchecked.zip", tmp_path)))
+    (found,) = examine(table)
+    *_, first, second = (one.time for one in table.snapshot().timeline.completed_writes())
+    assert (found.check, found.severity) == ("unchecked_commit", Severity.ERROR)
+    assert found.instants == (first, second)
+    assert f"{second} completed while {first} was writing the same file groups (p1/" in found.evidence
+    assert "OPTIMISTIC_CONCURRENCY_CONTROL" in found.remedy
+
+
+@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.2.0"])
+def test_the_rollback_of_a_live_writer_names_the_write_that_made_it(version, tmp_path):
+    table = HudiTable(str(unpack(FOLDER / version / "rolled_back_alive.zip", tmp_path)))
+    (found,) = (one for one in examine(table) if one.check == "eager_cleaner")
+    ((rollback, victims),) = table.snapshot().rollbacks()
+    assert found.instants == (*victims, rollback.time)
+    culprit = table.snapshot().timeline.completed_writes()[-1].time
+    assert f"the write {culprit} was requested at once" in found.evidence
+    assert "=LAZY" in found.remedy
+
+
+def test_a_table_that_was_copied_proves_no_unchecked_commit(tmp_path):
+    path = unpack(FOLDER / "1.2.0" / "unchecked.zip", tmp_path)
+    for file in (path / ".hoodie" / "timeline").iterdir():
+        file.touch()
+    assert examine(HudiTable(str(path))) == ()
+
+
+def instant(at, ended=None, action="commit", file=None):
+    """An instant of the day, requested and completed at ``HHMMSS`` times."""
+    begun = f"{DAY}{at}000"
+    if ended is None:
+        return Instant(begun, action, State.REQUESTED, f"{begun}.{action}.requested")
+    done = f"{DAY}{ended}000"
+    name = file or f"{begun}_{done}.{action}"
+    return Instant(begun, action, State.COMPLETED, name, done, f"{begun}.{action}.requested")
+
+
+def write(at, ended, *groups, zone_ms=0, late_ms=0, **given):
+    """A completed write whose files are as old as its times say."""
+    one = instant(at, ended)
+    return ConcurrentOperation(
+        one,
+        operation_type="UPSERT",
+        file_groups=frozenset(("p", group) for group in groups),
+        requested_ms=naive_ms(one.time) - zone_ms + late_ms,
+        inflight_ms=naive_ms(one.time) - zone_ms + late_ms + 1000,
+        completed_ms=naive_ms(one.completion_time) - zone_ms + late_ms,
+        **given,
+    )
+
+
+def checks(found):
+    return [one.check for one in found]
+
+
+def test_only_writes_that_overlap_in_time_and_in_files_were_unchecked():
+    long, short = write("100000", "110000", "a", "b"), write("101000", "102000", "b")
+    assert checks(commits.unchecked_commits([long, short])) == ["unchecked_commit"]
+    assert not checks(commits.unchecked_commits([long, write("101000", "102000", "c")]))
+    assert not checks(commits.unchecked_commits([long, write("111000", "112000", "b")]))
+    service = ConcurrentOperation(short.instant, "COMPACT", short.file_groups, completed_ms=1)
+    assert not checks(commits.unchecked_commits([long, service]))
+
+
+def test_files_that_are_not_as_old_as_their_names_are_not_original():
+    one = write("100000", "110000")
+    ended_ms = one.completed_ms
+    assert is_original(one)
+    assert is_original(write("100000", "110000", zone_ms=HOUR_MS, late_ms=500))
+    assert not is_original(replace(one, requested_ms=ended_ms, inflight_ms=ended_ms))
+    assert not is_original(replace(one, requested_ms=ended_ms + 1))
+    assert not is_original(replace(one, inflight_ms=None))
+    assert not is_original(write("100000", "100002"))  # too short to tell
+
+
+def test_times_that_no_common_lock_gives():
+    same = [instant("100000", "110000"), instant("103000", "110000"), instant("104000", "110001")]
+    (found,) = commits.completion_times(same)
+    assert (found.check, found.instants) == (
+        "equal_completion_times",
+        (same[0].time, same[1].time),
+    )
+    (found,) = commits.completion_times([instant("120000", "110000")])
+    assert (found.check, found.instants) == ("backward_completion_time", (f"{DAY}120000000",))
+    beside = [instant("100000", "110000"), instant("100000", "110500", "clean")]
+    assert checks(commits.colliding_instants(beside)) == ["colliding_instants"]
+    saved = [instant("100000", "110000"), instant("100000", "110500", "savepoint")]
+    assert not checks(commits.colliding_instants(saved))
+
+
+def test_zones_by_turns_are_found_and_one_change_for_good_is_not():
+    india = 11 * HOUR_MS // 2
+    turns = [
+        write("100000", "100500"),
+        write("163000", "163500", zone_ms=india),  # an hour later
+        write("120000", "120500"),
+    ]
+    (found,) = clocks.time_zones(turns)
+    assert (found.check, found.severity) == ("time_zones", Severity.ERROR)
+    assert found.instants == (turns[1].instant.time,)
+    assert "UTC+00:00" in found.evidence
+    assert "UTC+05:30" in found.evidence
+    summer = [
+        write("100000", "100500"),
+        write("110000", "110500"),
+        write("130000", "130500", zone_ms=HOUR_MS),
+    ]
+    assert not checks(clocks.time_zones(summer))
+
+
+def test_a_clock_ahead_of_the_storages_is_found():
+    sound = [write("100000", "100500", late_ms=800), write("110000", "110500", late_ms=-900)]
+    assert not checks(clocks.fast_clocks(sound))
+    (found,) = clocks.fast_clocks([*sound, write("120000", "120500", late_ms=-45_000)])
+    assert found.instants == (f"{DAY}120000000",)
+    assert "1 of 3 writers were ahead of the storage's by up to 45.0 s" in found.evidence
+
+
+def commit(signed=False, fields=None, operation="UPSERT"):
+    extra = {"_airflow_identity": "a"} if signed else {}
+    return CommitMetadata(operation, extra=extra, stat_fields=fields)
+
+
+def test_unsigned_writes_are_told_only_beside_signed_ones():
+    times = [instant(f"1{n}0000", f"1{n}0500") for n in range(3)]
+    ours, theirs, service = commit(signed=True), commit(), commit(operation="COMPACT")
+    assert not checks(writers.unsigned_writes(dict(zip(times, (theirs, theirs, service), strict=True))))
+    assert not checks(writers.unsigned_writes(dict(zip(times, (ours, ours, service), strict=True))))
+    (found,) = writers.unsigned_writes(dict(zip(times, (ours, theirs, service), strict=True)))
+    assert (found.instants, found.severity) == ((times[1].time,), Severity.NOTICE)
+
+
+def test_releases_that_exclude_each_other_are_told():
+    times = [instant(f"1{n}0000", f"1{n}0500") for n in range(2)]
+    old, new = frozenset({"fileId"}), frozenset({"fileId", "prevBaseFile", "totalLogBlocksSize"})
+    mixed = {times[0]: commit(fields=old), times[1]: commit(fields=new)}
+    (found,) = writers.mixed_releases(6, mixed)
+    assert found.evidence.endswith("0.15; 1.2")
+    assert not checks(writers.mixed_releases(6, {times[0]: commit(fields=old)}))
+    assert not checks(writers.mixed_releases(8, mixed))
+
+
+def test_several_kinds_of_markers_are_told():
+    (found,) = writers.mixed_markers({"1": "DIRECT", "2": "TIMELINE_SERVER_BASED"})
+    assert "DIRECT: 1; TIMELINE_SERVER_BASED: 2" in found.evidence
+    assert not checks(writers.mixed_markers({"1": "DIRECT", "2": "DIRECT"}))
+
+
+def test_what_keeps_instants_from_the_archive_is_told():
+    done = [instant(f"1{n}0000", f"1{n}0500") for n in range(5)]
+    (found,) = writers.held_back_archival(done, [instant("100100")], 3)
+    assert (found.check, found.instants) == ("archival_held_back", (f"{DAY}100100000",))
+    assert not checks(writers.held_back_archival(done, [instant("100100")], 4))
+    assert not checks(writers.held_back_archival(done, [], 0))
+
+
+def test_a_plan_is_stuck_only_after_hours_without_a_heartbeat():
+    plan = ConcurrentOperation(instant("100000", action="clustering"), "CLUSTER", requested_ms=1000)
+    none, alive = DEFAULT_RULE.judge(None, 0), DEFAULT_RULE.judge(7 * HOUR_MS, 7 * HOUR_MS)
+    (found,) = writers.stuck_services([(plan, none)], 7 * HOUR_MS, 6 * HOUR_MS)
+    assert "has not moved for 7 h: it rejects updates" in found.evidence
+    assert "HudiClusteringOperator" in found.remedy
+    assert not checks(writers.stuck_services([(plan, alive)], 7 * HOUR_MS, 6 * HOUR_MS))
+    assert not checks(writers.stuck_services([(plan, none)], 5 * HOUR_MS, 6 * HOUR_MS))
+
+
+def rolled_back(victim, at="100010", ended="100011"):
+    one = instant(at, ended, "rollback")
+    times = {"requested_ms": naive_ms(one.time), "completed_ms": naive_ms(one.completion_time)}
+    return rollbacks.SeenRollback(ConcurrentOperation(one, **times), frozenset({victim.time}))
+
+
+def test_a_victim_that_committed_or_ticks_was_alive():
+    done, ticking = instant("100000", "100500"), instant("100001")
+    timeline = Timeline((done, ticking))
+    beats = {ticking: DEFAULT_RULE.judge(1000, 2000)}
+    (found,) = rollbacks.eager_rollbacks(timeline, [rolled_back(done)], {})
+    assert (found.severity, found.instants[0]) == (Severity.ERROR, done.time)
+    assert "which has completed: its writer was alive" in found.evidence
+    (found,) = rollbacks.eager_rollbacks(timeline, [rolled_back(ticking)], beats)
+    assert "which renews its heartbeat" in found.evidence
+    assert not checks(rollbacks.eager_rollbacks(timeline, [rolled_back(instant("095900"))], beats))
+
+
+def test_an_early_rollback_is_told_only_right_before_a_write_and_not_after_a_commit():
+    victim, culprit = instant("100000"), write("100012", "100030")
+    timeline = Timeline((culprit.instant,))
+
+    def found(*others, seen=None, culprit=culprit):
+        seen = seen or rolled_back(victim)
+        return checks(rollbacks.hasty_rollbacks(timeline, [seen], [culprit, *others], DEFAULT_RULE))
+
+    assert found() == ["eager_cleaner"]
+    assert not found(culprit=write("100300", "100500"))
+    assert not found(write("095900", "100008"))  # whose lazy clean it may be
+    assert found(write("095900", "095950")) == ["eager_cleaner"]
+    assert not found(seen=rolled_back(instant("095000")))
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments, code=0):
+        args = get_parser().parse_args(["hudi", *arguments])
+        if code:
+            with pytest.raises(SystemExit) as left:
+                args.func(args)
+            assert left.value.code == code
+        else:
+            args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_command_prints_findings_and_ends_with_one_if_they_are_bad(run, tmp_path):
+    table = str(unpack(FOLDER / "1.2.0" / "unchecked.zip", tmp_path))
+    (found,) = json.loads(run("doctor", table, "-o", "json", code=1))
+    assert list(found) == ["check", "severity", "instants", "evidence", "remedy"]
+    for form in ("table", "plain", "yaml"):
+        printed = run("doctor", table, "-o", form, code=1)
+        assert "unchecked_commit" in printed
+        assert found["instants"][0] in printed
+
+
+def test_the_command_says_that_a_sound_table_has_nothing(run, tmp_path):
+    table = str(unpack(FOLDER / "1.2.0" / "cleaned.zip", tmp_path))
+    assert run("doctor", table) == "No finding: the table shows no unsafe writer.\n"
+    assert json.loads(run("doctor", table, "-o", "json")) == []
+
+
+def test_another_program_is_given_the_options_of_our_writers(run, monkeypatch):
+    lock = {
+        "conn_type": "hudi_zookeeper_lock",
+        "host": "zk1:2181,zk2:2181",
+        "extra": {"base_path": "/locks"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(lock))
+    asked = ("conf", "s3a://lake/trips", "--lock-conn-id", "lock")
+    told = json.loads(run(*asked, "-o", "json"))
+    assert told["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
+    assert told["hoodie.cleaner.policy.failed.writes"] == "LAZY"
+    assert told["hoodie.write.lock.zookeeper.url"] == "zk1:2181,zk2:2181"
+    printed = run(*asked)
+    assert "a program that writes s3a://lake/trips beside HudiWriteOperator" in printed
+    read = parse_defaults(printed)
+    assert dict(read) == told
+    assert "hoodie.write.lock.zookeeper.url" in run(*asked, "-o", "plain")
