@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import (
@@ -140,6 +141,7 @@ class Writer(WriterThread):
     retire: bool = True
     application: Path = JOB
     watched: bool = False
+    early_stop: EarlyStop = EarlyStop.OFF
     file_system: Any = None
     timeout_s: float = 60.0
     sees_site: bool = True
@@ -156,6 +158,7 @@ class Writer(WriterThread):
         self.process: Any = None
         self.handle: Handle | None = None
         self.stop: Stop | None = None
+        self.guard: EarlyStopGuard | None = None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the JVM, then its remaining children, which hold the log open."""
@@ -189,9 +192,11 @@ class Writer(WriterThread):
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
         alarm = HeartbeatAlarm(TableViews(table), log, HeartbeatRule.of(options), logger=self.logger)
+        self.guard = EarlyStopGuard(table, log, self.early_stop, None, self.logger, period_s=1.0)
         with (
             prepared(job, options, is_remote=self.is_remote) as submission,
             alarm if self.watched else nullcontext(),
+            self.guard,
         ):
             submitter = self._submitter(submission, {**environment, **submission.environment})
 
@@ -199,7 +204,7 @@ class Writer(WriterThread):
                 self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
-            guards = [alarm] if self.watched else []
+            guards = [self.guard, *([alarm] if self.watched else [])]
             driver.run(self.identity, [log.feed], started, guards)
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)

@@ -50,10 +50,12 @@ class Stop(NamedTuple):
     """The reason for which a guard ended a driver.
 
     :param outcome: of its attempt, unless the table shows that it committed.
+    :param rival: requested time of the instant to which it has lost, if it has.
     """
 
     outcome: Outcome
     line: str
+    rival: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

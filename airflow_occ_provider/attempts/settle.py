@@ -146,8 +146,9 @@ def settle(
     outcome, lines = _judge(commit, own, reading, log, exit_code)
     if needs_report and outcome is Outcome.NOTHING_WRITTEN and not log.protected:
         outcome, lines = Outcome.MISCONFIGURATION, (_UNREPORTED,)
+    rival = reading.rival
     if stop and outcome is Outcome.KILLED:
-        outcome, lines = stop.outcome, (stop.line,)
+        outcome, lines, rival = stop.outcome, (stop.line,), stop.rival
     if loss:
         outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
     elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR):
@@ -156,7 +157,7 @@ def settle(
     return Settlement(
         outcome,
         instant=instant,
-        rival=reading.rival or (log.instants.rival_of(instant) if instant else None),
+        rival=rival or (log.instants.rival_of(instant) if instant else None),
         lines=lines,
         commit=commit,
         exit_code=exit_code,

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, retries_in_job
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.guards.table_views import TableViews
@@ -26,6 +27,7 @@ from airflow_occ_provider.attempts.lease_audit import (
     planned_partitions,
 )
 from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
@@ -35,6 +37,7 @@ from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
 from airflow_occ_provider.errors import JobError, SubmitterUnreachableError, WriteConflictError
+from airflow_occ_provider.hudi.conflict.strategy import strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.storage.table import HudiTable
@@ -46,6 +49,7 @@ class WriteAttempt:
 
     :param path: base path of the table, as the task names it.
     :param require_commit: whether a job that writes nothing fails.
+    :param early_stop: what happens once it is certain that Hudi will refuse the write.
     :param is_queued: whether the next try requests a lease.
     :param is_deferrable: whether no process has to watch a driver that outlives it.
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
@@ -60,6 +64,7 @@ class WriteAttempt:
     lock: LockConnection
     spark: DriverRun
     require_commit: bool
+    early_stop: EarlyStop
     is_queued: bool
     is_deferrable: bool
     grants: Callable[[WriteConflictError], bool | None]
@@ -157,14 +162,22 @@ class WriteAttempt:
         views = TableViews(self.table)
         alarm = HeartbeatAlarm(views, log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
-        guards: list[Guard] = [admitted, alarm, *([one_table] if has_one_name else [])]
+        early = self._early_stop(log, options)
+        guards: list[Guard] = [admitted, alarm, early, *([one_table] if has_one_name else [])]
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
         fenced = admitted.is_fenced
         wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
-        with alarm:  # not while the attempt is settled: that removes the heartbeat
+        with alarm, early:  # not while the attempt is settled: that removes the heartbeat
             listeners = [one_table.on_line] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
-        return attempt.settle(is_judged=True)
+        settlement = attempt.settle(is_judged=True)
+        early.compare(settlement.outcome)
+        return settlement
+
+    def _early_stop(self, log: DriverLog, options: Mapping[str, str]) -> EarlyStopGuard:
+        """Return the guard against a lost write; it is off if Hudi writes again by itself."""
+        mode = EarlyStop.OFF if retries_in_job(options) else self.early_stop
+        return EarlyStopGuard(self.table, log, mode, strategy_of(options), self.log)
 
     def attempt(
         self,

@@ -23,6 +23,7 @@ from airflow_occ_provider.attempts.choices import (
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
 from airflow_occ_provider.attempts.journal import known_state
 from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
@@ -80,6 +81,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     storage_conn_id: str | None
     early_conflict_detection: EarlyDetection
     conflict_resolution: Strategy | None
+    early_stop: EarlyStop = EarlyStop.OFF
     hudi_options: Mapping[str, Any] | str | None
     admission: AdmissionMode
     admission_timeout: timedelta
@@ -240,6 +242,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             lock=run.lock,
             spark=run.spark,
             require_commit=self.require_commit,
+            early_stop=self.early_stop,
             is_queued=self.admission is not AdmissionMode.OFF,
             is_deferrable=self.deferrable,
             grants=partial(self._grants, run),

@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.choices import (
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -54,6 +55,7 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param storage_conn_id: Airflow connection of the table's storage. (templated)
     :param early_conflict_detection: as in ``HudiWriteOperator``.
     :param conflict_resolution: as in ``HudiWriteOperator``.
+    :param early_stop: as in ``HudiWriteOperator``.
     :param hudi_options: Hudi's options, those of the source included. (templated)
     :param require_commit: whether the task fails if the round commits nothing.
     :param survivor_timeout: how long to wait for a driver of an earlier try.
@@ -90,6 +92,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
+        early_stop: EarlyStop | str = EarlyStop.OFF,
         hudi_options: Mapping[str, Any] | str | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),
@@ -121,6 +124,7 @@ class HudiStreamerOperator(HudiSparkOperator):
             "early_conflict_detection", EarlyDetection, early_conflict_detection
         )
         self.conflict_resolution = resolution_choice(conflict_resolution)
+        self.early_stop = choice("early_stop", EarlyStop, early_stop)
         self.hudi_options = hudi_options
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.choices import (
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -67,6 +68,9 @@ class HudiWriteOperator(HudiSparkOperator):
     :param conflict_resolution: Hudi's conflict resolution strategy: ``"simple"``,
         ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
         must share; by default the one that Hudi infers from the index.
+    :param early_stop: what happens once it is certain that Hudi will refuse the commit, because a rival
+        has completed: ``"off"``, ``"observe"`` (it is logged, and compared with what Hudi then does),
+        or ``"act"`` (the driver is ended). Only while the task watches its driver.
     :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
         one. (templated)
     :param require_commit: whether the task fails if the job succeeds but writes nothing.
@@ -111,6 +115,7 @@ class HudiWriteOperator(HudiSparkOperator):
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
+        early_stop: EarlyStop | str = EarlyStop.OFF,
         hudi_options: Mapping[str, Any] | str | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),
@@ -137,6 +142,7 @@ class HudiWriteOperator(HudiSparkOperator):
             "early_conflict_detection", EarlyDetection, early_conflict_detection
         )
         self.conflict_resolution = resolution_choice(conflict_resolution)
+        self.early_stop = choice("early_stop", EarlyStop, early_stop)
         self.hudi_options = hudi_options
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout

@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts import try_lease
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.preparation import Preparation
@@ -175,6 +176,7 @@ class Process:
                 lock=self.world.lock,
                 spark=self,
                 require_commit=False,
+                early_stop=EarlyStop.OFF,
                 is_queued=True,
                 is_deferrable=is_deferrable,
                 grants=lambda _: None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,12 @@ _CLASSES = {
     Strategy.BUCKET_INDEX: "BucketIndexConcurrentFileWrites",
     Strategy.PREFER_WRITER: "PreferWriter",
 }
+
+
+def strategy_of(options: Mapping[str, str]) -> Strategy | None:
+    """Return the strategy that a writer's options name; ``None`` leaves it to Hudi."""
+    named = options.get(STRATEGY_OPTION, "").strip()
+    return next((one for one in Strategy if one.class_name == named), None)
 
 
 @dataclass(frozen=True, slots=True)

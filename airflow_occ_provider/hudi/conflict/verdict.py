@@ -83,6 +83,15 @@ class Verdict:
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
 
 
+def certain_loss(verdict: Verdict) -> Conflict | None:
+    """Return a conflict that no later event can undo; ``None`` if there is none.
+
+    The rival has completed. A rival that is still pending may fail, and then nothing was lost.
+    """
+    certain = (one for one in verdict.conflicts if one.certainty is Certainty.CERTAIN)
+    return next((one for one in certain if one.rival.instant.completed), None)
+
+
 class Present(NamedTuple):
     """The file groups that existed when a write began, and whether these are all."""
 

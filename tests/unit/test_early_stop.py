@@ -1,0 +1,151 @@
+"""The guard against a write that Hudi will refuse, on a table that real Hudi wrote."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, retries_in_job
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.settle import settle
+from airflow_occ_provider.errors import WriteConflictError
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+
+UNCHECKED = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0" / "unchecked.zip"
+LOGGER = logging.getLogger("task")
+PATIENCE_S = 20
+
+
+class Race:
+    """Two writes of one file group: the earlier one is inflight, and the later one has completed."""
+
+    def __init__(self, folder):
+        self.path = unpack(UNCHECKED, folder)
+        self.table = HudiTable(str(self.path))
+        done = self.table.snapshot().timeline.completed_writes()
+        *_, ours, rival = done
+        self.ours, self.rival = ours.time, rival.time
+        self.timeline = self.path / ".hoodie" / "timeline"
+        (self.timeline / ours.file_name).unlink()
+        self.winner = self.timeline / rival.file_name
+        self.log = DriverLog()
+        for time in (self.ours,):
+            self.log.feed(
+                f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]"
+            )
+
+    def guard(self, mode=EarlyStop.ACT, **options):
+        return EarlyStopGuard(self.table, self.log, mode, None, LOGGER, **options)
+
+
+@pytest.fixture
+def race(tmp_path):
+    return Race(tmp_path)
+
+
+@pytest.fixture
+def told(caplog):
+    caplog.set_level(logging.INFO)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_write_that_has_lost_is_stopped_as_a_conflict_with_its_rival(race, told):
+    guard = race.guard()
+    guard.check()
+    assert guard.stop.outcome is Outcome.COMMIT_CONFLICT
+    assert guard.stop.rival == race.rival
+    evidence = f"{race.ours} can no longer commit: {race.rival} has completed since it began"
+    assert guard.stop.line.startswith(evidence)
+    assert "1 of its file groups (p1/" in guard.stop.line
+    assert told() == [f"{guard.stop.line}."]
+
+
+def test_the_stopped_driver_settles_as_a_lost_conflict(race):
+    guard = race.guard()
+    guard.check()
+    found = settle(race.table, Signature("i", "d", "r", "t"), race.log, -9, stop=guard.stop)
+    assert (found.outcome, found.instant, found.rival) == (
+        Outcome.COMMIT_CONFLICT,
+        race.ours,
+        race.rival,
+    )
+    assert isinstance(found.error(), WriteConflictError)
+    assert race.rival in str(found.error())
+
+
+def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, told):
+    guard = race.guard(EarlyStop.OBSERVE)
+    guard.check()
+    assert guard.stop is None
+    assert len(told()) == 1
+    guard.compare(Outcome.COMMIT_CONFLICT)
+    assert "would have ended the driver 0 s earlier; its outcome is commit_conflict" in told()[-1]
+
+
+def test_a_rival_that_is_still_pending_stops_nothing(race, told):
+    race.winner.unlink()
+    guard = race.guard()
+    guard.check()
+    assert guard.stop is None
+    assert told() == []
+    guard.compare(Outcome.COMMITTED)
+    assert told() == []
+
+
+def test_a_write_of_other_file_groups_is_not_stopped(race):
+    profile = race.timeline / f"{race.ours}.inflight"
+    profile.write_bytes(b"")  # nothing names what it touches
+    guard = race.guard()
+    guard.check()
+    assert guard.stop is None
+
+
+def test_the_table_is_read_only_after_another_commit(race, monkeypatch):
+    race.winner.rename(race.path / "later")
+    guard, judged = race.guard(), []
+    monkeypatch.setattr(
+        "airflow_occ_provider.attempts.guards.early_stop.verdicts",
+        lambda *_, **given: judged.append(given["only"]) or {},
+    )
+    guard.check()
+    guard.check()
+    assert judged == []
+    (race.path / "later").rename(race.winner)
+    guard.check()
+    assert judged == [race.ours]
+
+
+def test_a_table_that_cannot_be_read_proves_nothing(race, told):
+    guard = race.guard()
+    race.table.snapshot = None
+    guard.check()
+    assert guard.stop is None
+    assert "Conflicts cannot be looked for: TypeError" in told()[0]
+
+
+def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race):
+    with race.guard(period_s=0.01) as guard:
+        waited = threading.Event()
+        for _ in range(PATIENCE_S * 10):
+            if guard.stop or waited.wait(0.1):
+                break
+        assert guard.stop
+    with race.guard(EarlyStop.OFF, period_s=0.01) as off:
+        waited.wait(0.1)
+    assert off.found is None
+
+
+def test_hudis_own_retries_and_its_strategy_are_read_from_the_options():
+    retries = "hoodie.write.num.retries.on.conflict.failures"
+    assert not retries_in_job({})
+    assert not retries_in_job({retries: "0"})
+    assert retries_in_job({retries: "2"})
+    assert strategy_of({}) is None
+    assert strategy_of({STRATEGY_OPTION: Strategy.SIMPLE.class_name}) is Strategy.SIMPLE
