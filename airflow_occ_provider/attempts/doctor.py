@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from airflow_occ_provider.attempts.audit import Loss, audit_table
 from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, completed_operation
 from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.markers import MARKERS_TYPE_FILE
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
+from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -28,62 +29,69 @@ _ORDER = list(Severity)
 def examine(table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[Finding, ...]:
     """Return what the table's metadata shows of unsafe writers, the worst first.
 
-    Reads the active timeline with the files of all its writes, and lists their partitions.
+    Reads the active timeline with the commit of each of its writes, and lists their partitions.
 
     :param rule: the heartbeat rule of the writers.
     :raises TableUnreadableError: if the storage cannot be read, or there is no table.
     """
     snapshot = table.snapshot()
-    found = [*_of_commits(snapshot), *_of_writers(table, snapshot, rule), *_of_losses(table, snapshot)]
-    found += _of_residue(table, rule)
+    done = snapshot.timeline.completed_writes()
+    read = map_concurrently(snapshot.reader.commit, done)
+    known = {one: found for one, found in read.items() if found}
+    found = [
+        *_of_commits(snapshot, known),
+        *_of_pending(table, snapshot, known, rule),
+        *map(_lost, audit_table(table, snapshot)),
+        *map(_left, residues(table, rule)),
+    ]
     return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.check, one.instants)))
 
 
-def _of_commits(snapshot: Snapshot) -> Iterator[Finding]:
-    timeline = snapshot.timeline
-    done = timeline.completed_writes()
-    read = map_concurrently(snapshot.reader.commit, done)
-    known: dict[Instant, CommitMetadata] = {one: found for one, found in read.items() if found}
-    operations = list(map_concurrently(snapshot.operation, known).values())
-    yield from _unchecked(snapshot, operations)
-    yield from commits.completion_times(timeline)
-    yield from commits.colliding_instants(timeline)
+def _of_commits(snapshot: Snapshot, known: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
+    times = snapshot.times
+    operations = [completed_operation(one, found, None, times(one)) for one, found in known.items()]
+    mode = snapshot.config.concurrency_mode
+    if not any(is_non_blocking(one, mode) for one in operations):
+        yield from commits.unchecked_commits(operations)
+    yield from commits.completion_times(snapshot.timeline)
+    yield from commits.colliding_instants(snapshot.timeline)
     yield from clocks.time_zones(operations)
     yield from clocks.fast_clocks(operations)
     yield from writers.unsigned_writes(known)
     yield from writers.mixed_releases(snapshot.config.version, known)
 
 
-def _unchecked(snapshot: Snapshot, operations: list[ConcurrentOperation]) -> Iterator[Finding]:
-    mode = snapshot.config.concurrency_mode
-    if not any(is_non_blocking(one, mode) for one in operations):
-        yield from commits.unchecked_commits(operations)
-
-
-def _of_writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> Iterator[Finding]:
+def _of_pending(
+    table: HudiTable, snapshot: Snapshot, known: Mapping[Instant, CommitMetadata], rule: HeartbeatRule
+) -> Iterator[Finding]:
     writing = pending_writers(table, snapshot, rule)
     beats = {one.operation.instant: one.heartbeat for one in writing}
-    services = pending_table_services(snapshot, rule)
-    yield from _of_rollbacks(snapshot, beats, rule)
+    yield from _of_rollbacks(snapshot, known, beats, rule)
     yield from writers.pending_without_heartbeat(beats)
     kinds = map_concurrently(lambda one: _marker_kind(table, one), [one.time for one in beats])
     yield from writers.mixed_markers({time: kind for time, kind in kinds.items() if kind})
+    services = pending_table_services(snapshot, rule)
     plans = [(one.operation, one.heartbeat) for one in services]
     yield from writers.stuck_services(plans, round(time.time() * 1000), STUCK_AFTER_MS)
-    pending = [*beats, *(one.instant for one, _ in plans)]
-    yield from writers.held_back_archival(snapshot.timeline.completed_writes(), pending, MOST_COMMITS)
+    dead = [one.operation.instant for one in (*writing, *services) if not one.live]
+    yield from writers.held_back_archival(snapshot.timeline.completed_writes(), dead, MOST_COMMITS)
 
 
 def _of_rollbacks(
-    snapshot: Snapshot, beats: Mapping[Instant, Heartbeat], rule: HeartbeatRule
+    snapshot: Snapshot,
+    known: Mapping[Instant, CommitMetadata],
+    beats: Mapping[Instant, Heartbeat],
+    rule: HeartbeatRule,
 ) -> Iterator[Finding]:
     timeline = snapshot.timeline
     named = {one: victims for one, victims in snapshot.rollbacks() if one.action == "rollback"}
+    if not named:
+        return
     found = [rollbacks.SeenRollback(_outline(snapshot, one), names) for one, names in named.items()]
-    yield from rollbacks.eager_rollbacks(timeline, found, beats)
-    if found:
-        writes = [_outline(snapshot, one) for one in timeline if one.is_write]
-        yield from rollbacks.hasty_rollbacks(timeline, found, writes, rule)
+    services = {one.time for one, commit in known.items() if commit.is_table_service}
+    yield from rollbacks.eager_rollbacks(timeline, found, beats, services)
+    writes = [_outline(snapshot, one) for one in timeline if one.is_write]
+    yield from rollbacks.hasty_rollbacks(timeline, found, writes, rule)
 
 
 def _outline(snapshot: Snapshot, instant: Instant) -> ConcurrentOperation:
@@ -98,16 +106,12 @@ def _marker_kind(table: HudiTable, time: str) -> str:
     return "DIRECT" if names else ""
 
 
-def _of_losses(table: HudiTable, snapshot: Snapshot) -> Iterator[Finding]:
-    yield from map(_lost, audit_table(table, snapshot))
-
-
 def _lost(loss: Loss) -> Finding:
     remedy = loss.error().remedy
     return Finding("lost_files", Severity.ERROR, (loss.instant,), str(loss), remedy)
 
 
-def _of_residue(table: HudiTable, rule: HeartbeatRule) -> Iterator[Finding]:
-    for one in residues(table, rule):
-        evidence = f"{one.path} is left of a writer that has ended: {one.proof}"
-        yield Finding(f"leftover_{one.kind}", Severity.NOTICE, (one.instant,), evidence, one.remedy)
+def _left(residue: Residue) -> Finding:
+    severity = Severity.WARNING if residue.kind is Kind.DATA_FILES else Severity.NOTICE
+    evidence = f"{residue.path} is left of a writer that has ended: {residue.proof}"
+    return Finding(f"leftover_{residue.kind}", severity, (residue.instant,), evidence, residue.remedy)

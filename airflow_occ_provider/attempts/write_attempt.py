@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, retries_in_job
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.guards.table_views import TableViews
@@ -162,10 +162,10 @@ class WriteAttempt:
         views = TableViews(self.table)
         alarm = HeartbeatAlarm(views, log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
-        early = self._early_stop(log, options)
-        guards: list[Guard] = [admitted, alarm, early, *([one_table] if has_one_name else [])]
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
+        early = self._early_stop(log, options, outlives=may_wait)
         fenced = admitted.is_fenced
+        guards: list[Guard] = [admitted, alarm, early, *([one_table] if has_one_name else [])]
         wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
         with alarm, early:  # not while the attempt is settled: that removes the heartbeat
             listeners = [one_table.on_line] if has_one_name else ()
@@ -174,9 +174,16 @@ class WriteAttempt:
         early.compare(settlement.outcome)
         return settlement
 
-    def _early_stop(self, log: DriverLog, options: Mapping[str, str]) -> EarlyStopGuard:
-        """Return the guard against a lost write; it is off if Hudi writes again by itself."""
-        mode = EarlyStop.OFF if retries_in_job(options) else self.early_stop
+    def _early_stop(
+        self, log: DriverLog, options: Mapping[str, str], *, outlives: bool
+    ) -> EarlyStopGuard:
+        """Return the guard against a lost write, and log why it is off if it was wanted."""
+        mode, why = self.early_stop, why_off(options)
+        if outlives:
+            why = "a trigger watches the driver"
+        if why and mode is not EarlyStop.OFF:
+            self.log.info("early_stop=%r is not applied: %s.", mode.value, why)
+            mode = EarlyStop.OFF
         return EarlyStopGuard(self.table, log, mode, strategy_of(options), self.log)
 
     def attempt(

@@ -118,7 +118,7 @@ _COMMANDS = (
         "Show what in a Hudi table is unsafe for concurrent writers, with evidence and remedy",
         "Examine the metadata of a Hudi table: commits that no check let through, rollbacks of live "
         "writers, lost files, time zones and clocks, unsigned writers, stuck table services, residue. "
-        "Exits with 1 if a finding is worse than a notice. Nothing is written.",
+        "Exits with 3 if a finding is worse than a notice. Nothing is written.",
         *(_TABLE, _INTERVAL, _MISSES, *_READ),
     ),
     _command(

@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hudi.writer.options import writer_options
+from airflow_occ_provider.hudi.writer.options import (
+    LOCK_PROVIDER,
+    METASTORE_LOCK_PROVIDER,
+    writer_options,
+)
 from airflow_occ_provider.storage.address import parse_table_path
 
 _HEAD = (
@@ -16,6 +20,10 @@ _HEAD = (
     "# Spark reads it from HUDI_CONF_DIR or /etc/hudi/conf, for DataFrames and for SQL. Flink, and a",
     "# program with options of its own, need the same values as options of the write or of the table.",
     "# With them Hudi checks each commit against the others. Such a program does not wait in the queue.",
+)
+_ONE_TABLE = (
+    "# The lock of a metastore has one name for all that a program writes: use these for this table",
+    "# alone, and give a program that writes several tables a lock in ZooKeeper.",
 )
 
 
@@ -35,7 +43,8 @@ def conf(args: argparse.Namespace) -> None:
 
 
 def _lines(table: str, options: Mapping[str, str]) -> list[str]:
+    one_table = options[LOCK_PROVIDER] == METASTORE_LOCK_PROVIDER
     return [
-        *(line.format(table=table) for line in _HEAD),
+        *(line.format(table=table) for line in (*_HEAD, *(_ONE_TABLE if one_table else ()))),
         *(f"{key}={value}" for key, value in options.items()),
     ]

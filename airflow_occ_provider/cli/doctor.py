@@ -15,12 +15,12 @@ from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
 _NOTHING = "No finding: the table shows no unsafe writer."
-_FOUND = 1
+_FOUND = 3
 
 
 @exit_on_error
 def doctor(args: argparse.Namespace) -> None:
-    """Print the findings, the worst first; exit with 1 if one is worse than a notice."""
+    """Print the findings, the worst first; exit with 3 if one is worse than a notice."""
     rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
     found = examine(table, rule)

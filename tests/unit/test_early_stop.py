@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, retries_in_job
+from airflow_occ_provider.attempts.guards import early_stop
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
@@ -21,6 +23,7 @@ from tests.golden.table_archive import unpack
 UNCHECKED = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0" / "unchecked.zip"
 LOGGER = logging.getLogger("task")
 PATIENCE_S = 20
+OPENED = "Option{{val=[==>{}__commit__INFLIGHT]}}"
 
 
 class Race:
@@ -35,11 +38,12 @@ class Race:
         self.timeline = self.path / ".hoodie" / "timeline"
         (self.timeline / ours.file_name).unlink()
         self.winner = self.timeline / rival.file_name
+        self.profile = self.timeline / f"{self.ours}.inflight"
         self.log = DriverLog()
-        for time in (self.ours,):
-            self.log.feed(
-                f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]"
-            )
+        self.requests(self.ours)
+
+    def requests(self, time):
+        self.log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
 
     def guard(self, mode=EarlyStop.ACT, **options):
         return EarlyStopGuard(self.table, self.log, mode, None, LOGGER, **options)
@@ -86,7 +90,8 @@ def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, to
     assert guard.stop is None
     assert len(told()) == 1
     guard.compare(Outcome.COMMIT_CONFLICT)
-    assert "would have ended the driver 0 s earlier; its outcome is commit_conflict" in told()[-1]
+    assert told()[-1].startswith(f"0 s after early_stop found that {race.ours} can no longer commit")
+    assert told()[-1].endswith("its outcome is commit_conflict.")
 
 
 def test_a_rival_that_is_still_pending_stops_nothing(race, told):
@@ -99,35 +104,72 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     assert told() == []
 
 
-def test_a_write_of_other_file_groups_is_not_stopped(race):
-    profile = race.timeline / f"{race.ours}.inflight"
-    profile.write_bytes(b"")  # nothing names what it touches
+def test_a_rival_that_completed_before_the_profile_may_have_been_read(race):
+    later_s = race.winner.stat().st_mtime + 1
+    os.utime(race.profile, (later_s, later_s))
     guard = race.guard()
     guard.check()
     assert guard.stop is None
 
 
-def test_the_table_is_read_only_after_another_commit(race, monkeypatch):
+def test_a_commit_that_hudi_is_checking_is_left_to_hudi(race):
+    made = f"{race.path}/.hoodie/timeline/{race.ours}.inflight"
+    race.log.feed(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+    race.log.feed(f"x INFO TransactionManager: State change starting for {OPENED.format(race.ours)}")
+    guard = race.guard()
+    guard.check()
+    assert guard.stop is None
+
+
+def test_a_job_that_has_begun_another_write_is_not_ended_for_its_first(race, monkeypatch):
+    guard, judge = race.guard(), early_stop.verdicts
+
+    def slow(*given, **named):
+        race.requests("20991231235959999")
+        return judge(*given, **named)
+
+    monkeypatch.setattr(early_stop, "verdicts", slow)
+    guard.check()
+    assert guard.found is None
+
+
+def test_a_write_whose_profile_is_still_to_come_is_judged_again(race):
+    race.profile.rename(race.path / "profile")
+    guard = race.guard()
+    guard.check()
+    assert guard.stop is None
+    (race.path / "profile").rename(race.profile)
+    guard.check()
+    assert guard.stop
+
+
+def test_file_groups_are_compared_only_after_another_commit(race, monkeypatch):
     race.winner.rename(race.path / "later")
     guard, judged = race.guard(), []
-    monkeypatch.setattr(
-        "airflow_occ_provider.attempts.guards.early_stop.verdicts",
-        lambda *_, **given: judged.append(given["only"]) or {},
-    )
+    monkeypatch.setattr(early_stop, "verdicts", lambda *_, **given: judged.append(given["only"]) or {})
     guard.check()
-    guard.check()
-    assert judged == []
-    (race.path / "later").rename(race.winner)
     guard.check()
     assert judged == [race.ours]
+    (race.path / "later").rename(race.winner)
+    guard.check()
+    guard.check()
+    assert judged == [race.ours] * 2
 
 
 def test_a_table_that_cannot_be_read_proves_nothing(race, told):
     guard = race.guard()
-    race.table.snapshot = None
+    written = race.winner.stat().st_mtime_ns
+    whole = race.winner.read_bytes()
+    race.winner.write_bytes(b"no commit")
+    guard.check()
     guard.check()
     assert guard.stop is None
-    assert "Conflicts cannot be looked for: TypeError" in told()[0]
+    (line,) = told()
+    assert line.startswith("early_stop cannot compare the write: MetadataCorruptError: ")
+    race.winner.write_bytes(whole)
+    os.utime(race.winner, ns=(written, written))
+    guard.check()
+    assert guard.stop
 
 
 def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race):
@@ -142,10 +184,10 @@ def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race)
     assert off.found is None
 
 
-def test_hudis_own_retries_and_its_strategy_are_read_from_the_options():
+def test_options_that_leave_no_certain_verdict_are_named():
     retries = "hoodie.write.num.retries.on.conflict.failures"
-    assert not retries_in_job({})
-    assert not retries_in_job({retries: "0"})
-    assert retries_in_job({retries: "2"})
-    assert strategy_of({}) is None
-    assert strategy_of({STRATEGY_OPTION: Strategy.SIMPLE.class_name}) is Strategy.SIMPLE
+    simple = {STRATEGY_OPTION: Strategy.SIMPLE.class_name}
+    assert not any(map(why_off, ({}, {retries: "0"}, simple)))
+    assert why_off({retries: "2"}) == f"with {retries} Hudi writes again after a conflict"
+    assert why_off({STRATEGY_OPTION: "a.Merging"}) == "the rules of a.Merging are not known"
+    assert (strategy_of({}), strategy_of(simple)) == (None, Strategy.SIMPLE)

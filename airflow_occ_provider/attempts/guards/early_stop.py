@@ -12,9 +12,8 @@ from typing import Any, Self
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.conflict.verdict import Conflict, certain_loss
-from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -35,17 +34,25 @@ class EarlyStop(StrEnum):
     """The driver is ended."""
 
 
-def retries_in_job(options: Mapping[str, str]) -> bool:
-    """Whether Hudi writes again after a conflict, so that none ends the job."""
-    return options.get(RETRIES_IN_JOB, "0").strip() not in ("", "0")
+def why_off(options: Mapping[str, str]) -> str:
+    """Return why a writer's options leave no certain verdict; empty if they do.
+
+    :param options: of the driver. What a job sets in its own code is not among them.
+    """
+    if options.get(RETRIES_IN_JOB, "0").strip() not in ("", "0"):
+        return f"with {RETRIES_IN_JOB} Hudi writes again after a conflict"
+    named = options.get(STRATEGY_OPTION, "").strip()
+    if named and strategy_of(options) is None:
+        return f"the rules of {named} are not known"
+    return ""
 
 
 @dataclass(slots=True)
 class EarlyStopGuard:
-    """Compare a driver's write with completed commits, in a thread of a block.
+    """Compare a driver's write with completed commits while a block runs.
 
-    Only a rival that has completed counts: a pending one may still fail. A storage that does not answer
-    proves nothing. The first finding is final.
+    Only a rival that completed after the write's workload profile was written counts: a pending one
+    may still fail. A storage that does not answer proves nothing. The first finding is final.
 
     :param table: the driver's.
     :param mode: whether a certain loss ends the driver.
@@ -63,7 +70,8 @@ class EarlyStopGuard:
     """The evidence that Hudi will refuse the write, as soon as there is some."""
     _found_s: float = field(default=0.0, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
-    _before: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
+    _problem: str = field(default="", init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
 
@@ -84,30 +92,32 @@ class EarlyStopGuard:
         return self.found if self.mode is EarlyStop.ACT else None
 
     def compare(self, outcome: Outcome) -> None:
-        """Log what Hudi did with a write that was found to be lost.
+        """Log what became of a write that was found to be lost.
 
         :param outcome: of the attempt, by the table.
         """
-        if self.found and self.mode is EarlyStop.OBSERVE:
+        if self.found:
             seconds = time.monotonic() - self._found_s
             self.logger.info(
-                "early_stop='act' would have ended the driver %.0f s earlier; its outcome is %s.",
+                "%.0f s after early_stop found that %s: its outcome is %s.",
                 seconds,
+                self.found.line,
                 outcome.value,
             )
 
     def check(self) -> None:
         """Look once, and log a certain loss."""
-        try:
-            conflict = self._loss()
-        except TableUnreadableError:
-            return  # the heartbeat's guard tells it
-        except Exception as error:  # noqa: BLE001 - a guard is no reason for a task to fail
-            self.logger.warning("Conflicts cannot be looked for: %s: %s", type(error).__name__, error)
+        own = self._own_write()
+        if own is None:
             return
-        if conflict and not self._ended.is_set():
-            self._found_s = time.monotonic()
-            self.found = _stop(self.log.own_instants[-1], conflict)
+        try:
+            conflict = self._loss(own)
+        except Exception as error:  # noqa: BLE001 - a guard is no reason for a task to fail
+            told = error.message if isinstance(error, TableUnreadableError) else str(error)
+            self._log_once(f"{type(error).__name__}: {told}")
+            return
+        if conflict and own == self._own_write() and not self._ended.is_set():
+            self._found_s, self.found = time.monotonic(), _stop(own, conflict)
             self.logger.warning("%s.", self.found.line)
 
     def _run(self) -> None:
@@ -115,25 +125,33 @@ class EarlyStopGuard:
             if self.found is None:
                 self.check()
 
-    def _loss(self) -> Conflict | None:
-        """Return the certain conflict of the driver's youngest write with a completed rival."""
-        own = self.log.own_instants
-        if not own or self.log.instants.conflict_of(own[-1]):
+    def _own_write(self) -> str | None:
+        """Return the driver's youngest write, unless its commit is under way or refused."""
+        own, instants = self.log.own_instants, self.log.instants
+        if not own or own[-1] in instants.committing or instants.conflict_of(own[-1]):
             return None
-        self._snapshot = snapshot = self.table.snapshot(self._snapshot, missing_ok=True)
-        ours = snapshot.timeline.find(own[-1])
-        if ours is None or ours.completed or not self._has_new_commits(snapshot, ours):
-            return None
-        verdict = verdicts(self.table, snapshot, Setup(self.strategy), only=ours.time).get(ours.time)
-        return certain_loss(verdict) if verdict else None
+        return own[-1]
 
-    def _has_new_commits(self, snapshot: Snapshot, ours: Instant) -> bool:
-        """Whether any write completed since ours was seen first; else there is nothing to read."""
-        done = frozenset(one.time for one in snapshot.timeline.completed_writes())
-        stamped = any(
-            (one.completion_stamp or "") > ours.time for one in snapshot.timeline.completed_writes()
-        )
-        return stamped or not done <= self._before.setdefault(ours.time, done)
+    def _loss(self, own: str) -> Conflict | None:
+        """Return the certain conflict of a write with a completed rival.
+
+        Without another commit since the last look there is nothing to read.
+        """
+        self._snapshot = snapshot = self.table.snapshot(self._snapshot, missing_ok=True)
+        ours, done = snapshot.timeline.find(own), snapshot.timeline.completed_writes()
+        judged = own, frozenset(one.time for one in done)
+        if ours is None or ours.completed or judged == self._judged:
+            return None
+        verdict = verdicts(self.table, snapshot, Setup(self.strategy), only=own).get(own)
+        profile_ms = snapshot.times(ours).inflight_ms
+        if profile_ms is not None:  # else its profile is still to come
+            self._judged = judged
+        return certain_loss(verdict, profile_ms) if verdict else None
+
+    def _log_once(self, problem: str) -> None:
+        if problem != self._problem:
+            self.logger.warning("early_stop cannot compare the write: %s", problem)
+        self._problem = problem
 
 
 def _stop(own: str, conflict: Conflict) -> Stop:

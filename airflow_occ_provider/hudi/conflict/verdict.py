@@ -83,13 +83,15 @@ class Verdict:
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
 
 
-def certain_loss(verdict: Verdict) -> Conflict | None:
-    """Return a conflict that no later event can undo; ``None`` if there is none.
+def certain_loss(verdict: Verdict, profile_ms: int | None) -> Conflict | None:
+    """Return the conflict with a rival that completed after a write's profile.
 
-    The rival has completed. A rival that is still pending may fail, and then nothing was lost.
+    By then the write had taken its comparison point. A rival that is still pending may fail.
+
+    :param profile_ms: epoch milliseconds of the write's inflight file; ``None`` if it has none.
     """
     certain = (one for one in verdict.conflicts if one.certainty is Certainty.CERTAIN)
-    return next((one for one in certain if one.rival.instant.completed), None)
+    return next((one for one in certain if is_before(profile_ms, one.rival.completed_ms)), None)
 
 
 class Present(NamedTuple):

@@ -7,30 +7,31 @@ from itertools import pairwise
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import is_original, naive_ms
+from airflow_occ_provider.hudi.doctor.moments import ROUNDED_OFF_MS, is_original, zone_and_lag_ms
 
-_QUARTER_MS = 900_000
-# A file cannot be older than the time in its name, but for what a storage rounds off.
-_ROUNDED_OFF_MS = 2_000
+_HOUR_MS = 3_600_000
 
 
 def time_zones(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
     """Yield a finding if writers took their times in several zones by turns.
 
-    One change for good is none: summer time, or a timeline that was switched to UTC.
+    One change for good is none: a timeline that was switched to UTC. Nor is an hour more and, later, an
+    hour less: summer time.
     """
-    zones = [(_zone_ms(one), one.instant.time) for one in _by_request(operations)]
+    zones = [(zone_ms, time) for zone_ms, _, time in _seen(operations)]
     changes = sum(before[0] != after[0] for before, after in pairwise(zones))
-    if changes < 2:
+    known = {zone_ms for zone_ms, _ in zones}
+    is_summer = len(known) == 2 and max(known) - min(known) == _HOUR_MS
+    if changes < (3 if is_summer else 2):
         return
-    by_zone = {zone: [time for other, time in zones if other == zone] for zone, _ in zones}
+    by_zone = {zone: [time for other, time in zones if other == zone] for zone in known}
     shown = "; ".join(f"UTC{_hours(zone)}: {some(times)}" for zone, times in sorted(by_zone.items()))
     yield Finding(
         "time_zones",
         Severity.ERROR,
         tuple(time for zone, time in zones if zone != zones[0][0]),
         f"instants were requested in {len(by_zone)} time zones by turns ({shown}): Hudi compares these "
-        "times as text, and takes the wrong ones for newer",
+        "times as text, and treats those of an eastern zone as later",
         "give all drivers the same zone (-Duser.timezone=UTC), or create the table with "
         "hoodie.table.timeline.timezone=UTC",
     )
@@ -38,8 +39,8 @@ def time_zones(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
 
 def fast_clocks(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
     """Yield a finding if requested files are older than the times in their names."""
-    ahead = {one.instant.time: -_lag_ms(one) for one in _by_request(operations)}
-    fast = {time: by_ms for time, by_ms in ahead.items() if by_ms > _ROUNDED_OFF_MS}
+    ahead = {time: -lag_ms for _, lag_ms, time in _seen(operations)}
+    fast = {time: by_ms for time, by_ms in ahead.items() if by_ms > ROUNDED_OFF_MS}
     if fast:
         yield Finding(
             "clock_skew",
@@ -51,20 +52,15 @@ def fast_clocks(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
         )
 
 
-def _by_request(operations: Sequence[ConcurrentOperation]) -> list[ConcurrentOperation]:
-    return sorted(filter(is_original, operations), key=lambda one: one.requested_ms or 0)
+def _seen(operations: Sequence[ConcurrentOperation]) -> list[tuple[int, int, str]]:
+    """Return zone, lag and time of each write with original files, in the order of the requests.
 
-
-def _zone_ms(operation: ConcurrentOperation) -> int:
-    """Return how far the writer's zone is ahead of UTC; zones differ by quarters of an hour."""
-    ahead_ms = naive_ms(operation.instant.time) - (operation.requested_ms or 0)
-    return round(ahead_ms / _QUARTER_MS) * _QUARTER_MS
-
-
-def _lag_ms(operation: ConcurrentOperation) -> int:
-    """Return how much later than its name a requested file was written, whatever the zone."""
-    named_ms = naive_ms(operation.instant.time) - _zone_ms(operation)
-    return (operation.requested_ms or 0) - named_ms
+    Not of table services: their requested file is a plan, which takes its time.
+    """
+    writes = (one for one in operations if not one.is_table_service and is_original(one))
+    ordered = sorted(writes, key=lambda one: one.requested_ms or 0)
+    found = ((zone_and_lag_ms(one), one.instant.time) for one in ordered)
+    return [(*seen, time) for seen, time in found if seen]
 
 
 def _hours(zone_ms: int) -> str:

@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import is_original
+from airflow_occ_provider.hudi.doctor.moments import (
+    ROUNDED_OFF_MS,
+    elapsed_ms,
+    is_original,
+    is_plausible,
+)
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 
 _CHECK_ALL = (
     "give every writer of the table the same lock and OPTIMISTIC_CONCURRENCY_CONTROL (airflow hudi conf "
-    "prints the options), then write the rows of the earlier one of each pair again"
+    "prints the options), then write the rows of those that completed first again"
 )
 _ONE_LOCK = "give every writer of the table the same lock provider, address, base path and lock key"
 
 
 def unchecked_commits(writes: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
-    """Yield the pairs of writes of which Hudi's check refuses the second.
+    """Yield the completed writes that Hudi's commit check has to refuse.
 
-    Both wrote the same file groups, and one completed between the other's inflight file and its
-    completion: the later one overwrote what it had not read (Hudi 1.2.0,
-    ``SimpleConcurrentFileWritesConflictResolutionStrategy``). Table services are not checked by default.
+    Another one completed between its inflight file and its completion, and wrote the same file groups:
+    it overwrote what it had not read (Hudi 1.2.0,
+    ``SimpleConcurrentFileWritesConflictResolutionStrategy``).
+    Table services are not checked by default.
 
     :param writes: the completed writes of a table without non-blocking concurrency control.
     """
-    known = [one for one in writes if not one.is_table_service and one.completed_ms is not None]
+    known = [one for one in writes if not one.is_table_service and is_plausible(one)]
     ordered = sorted(known, key=lambda one: one.completed_ms or 0)
     ended = [one.completed_ms or 0 for one in ordered]
     for place, later in enumerate(ordered):
         if not is_original(later):
             continue
-        first = bisect_right(ended, later.inflight_ms or 0)
-        for earlier in ordered[first:place]:
-            shared = earlier.file_groups & later.file_groups
-            if shared and is_before(earlier.completed_ms, later.completed_ms):
-                yield _unchecked(earlier, later, shared)
+        beside = ordered[bisect_right(ended, later.inflight_ms or 0) : place]
+        before = [one for one in beside if is_before(one.completed_ms, later.completed_ms)]
+        shared = {one.instant.time: one.file_groups & later.file_groups for one in before}
+        found = {time: groups for time, groups in shared.items() if groups}
+        if found:
+            yield _unchecked(later.instant.time, found)
 
 
-def _unchecked(
-    earlier: ConcurrentOperation, later: ConcurrentOperation, shared: Iterable[tuple[str, str]]
-) -> Finding:
-    first, second = earlier.instant.time, later.instant.time
-    groups = some(f"{partition}/{file_id}".lstrip("/") for partition, file_id in shared)
+def _unchecked(later: str, earlier: Mapping[str, frozenset[FileGroupId]]) -> Finding:
+    groups = frozenset[FileGroupId]().union(*earlier.values())
+    named = some(f"{partition}/{file_id}".lstrip("/") for partition, file_id in groups)
     return Finding(
         "unchecked_commit",
         Severity.ERROR,
-        tuple(sorted((first, second))),
-        f"{first} completed while {second} was writing the same file groups ({groups}), and {second} "
-        "completed too: it was not checked for conflicts, and may have overwritten rows of the first",
+        tuple(sorted((later, *earlier))),
+        f"{some(earlier)} completed while {later} was writing the same file groups ({named}), and "
+        f"{later} completed too: it was not checked for conflicts, and may have overwritten their rows",
         _CHECK_ALL,
     )
 
@@ -59,14 +65,15 @@ def completion_times(instants: Iterable[Instant]) -> Iterator[Finding]:
     """Yield completion times that no common lock can have given.
 
     Since table version 8 Hudi takes them under its lock, so that each is greater than all earlier ones
-    (Hudi 1.2.0, ``SkewAdjustingTimeGenerator``).
+    (Hudi 1.2.0, ``SkewAdjustingTimeGenerator``). An upgrade takes them from files instead, in whole
+    seconds on some storages.
     """
     stamped = sorted(
         (one for one in instants if one.completion_stamp), key=lambda one: one.completion_stamp or ""
     )
     for stamp, equal in groupby(stamped, key=lambda one: one.completion_stamp or ""):
         times = tuple(one.time for one in equal)
-        if len(set(times)) > 1:
+        if len(set(times)) > 1 and not stamp.endswith("000"):
             yield Finding(
                 "equal_completion_times",
                 Severity.ERROR,
@@ -75,7 +82,8 @@ def completion_times(instants: Iterable[Instant]) -> Iterator[Finding]:
                 _ONE_LOCK,
             )
     for one in stamped:
-        if (one.completion_stamp or "") < one.time:
+        took_ms = elapsed_ms(one.time, one.completion_stamp or "")
+        if took_ms is not None and took_ms < -ROUNDED_OFF_MS:
             yield Finding(
                 "backward_completion_time",
                 Severity.ERROR,

@@ -4,33 +4,73 @@ from __future__ import annotations
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 
+ROUNDED_OFF_MS = 2_000
+"""Milliseconds by which a storage that shows whole seconds may be wrong."""
+_QUARTER_MS = 900_000
+_MOST_LAG_MS = 60_000
+_ZONES_MS = range(-12 * 3_600_000, 14 * 3_600_000 + 1)
 _SHORTEST_MS = 1_000
-_ROUNDED_OFF_MS = 2_000  # a storage may show whole seconds
 
 
-def naive_ms(time: str) -> int:
+def naive_ms(time: str) -> int | None:
     """Return the milliseconds of an instant time since 1970, as if its zone were UTC.
 
     :param time: ``yyyyMMddHHmmssSSS``, or without the milliseconds as before Hudi 0.9.
+    :returns: ``None`` for a time that is no date, such as that of a bootstrap.
     """
     from datetime import UTC, datetime  # a tenth of the import time allowed for the pure core
 
-    second = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    try:
+        second = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
     return round(second.timestamp()) * 1000 + int(time[14:17] or 0)
+
+
+def elapsed_ms(first: str, second: str) -> int | None:
+    """Return the milliseconds between two instant times of one zone."""
+    begun, ended = naive_ms(first), naive_ms(second)
+    return None if begun is None or ended is None else ended - begun
+
+
+def zone_and_lag_ms(operation: ConcurrentOperation) -> tuple[int, int] | None:
+    """Return how far a zone was ahead of UTC, and how late a file was written.
+
+    Zones differ by quarters of an hour, so that the rest is the lag; negative if the clock was fast.
+
+    :returns: ``None`` if the two times are not of one write: no zone is that far from UTC, and no
+        writer that slow.
+    """
+    named_ms = naive_ms(operation.instant.time)
+    if named_ms is None or operation.requested_ms is None:
+        return None
+    ahead_ms = named_ms - operation.requested_ms
+    zone_ms = round(ahead_ms / _QUARTER_MS) * _QUARTER_MS
+    lag_ms = zone_ms - ahead_ms
+    return (zone_ms, lag_ms) if zone_ms in _ZONES_MS and abs(lag_ms) <= _MOST_LAG_MS else None
+
+
+def is_plausible(operation: ConcurrentOperation) -> bool:
+    """Return whether a completed write's files may have the times of its writer."""
+    begun, inflight, ended = operation.requested_ms, operation.inflight_ms, operation.completed_ms
+    if begun is None or inflight is None or ended is None or not begun <= inflight <= ended:
+        return False
+    return zone_and_lag_ms(operation) is not None
 
 
 def is_original(operation: ConcurrentOperation) -> bool:
     """Return whether a write's files have the times that its writer gave them.
 
-    An upgrade and a copy write them again, all at once. They are taken for original if they are in
-    order and, in layout 2, as far apart as the requested and the completion time. A write that took
-    too short a time to tell counts as copied.
+    An upgrade and a copy write them again. They are taken for original if their times are plausible
+    and, in layout 2, as far apart as the requested and the completion time. A write that took too
+    short a time to tell counts as copied.
     """
-    begun, inflight, ended = operation.requested_ms, operation.inflight_ms, operation.completed_ms
-    if begun is None or inflight is None or ended is None or not begun <= inflight <= ended:
+    if not is_plausible(operation):
         return False
+    seen_ms = (operation.completed_ms or 0) - (operation.requested_ms or 0)
     stamp = operation.instant.completion_stamp
     if stamp is None:
-        return ended - begun >= _SHORTEST_MS
-    named_ms = naive_ms(stamp) - naive_ms(operation.instant.time)
-    return named_ms >= 2 * _ROUNDED_OFF_MS and abs(named_ms - (ended - begun)) <= _ROUNDED_OFF_MS
+        return seen_ms >= _SHORTEST_MS
+    named_ms = elapsed_ms(operation.instant.time, stamp)
+    long_enough = named_ms is not None and named_ms >= 2 * ROUNDED_OFF_MS
+    return long_enough and abs((named_ms or 0) - seen_ms) <= ROUNDED_OFF_MS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
-from airflow_occ_provider.hudi.doctor.moments import naive_ms
+from airflow_occ_provider.hudi.doctor.moments import elapsed_ms
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
@@ -37,18 +37,24 @@ class SeenRollback:
 
 
 def eager_rollbacks(
-    timeline: Timeline, rollbacks: Iterable[SeenRollback], pending: Mapping[Instant, Heartbeat]
+    timeline: Timeline,
+    rollbacks: Iterable[SeenRollback],
+    pending: Mapping[Instant, Heartbeat],
+    services: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Yield the rollbacks whose victims were alive: they completed, or tick now.
 
     :param pending: the heartbeats of the pending writes.
+    :param services: requested times of completed table services: Hudi rolls their first run back, and
+        completes them under the same time.
     """
     beats = {one.time: beat for one, beat in pending.items()}
     for seen in rollbacks:
         for victim in sorted(seen.victims):
             found = timeline.find(victim)
             alive = ""
-            if found is not None and found.completed and found.is_write:
+            done = found is not None and found.completed and found.is_write
+            if done and victim not in services:
                 alive = "has completed"
             elif victim in beats and beats[victim].live:
                 alive = "renews its heartbeat"
@@ -75,15 +81,16 @@ def hasty_rollbacks(
     for seen in rollbacks:
         culprit = _started_by(seen, writes)
         for victim in sorted(seen.victims) if culprit else ():
-            age_ms = naive_ms(seen.instant.time) - naive_ms(victim)
-            young = timeline.find(victim) is None and 0 <= age_ms < rule.tolerance_ms
-            if young and not _follows_a_commit(seen, age_ms, writes):
+            age_ms = elapsed_ms(victim, seen.instant.time)
+            if age_ms is None or timeline.find(victim) or not 0 <= age_ms < rule.tolerance_ms:
+                continue
+            if not _follows_a_commit(seen, age_ms, writes):
                 evidence = (
                     f"{seen.instant} rolled {victim} back {age_ms / 1000:.0f} s after its request, "
                     f"before its heartbeat could expire; the write {culprit} was requested at once "
-                    "(a rollback by hand looks the same)"
+                    "(a rollback by hand, and the restart of a table's only writer, look the same)"
                 )
-                yield _finding(Severity.WARNING, seen, victim, evidence)
+                yield _finding(Severity.NOTICE, seen, victim, evidence)
 
 
 def _finding(severity: Severity, seen: SeenRollback, victim: str, evidence: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from airflow_occ_provider.hudi.conflict.evidence import possible_releases
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
@@ -12,7 +13,7 @@ from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 
-_IDENTITY = f"{SIGNATURE_PREFIX}identity"
+_IDENTITY = f"{SIGNATURE_PREFIX}identity"  # attempts.identity.IDENTITY_KEY, of another room
 
 
 def is_signed(commit: CommitMetadata) -> bool:
@@ -41,11 +42,11 @@ def pending_without_heartbeat(pending: Mapping[Instant, Heartbeat]) -> Iterator[
     if bare:
         yield Finding(
             "no_heartbeat",
-            Severity.WARNING,
+            Severity.NOTICE,
             bare,
-            f"pending writes have no heartbeat ({some(bare)}): each has failed, or is a single writer "
-            "that commits without a check",
-            "end such a writer, or wait for its end; then run HudiCleanOperator on the table",
+            f"pending writes have no heartbeat ({some(bare)}): each has lost or failed, or is a single "
+            "writer that commits without a check",
+            "end such a single writer; the rest is rolled back by HudiCleanOperator or the next clean",
         )
     dead = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.DEAD)
     if dead:
@@ -59,22 +60,23 @@ def pending_without_heartbeat(pending: Mapping[Instant, Heartbeat]) -> Iterator[
 
 
 def mixed_releases(table_version: int, commits: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
-    """Yield a finding if no single release of Hudi can have made all commits.
+    """Yield a finding if different releases of Hudi made the commits by turns.
 
-    Only tables of version 6 show it: their write statistics are JSON.
+    Only tables of version 6 show it: their write statistics are JSON. One change is an upgrade.
     """
-    told = {
-        one: frozenset(possible_releases(table_version, found.stat_fields))
-        for one, found in commits.items()
+    told = [
+        (possible_releases(table_version, found.stat_fields), one.time)
+        for one, found in sorted(commits.items())
         if found.stat_fields is not None
-    }
-    if told and not frozenset.intersection(*told.values()):
-        kinds = sorted({" or ".join(f"{a}.{b}" for a, b in sorted(one)) for one in told.values()})
+    ]
+    turns = [after for before, after in pairwise(told) if not set(before[0]) & set(after[0])]
+    if len(turns) > 1:
+        kinds = sorted({" or ".join(f"{a}.{b}" for a, b in releases) for releases, _ in told})
         yield Finding(
             "mixed_releases",
             Severity.WARNING,
-            tuple(one.time for one in told),
-            f"writers of several releases of Hudi made these commits: {'; '.join(kinds)}",
+            tuple(time for _, time in turns),
+            f"writers of several releases of Hudi made the commits by turns: {'; '.join(kinds)}",
             "use one release for all writers: their rules for conflicts differ",
         )
 
