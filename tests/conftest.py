@@ -57,6 +57,28 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("yarn") is None)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(config.pluginmanager.get_plugin("terminalreporter")))
+
+
+class _AtOnce:
+    """Tells of a failure and of a long test when it ends: a run may be cut off before its summary."""
+
+    LONG_S = 60
+
+    def __init__(self, terminal):
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report):
+        if self._terminal and (report.failed or report.duration > self.LONG_S):
+            word = "FAILED" if report.failed else "long"
+            self._terminal.write_line(f"\n{word} {report.nodeid} {report.when} {report.duration:.0f} s")
+            if report.failed:
+                self._terminal.write_line(report.longreprtext)
+
+
 def _names_metastore(item):
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     fixtures = {"metastore", "embedded_metastore"}.intersection(item.fixturenames)

@@ -7,7 +7,7 @@ import pytest
 from tests.modules import run_module
 
 pytestmark = pytest.mark.real
-PAIRS = 40
+PAIRS = 12
 
 
 def test_predictions_from_the_metadata_match_what_hudi_does():

@@ -149,6 +149,7 @@ def ask(client, table="trips"):
     return answer.lockid, answer.state == ttypes.LockState.ACQUIRED
 
 
+@pytest.mark.nightly
 def test_the_metastore_locks_in_postgresql(tmp_path, monkeypatch):
     from pymetastore.hive_metastore import ttypes
 
@@ -205,6 +206,7 @@ def spark_conf(folder, ports):
     return conf
 
 
+@pytest.mark.nightly
 def test_spark_runs_a_job_on_its_worker(tmp_path):
     master_port, master_page, worker_page = free_ports(3)
     swaps = {

@@ -144,6 +144,7 @@ def test_a_job_run_writes_under_protection_and_reports_while_it_runs(writer, fil
     ]
 
 
+@pytest.mark.nightly
 def test_of_two_job_runs_one_loses_and_lands_at_its_next_try(writer, tmp_path):
     first = writer("--writer", "a", "--partition", "p")
     assert first.run().outcome is Outcome.COMMITTED, first.log

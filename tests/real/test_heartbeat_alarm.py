@@ -75,6 +75,7 @@ def test_a_writer_whose_heartbeat_timer_died_is_stopped_and_the_next_try_commits
     assert instants(table).pending_writes() == ()
 
 
+@pytest.mark.nightly
 def test_a_writer_that_an_unprotected_writer_rolls_back_is_stopped_at_once(hudi_stack, tmp_path):
     table = tmp_path / "t"
     with held(hudi_stack, table) as writer:
@@ -102,6 +103,7 @@ def test_a_writer_that_an_unprotected_writer_rolls_back_is_stopped_at_once(hudi_
     assert victim.time in str(settlement.error())
 
 
+@pytest.mark.nightly
 def test_a_store_that_stalls_under_a_live_writer_stops_no_driver(hudi_stack, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     writer = stall(hudi_stack, tmp_path, INTERVAL_MS, MISSES, 3 * MISSES * INTERVAL_MS / 1000)

@@ -98,6 +98,7 @@ def test_a_merge_and_a_function_commit_signed(hudi_stack, copied):
     rows_are(hudi_stack, copied, {"k0": 0, "k1": 11, "k2": 2, "k3": 3, "k4": 4, "k;9": 9})
 
 
+@pytest.mark.nightly
 def test_an_update_that_loses_is_told_so(hudi_stack, copied):
     """The driver of one UPDATE stands still from its inflight instant until another has committed."""
     loser = Writer(hudi_stack, copied, job=Sql("UPDATE t SET v = 10", str(copied))).start()
@@ -136,6 +137,7 @@ def main_jar(hudi_version, folder):
     return str(Path(packed).rename(folder / "main.jar"))
 
 
+@pytest.mark.nightly
 def test_a_main_class_commits_signed(hudi_stack, copied, jar):
     job = MainClass("jobs.WrittenByMain", jar, (str(copied), "k0", "7"))
     committed(Writer(hudi_stack, copied, job=job), records=1)
@@ -145,6 +147,7 @@ def test_a_main_class_commits_signed(hudi_stack, copied, jar):
     assert "java.lang.ClassNotFoundException: jobs.NotThere" in " ".join(settlement.lines)
 
 
+@pytest.mark.nightly
 def test_unsigned_commits_of_two_rounds_are_found_by_their_drivers_instants(hudi_stack, copied, jar):
     """A class in the place of Hudi Streamer, which signs nothing either."""
     instants = []

@@ -79,6 +79,7 @@ def test_a_job_that_is_not_protected_does_not_start(writer, tmp_path):
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.nightly
 def test_the_exit_code_that_livy_does_not_tell_is_reported(writer, tmp_path):
     one = writer("--rows", "many")
     settlement = one.run()
@@ -104,6 +105,7 @@ def test_a_kill_ends_all_of_the_driver_and_a_forgotten_batch_is_unseen(writer, h
     assert later.find(one.identity) is None
 
 
+@pytest.mark.nightly
 def test_a_storage_that_refuses_the_report_does_not_stop_the_job(
     livy, embedded_zookeeper, tmp_path, monkeypatch
 ):
@@ -150,6 +152,7 @@ class Mounted(LocalFileSystem):
         return super()._strip_protocol(path.replace(*cls.mounts, 1))
 
 
+@pytest.mark.nightly
 def test_all_that_a_driver_needs_may_lie_on_a_file_system_of_hadoop(writer, tmp_path, monkeypatch):
     lake = tmp_path / "lake"
     lake.mkdir()

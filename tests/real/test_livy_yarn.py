@@ -14,7 +14,7 @@ from tests.livy import LivyServerOnYarn, PlainHook, YarnWriter, livy_on_yarn
 from tests.observed import processes_in, until
 from tests.writers import wait_for
 
-pytestmark = [pytest.mark.real, pytest.mark.yarn]
+pytestmark = [pytest.mark.real, pytest.mark.yarn, pytest.mark.nightly]
 CHECKED = '"message": "Successfully resolved conflicts, if any"'
 NOWHERE = PlainHook("http://127.0.0.1:1")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.modules import run_module
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 
 def test_writers_under_leases_do_not_conflict():

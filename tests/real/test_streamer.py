@@ -135,6 +135,7 @@ def test_a_round_that_loses_is_repeated_and_each_record_is_there_once(lake):
     lake.has({"k0": 0, "k1": 5, "k2": 5, "k3": 3})
 
 
+@pytest.mark.nightly
 def test_a_writer_loses_to_a_round(lake):
     lake.give("second", {"k1": 5, "k2": 5})
     loser = lake.writer(["k1", "k3"], 7)

@@ -142,6 +142,7 @@ def test_marking_a_task_failed_kills_its_driver_with_its_process_tree(start, tmp
     assert signatures(table) == []
 
 
+@pytest.mark.nightly
 def test_a_killed_jvm_is_detected_while_its_python_workers_still_run(start, tmp_path):
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()
@@ -155,6 +156,7 @@ def test_a_killed_jvm_is_detected_while_its_python_workers_still_run(start, tmp_
     assert [s.try_number for s in signatures(table)] == [2]
 
 
+@pytest.mark.nightly
 def test_a_task_writes_again_when_cleared_after_success_but_not_after_failure(airflow, start, tmp_path):
     table, gate = tmp_path / "t", tmp_path / "gate"
     gate.mkdir()

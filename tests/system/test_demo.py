@@ -17,7 +17,6 @@ CONFLICT = re.compile(
     r"org\.apache\.hudi\.exception\.HoodieWriteConflictException: .*"
     r"first operation = .*instantTime=(\d{17}).*second operation = .*instantTime=(\d{17})"
 )
-LIVY = [pytest.param(one, marks=pytest.mark.nightly) for one in ("livy", "livy_yarn")]
 
 
 def demo(*arguments):
@@ -78,7 +77,10 @@ def test_the_same_on_a_celery_worker():
     demo("--executor", "celery")
 
 
-@pytest.mark.parametrize("submitter", [pytest.param("yarn", marks=pytest.mark.yarn), *LIVY])
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "submitter", [pytest.param("yarn", marks=pytest.mark.yarn), "livy", "livy_yarn"]
+)
 def test_no_task_holds_a_slot_while_its_driver_runs_elsewhere(submitter):
     shown = demo("--submitter", submitter)
     for task in ("create", "write_a", "write_b"):

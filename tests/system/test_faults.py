@@ -9,12 +9,11 @@ import pytest
 
 from tests.modules import run_module
 
-pytestmark = pytest.mark.system
-YARN = (pytest.mark.yarn, pytest.mark.nightly)
+pytestmark = [pytest.mark.system, pytest.mark.nightly]
 RUNS = 2  # of all cells, different ones each day; FAULTS_SEED=... repeats a day's
 
 
-@pytest.mark.parametrize("rig", ["faults", pytest.param("faults.yarn", marks=YARN)])
+@pytest.mark.parametrize("rig", ["faults", pytest.param("faults.yarn", marks=pytest.mark.yarn)])
 def test_one_task_run_makes_one_commit(capsys, rig):
     seed = int(os.environ.get("FAULTS_SEED") or datetime.now(UTC).strftime("%Y%m%d"))
     with capsys.disabled():

@@ -42,6 +42,7 @@ def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, t
     assert locks.rows() == []
 
 
+@pytest.mark.nightly
 def test_a_job_that_writes_a_second_table_is_stopped_with_an_error(airflow, locks, start, tmp_path):
     paths = conf(tmp_path)
     run = start("two_tables", **paths).wait()

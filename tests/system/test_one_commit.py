@@ -107,6 +107,7 @@ def test_other_arguments_after_a_clear_are_not_counted_as_committed(start, paths
     assert count_rows(paths["table"]) == ONCE
 
 
+@pytest.mark.nightly
 def test_a_run_created_again_under_the_same_id_writes_again(airflow, paths):
     body = {"logical_date": None, "dag_run_id": "same", "conf": {k: str(v) for k, v in paths.items()}}
     airflow.call("PATCH", "/dags/once", {"is_paused": False})
@@ -188,6 +189,7 @@ def test_a_backfill_over_the_same_dates_writes_again(airflow, paths):
         assert count_rows(paths["table"]) == keyed(*dates * times)
 
 
+@pytest.mark.nightly
 def test_two_deployments_with_equal_ids_both_write(airflow, hudi_stack, tmp_path, paths):
     body = {"logical_date": None, "dag_run_id": "equal", "conf": {k: str(v) for k, v in paths.items()}}
 
@@ -229,6 +231,7 @@ def test_unreachable_storage_leaves_the_commit_state_unknown_until_it_is_back(st
     assert count_rows(table) == ONCE
 
 
+@pytest.mark.nightly
 def test_a_table_that_has_disappeared_is_not_created_again(start, paths):
     """A lost mount shows an empty folder, which does not prove that nothing was committed."""
     table, away = paths["table"], paths["gate"] / "away"
@@ -262,6 +265,7 @@ def test_a_task_that_times_out_leaves_no_driver_and_no_ghost(start, paths):
     assert count_rows(paths["table"]) == ONCE
 
 
+@pytest.mark.nightly
 def test_a_task_cleared_while_it_runs_starts_over_without_a_rival(start, paths):
     hold = paths["gate"] / "rows.hold"
     hold.touch()

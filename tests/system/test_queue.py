@@ -103,6 +103,7 @@ def test_a_waiter_marked_failed_leaves_the_queue_and_a_cleared_one_is_queued_onc
     run.wait_for(lambda: not ours(queue, paths["table"]), "the end of its request")
 
 
+@pytest.mark.nightly
 def test_a_waiter_that_times_out_fails_without_a_driver_and_is_not_retried(
     airflow, queue, start, tmp_path
 ):
@@ -156,6 +157,7 @@ def test_a_lease_is_renewed_beyond_its_time_to_live_and_covers_the_runs_tasks(
     assert (int(over), int(own) > held.token) == (held.token, True)
 
 
+@pytest.mark.nightly
 def test_a_failed_task_and_an_evicted_lease_fail_the_run_and_free_the_table(
     airflow, queue, start, tmp_path
 ):
@@ -295,6 +297,7 @@ def test_cleared_work_requests_and_keeps_its_lease_again(queue, start, tmp_path)
         assert min(run.task(name)["try_number"] for name in ("lease", "lease_keep")) >= 2
 
 
+@pytest.mark.nightly
 def test_a_killed_triggerer_loses_no_place_to_a_waiter_that_polls(
     hudi_stack, queue, start, triggerer, tmp_path
 ):

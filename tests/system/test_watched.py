@@ -76,6 +76,7 @@ def test_a_dead_writer_is_reported_and_cleaned_though_the_triggerer_was_killed(
     assert_reported_by_the_asset(airflow, ghost)
 
 
+@pytest.mark.nightly
 def test_a_retry_waits_for_the_clustering_that_rejected_its_first_try(hudi_stack, start, tmp_path):
     paths = conf(tmp_path)
     given = {"stack": hudi_stack, "table": paths["table"]}
