@@ -40,12 +40,12 @@ test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract wi
 
 # The demo whose lock is a metastore runs beside the Spark provider 6.
 IN_METASTORE := tests/system/test_demo.py::test_the_loser_is_retried_and_both_writers_commit[metastore]
-test-rest: $(INSTALLED)  ## The site, and all other tests: a part beside the Spark provider 6, real services, real Airflow
+test-rest: $(INSTALLED)  ## The site, and the tests that take longer: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) docs
 	$(MAKE) test-spark6 SLICE=1
 	$(PYTEST) -m rest $(SIDE_BY_SIDE) --deselect '$(IN_METASTORE)'
 
-test-all: $(INSTALLED)  ## All tests: test, then test-rest
+test-all: $(INSTALLED)  ## test, then test-rest
 	$(MAKE) test
 	$(MAKE) test-rest
 

@@ -59,8 +59,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_AtOnce(config.pluginmanager.get_plugin("terminalreporter")))
+    terminal = config.pluginmanager.get_plugin("terminalreporter")  # a worker of xdist has none
+    if terminal:
+        config.pluginmanager.register(_AtOnce(terminal))
 
 
 class _AtOnce:
@@ -72,7 +73,7 @@ class _AtOnce:
         self._terminal = terminal
 
     def pytest_runtest_logreport(self, report):
-        if self._terminal and (report.failed or report.duration > self.LONG_S):
+        if report.failed or report.duration > self.LONG_S:
             word = "FAILED" if report.failed else "long"
             self._terminal.write_line(f"\n{word} {report.nodeid} {report.when} {report.duration:.0f} s")
             if report.failed:
