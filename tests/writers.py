@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
-from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.driver import Driver, Guard
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_views import TableViews
@@ -204,7 +204,7 @@ class Writer(WriterThread):
                 self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
-            guards = [self.guard, *([alarm] if self.watched else [])]
+            guards: list[Guard] = [self.guard, *([alarm] if self.watched else [])]
             driver.run(self.identity, [log.feed], started, guards)
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
