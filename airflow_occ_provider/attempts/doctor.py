@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from airflow_occ_provider.attempts.audit import Loss, audit_table
+from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.lock_evidence import lock_use, other_locks
 from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, completed_operation
-from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
+from airflow_occ_provider.hudi.doctor import clocks, commits, locks, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -26,20 +28,29 @@ MOST_COMMITS = 30  # hoodie.keep.max.commits of Hudi 1.2.0
 _ORDER = list(Severity)
 
 
-def examine(table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[Finding, ...]:
+def examine(
+    table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE, lock: LockConnection | None = None
+) -> tuple[Finding, ...]:
     """Return what the table's metadata shows of unsafe writers, the worst first.
 
     Reads the active timeline with the commit of each of its writes, and lists their partitions.
+    Nothing is written, neither to the table nor to the lock service.
 
     :param rule: the heartbeat rule of the writers.
+    :param lock: the lock connection of the writers: whether they use its lock is examined too.
     :raises TableUnreadableError: if the storage cannot be read, or there is no table.
+    :raises LockUnreachableError: if the lock service does not answer in time.
+    :raises ConfigurationError: if it denies access.
     """
     snapshot = table.snapshot()
     done = snapshot.timeline.completed_writes()
     read = map_concurrently(snapshot.reader.commit, done)
     known = {one: found for one, found in read.items() if found}
+    times = snapshot.times
+    operations = [completed_operation(one, found, None, times(one)) for one, found in known.items()]
     found = [
-        *_of_commits(snapshot, known),
+        *_of_commits(snapshot, known, operations),
+        *(_of_lock(table, lock, known, operations) if lock else ()),
         *_of_pending(table, snapshot, known, rule),
         *map(_lost, audit_table(table, snapshot)),
         *map(_left, residues(table, rule)),
@@ -47,9 +58,11 @@ def examine(table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[Findi
     return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.check, one.instants)))
 
 
-def _of_commits(snapshot: Snapshot, known: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
-    times = snapshot.times
-    operations = [completed_operation(one, found, None, times(one)) for one, found in known.items()]
+def _of_commits(
+    snapshot: Snapshot,
+    known: Mapping[Instant, CommitMetadata],
+    operations: Sequence[ConcurrentOperation],
+) -> Iterator[Finding]:
     mode = snapshot.config.concurrency_mode
     if not any(is_non_blocking(one, mode) for one in operations):
         yield from commits.unchecked_commits(operations)
@@ -59,6 +72,21 @@ def _of_commits(snapshot: Snapshot, known: Mapping[Instant, CommitMetadata]) -> 
     yield from clocks.fast_clocks(operations)
     yield from writers.unsigned_writes(known)
     yield from writers.mixed_releases(snapshot.config.version, known)
+
+
+def _of_lock(
+    table: HudiTable,
+    lock: LockConnection,
+    known: Mapping[Instant, CommitMetadata],
+    operations: Sequence[ConcurrentOperation],
+) -> Iterator[Finding]:
+    options = lock.options(table.path)
+    signed = {one.time for one, commit in known.items() if writers.is_signed(commit)}
+    use = lock_use(lock, table, options)
+    if use:
+        yield from locks.unshared_lock(use, operations, signed)
+    yield from locks.other_lock_files(other_locks(table, options), operations)
+    yield from locks.other_lock_options(table.config().properties, options)
 
 
 def _of_pending(

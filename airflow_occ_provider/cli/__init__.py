@@ -41,6 +41,11 @@ _MAP_INDEX = Arg(("--map-index",), type=int, default=-1, help="Index of a mapped
 _LOCK_CONN_ID = Arg(
     ("--lock-conn-id",), default="hudi_lock_default", help="Lock connection of the writers"
 )
+_LOCK_EXAMINED = Arg(
+    ("--lock-conn-id",),
+    default=None,
+    help="Lock connection of the writers, to examine whether they use its lock; default: not examined",
+)
 _LOCK_KEY = Arg(
     ("--lock-key",),
     default=None,
@@ -117,9 +122,10 @@ _COMMANDS = (
         "doctor.doctor",
         "Show what in a Hudi table is unsafe for concurrent writers, with evidence and remedy",
         "Examine the metadata of a Hudi table: commits that no check let through, rollbacks of live "
-        "writers, lost files, time zones and clocks, unsigned writers, stuck table services, residue. "
+        "writers, lost files, time zones and clocks, unsigned writers, stuck table services, residue, "
+        "and with --lock-conn-id whether the writers use Hudi's lock of that connection. "
         "Exits with 3 if a finding is worse than a notice. Nothing is written.",
-        *(_TABLE, _INTERVAL, _MISSES, *_READ),
+        *(_TABLE, _LOCK_EXAMINED, _INTERVAL, _MISSES, *_READ),
     ),
     _command(
         "conf.conf",

@@ -11,6 +11,7 @@ from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -23,7 +24,8 @@ def doctor(args: argparse.Namespace) -> None:
     """Print the findings, the worst first; exit with 3 if one is worse than a notice."""
     rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
-    found = examine(table, rule)
+    lock = lock_hook(args.lock_conn_id) if args.lock_conn_id else None
+    found = examine(table, rule, lock)
     described = [one.to_json() for one in found]
     print_described(described, args.output, partial(_print_text, described))
     if any(one.severity is not Severity.NOTICE for one in found):

@@ -39,5 +39,11 @@ class CommitLock(Protocol):
     def times_requested(self) -> int | None:
         """Return how often the lock was requested; ``None`` if that is not counted."""
 
+    def counted_since_ms(self) -> int | None:
+        """Return since when all requests are counted, in epoch milliseconds.
+
+        :returns: ``None`` if unknown.
+        """
+
     def close(self) -> None:
         """Close the session."""

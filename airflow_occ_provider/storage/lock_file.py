@@ -36,6 +36,15 @@ class LockFile:
     since_ms: int | None = None
     until_ms: int | None = None
 
+    @property
+    def last_ms(self) -> int | None:
+        """When the lock was held last, at most; ``None`` without a file.
+
+        A released storage lock keeps the time until which it was valid (Hudi 1.2.0,
+        ``StorageBasedLockProvider``).
+        """
+        return self.until_ms or self.since_ms
+
 
 def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
     """Return a table's lock file; ``None`` if the lock provider does not use one.
@@ -46,6 +55,17 @@ def lock_file(table: HudiTable, options: Mapping[str, str]) -> LockFile | None:
     kind = options[LOCK_PROVIDER].rpartition(".")[2]
     read = _READERS.get(kind)
     return read(table, options) if read else None
+
+
+def lock_files_beside(table: HudiTable) -> tuple[LockFile, ...]:
+    """Return the lock files that exist beside a table, of any lock provider.
+
+    A file at another place than the default one is not among them.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    found = (read(table, {}) for read in _READERS.values())
+    return tuple(one for one in found if one.last_ms is not None)
 
 
 def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:

@@ -16,12 +16,12 @@ from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.doctor.moments import elapsed_ms, is_original, naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.unit.timed_writes import DAY, checks, instant, write
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tables"
 TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("*/*.zip"))
@@ -45,7 +45,6 @@ EXPECTED = {
 # Later releases remove the heartbeat of a write that failed.
 ONLY_IN = {one: {"leftover_heartbeat": "0.15.0"} for one in ("live_direct", "rolled_back_alive")}
 HOUR_MS = 3_600_000
-DAY = "20261124"
 
 
 @pytest.fixture(params=TABLES, ids=str)
@@ -94,34 +93,6 @@ def test_a_table_that_was_copied_proves_no_unchecked_commit(tmp_path):
     for file in (path / ".hoodie" / "timeline").iterdir():
         file.touch()
     assert examine(HudiTable(str(path))) == ()
-
-
-def instant(at, ended=None, action="commit", ms="000"):
-    """An instant of the day, requested and completed at ``HHMMSS`` times."""
-    begun = f"{DAY}{at}000"
-    if ended is None:
-        return Instant(begun, action, State.REQUESTED, f"{begun}.{action}.requested")
-    done = f"{DAY}{ended}{ms}"
-    name = f"{begun}_{done}.{action}"
-    return Instant(begun, action, State.COMPLETED, name, done, f"{begun}.{action}.requested")
-
-
-def write(at, ended, *groups, zone_ms=0, late_ms=0, **given):
-    """A completed write whose files are as old as its times say."""
-    one = instant(at, ended)
-    return ConcurrentOperation(
-        one,
-        operation_type="UPSERT",
-        file_groups=frozenset(("p", group) for group in groups),
-        requested_ms=naive_ms(one.time) - zone_ms + late_ms,
-        inflight_ms=naive_ms(one.time) - zone_ms + late_ms + 1000,
-        completed_ms=naive_ms(one.completion_time) - zone_ms + late_ms,
-        **given,
-    )
-
-
-def checks(found):
-    return [one.check for one in found]
 
 
 def test_only_writes_that_overlap_in_time_and_in_files_were_unchecked():

@@ -26,6 +26,9 @@ class MetastoreCommitLock:
     def times_requested(self) -> None:
         """Return ``None``: a metastore does not count requests."""
 
+    def counted_since_ms(self) -> None:
+        """Return ``None``: a metastore does not count requests."""
+
     def close(self) -> None:
         """Close the connection."""
         self._locks.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -49,6 +50,19 @@ class ZookeeperCommitLock:
         stat = self._session.call(lambda: client.exists_async(path), path)
         # The child version counts created and deleted children.
         return (stat.cversion + stat.numChildren) // 2 if stat else 0
+
+    def counted_since_ms(self) -> int | None:
+        """Return when the lock's node, or the nearest one above, was created.
+
+        :returns: ``None`` if none of them exists: ZooKeeper's root has no time.
+        """
+        client, path = self._session.client, self.path
+        while path != "/":
+            stat = self._session.call(partial(client.exists_async, path), path)
+            if stat:
+                return int(stat.ctime)
+            path = posixpath.dirname(path)
+        return None
 
     def close(self) -> None:
         """Close the session."""

@@ -1,0 +1,167 @@
+"""Locks of Hudi that the writers of a table do not have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
+from airflow_occ_provider.hudi.doctor.moments import is_original, utc_time
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+
+_CLOCKS_APART_MS = 60_000
+_PREFIX = "hoodie.write.lock."
+_LOCK_KEY = f"{_PREFIX}zookeeper.lock_key"
+_ADDRESSES = (f"{_PREFIX}zookeeper.url", f"{_PREFIX}hivemetastore.uris")
+_NAMES = (
+    *(f"{_PREFIX}zookeeper.base_path", _LOCK_KEY, f"{_PREFIX}filesystem.path"),
+    *(f"{_PREFIX}hivemetastore.database", f"{_PREFIX}hivemetastore.table"),
+)
+_GIVE_IT = (
+    "give every writer of the table the lock of this connection (airflow hudi conf prints the options), "
+    "or examine the table with the connection that its writers use"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LockUse:
+    """How often Hudi's lock of a connection was requested for a table.
+
+    :param path: its path in the lock service, or that of its file.
+    :param since_ms: epoch milliseconds since which all requests are counted, 0 for always; ``None`` if
+        the lock service does not show it.
+    """
+
+    path: str
+    times: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLock:
+    """The file of another lock of Hudi beside a table.
+
+    :param last_ms: epoch milliseconds at which that lock was held, or may have been held, last.
+    """
+
+    path: str
+    last_ms: int
+
+
+def unshared_lock(
+    use: LockUse, writes: Iterable[ConcurrentOperation], signed: Collection[str]
+) -> Iterator[Finding]:
+    """Yield a finding if more writes completed than requested the lock.
+
+    A writer with optimistic concurrency control requests it at least once. Writes are counted only if
+    their files have their writer's times. A single writer needs no lock, so that unsigned writes
+    count only if two of them ran at the same time.
+
+    :param writes: the completed writes of the table.
+    :param signed: requested times of the writes of this provider, which all had a lock.
+    """
+    since_ms = use.since_ms + _CLOCKS_APART_MS if use.since_ms else 0
+    seen = [one for one in writes if _was_seen(one, since_ms)]
+    ours = tuple(sorted({one.instant.time for one in seen} & set(signed)))
+    together = _together(seen)
+    severity = Severity.NOTICE if use.since_ms is None else Severity.WARNING
+    if len(ours) > use.times:
+        evidence = (
+            f"{_requests(use)}, but {len(ours)} writes of HudiWriteOperator have completed "
+            f"({some(ours)}): they used another lock"
+        )
+        yield Finding("other_lock", severity, ours, evidence, _GIVE_IT)
+    elif len(seen) > use.times and together:
+        evidence = (
+            f"{_requests(use)}, but {len(seen)} writes have completed, {' and '.join(together)} at the "
+            f"same time: at least {len(seen) - use.times} used another lock, or none"
+        )
+        yield Finding("unused_lock", severity, together, evidence, _GIVE_IT)
+
+
+def other_lock_files(
+    files: Iterable[OtherLock], writes: Sequence[ConcurrentOperation]
+) -> Iterator[Finding]:
+    """Yield the lock files that a writer of the table's timeline may have used.
+
+    A lock that was last held before the youngest write may be one that the writers have given up.
+
+    :param writes: the completed writes of the table.
+    """
+    begun = sorted(one.requested_ms for one in writes if one.requested_ms is not None)
+    for file in files:
+        if begun and file.last_ms >= begun[0]:
+            is_recent = file.last_ms >= begun[-1]
+            yield Finding(
+                "other_lock",
+                Severity.WARNING if is_recent else Severity.NOTICE,
+                (),
+                f"{file.path} is a lock of Hudi, but not that of the connection, and was held until "
+                f"{utc_time(file.last_ms)} at most"
+                f"{'' if is_recent else ', before the youngest write'}",
+                _GIVE_IT,
+            )
+
+
+def other_lock_options(properties: Mapping[str, str], options: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding if ``hoodie.properties`` names another lock than the connection.
+
+    Spark writes take from there each option that the job itself does not name, before those of
+    ``hudi-defaults.conf`` (Hudi 1.2.0, ``HoodieSparkSqlWriter.mergeParamsAndGetHoodieConfig``).
+
+    :param properties: of the table.
+    :param options: the lock options of the connection.
+    """
+    wanted = {_LOCK_KEY: properties.get("hoodie.table.name", ""), **options}
+    found = {key: properties[key] for key in (LOCK_PROVIDER, *_ADDRESSES, *_NAMES) if key in properties}
+    other = [key for key, value in found.items() if not _is_same(key, value, wanted.get(key))]
+    if other:
+        named = "; ".join(
+            f"{key}={found[key]}, and the connection has {wanted.get(key) or 'none'}" for key in other
+        )
+        yield Finding(
+            "other_lock",
+            Severity.WARNING,
+            (),
+            f"hoodie.properties names another lock than the connection: {named}",
+            "remove these options from hoodie.properties: Spark jobs take them from there",
+        )
+
+
+def _was_seen(write: ConcurrentOperation, since_ms: int) -> bool:
+    """Whether it completed after a moment, by files that have their writer's times."""
+    is_later = write.completed_ms is not None and write.completed_ms > since_ms
+    return is_later and not write.is_table_service and is_original(write)
+
+
+def _together(writes: Iterable[ConcurrentOperation]) -> tuple[str, ...]:
+    """Return two writes of which one was requested before the other had completed; empty if none."""
+    last = None
+    for one in sorted(writes, key=lambda one: one.requested_ms or 0):
+        if last and (one.requested_ms or 0) < (last.completed_ms or 0):
+            return last.instant.time, one.instant.time
+        last = one
+    return ()
+
+
+def _requests(use: LockUse) -> str:
+    if use.since_ms is None:
+        return (
+            f"Hudi's lock {use.path} does not exist (it looks the same if the lock service has lost its "
+            "data since)"
+        )
+    since = f" since {utc_time(use.since_ms)}" if use.since_ms else ""
+    return f"Hudi's lock {use.path} was requested {use.times} times{since}"
+
+
+def _is_same(key: str, value: str, wanted: str | None) -> bool:
+    """Whether two options mean the same; one server in common makes two lists of servers equal."""
+    if wanted is None or key not in _ADDRESSES:
+        return value == wanted
+    (hosts, _, root), (others, _, other_root) = (_split(one) for one in (value, wanted))
+    return root == other_root and bool(set(hosts.split(",")) & set(others.split(",")))
+
+
+def _split(servers: str) -> tuple[str, str, str]:
+    return servers.replace(" ", "").replace("thrift://", "").partition("/")
