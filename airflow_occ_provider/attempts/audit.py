@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from posixpath import basename, dirname
 
+from airflow_occ_provider.attempts.removals import Removals
 from airflow_occ_provider.errors import DataLossError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.residue import procedure_call
 from airflow_occ_provider.storage.folder import map_concurrently
@@ -75,7 +75,7 @@ def audit(
 
     :param snapshot: one that shows the commit completed.
     """
-    (loss,) = _losses(table, snapshot, [(instant, metadata)], _unexplained)
+    (loss,) = _losses(table, snapshot, [(instant, metadata)], _by_cleans)
     return loss if loss.culprit or loss.missing else None
 
 
@@ -89,7 +89,7 @@ def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
     """
     writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
     commits = [(one, metadata) for one, metadata in writes if metadata]
-    losses = _losses(table, snapshot, commits, _unexplained_by_history)
+    losses = _losses(table, snapshot, commits, Removals.unexplained_by_history)
     return tuple(loss for loss in losses if loss.missing)
 
 
@@ -97,7 +97,7 @@ def _losses(
     table: HudiTable,
     snapshot: Snapshot,
     commits: Sequence[tuple[Instant, CommitMetadata]],
-    unexplained: Callable[[Snapshot, Instant, tuple[str, ...]], tuple[str, ...]],
+    unexplained: Callable[[Removals, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
     partitions = {dirname(path) for _, metadata in commits for path in metadata.paths}
     present = map_concurrently(snapshot.data_files, partitions)
@@ -106,68 +106,15 @@ def _losses(
         for _, metadata in commits
     ]
     later = table.snapshot(snapshot).whole()  # shows the plan of a clean that ran meanwhile
+    removals = Removals(later)
     losses = []
     for (instant, metadata), gone in zip(commits, absent, strict=True):
-        missing = unexplained(later, instant, gone) if gone else ()
-        culprit = _taker(later, instant) or _deleter(later, missing)
+        missing = unexplained(removals, instant, gone) if gone else ()
+        culprit = removals.taker(instant) or (removals.deleter(missing) if missing else None)
         statement = procedure_call("rollback_to_instant", later.config, instant.time)
         losses.append(Loss(instant.time, culprit, missing, len(metadata.paths), statement))
     return losses
 
 
-def _unexplained(snapshot: Snapshot, _: Instant, missing: tuple[str, ...]) -> tuple[str, ...]:
-    cleaned = _deleted(snapshot, "clean")
-    return tuple(path for path in missing if basename(path) not in cleaned)
-
-
-def _unexplained_by_history(
-    snapshot: Snapshot, commit: Instant, missing: tuple[str, ...]
-) -> tuple[str, ...]:
-    left = _unexplained(snapshot, commit, missing)
-    if not left or not snapshot.has_history():
-        return left
-    superseded, rolled_back = _superseded(snapshot, commit), _deleted(snapshot, "rollback")
-    return tuple(
-        path for path in left if _file_group(path) not in superseded or basename(path) in rolled_back
-    )
-
-
-def _superseded(snapshot: Snapshot, commit: Instant) -> set[FileGroupId]:
-    """Return the file groups of which an archived clean may have removed what a commit wrote."""
-    cleans = (instant.time for instant in snapshot.timeline if instant.action == "clean")
-    oldest = min(cleans, default=None)
-    younger = (
-        snapshot.reader.commit(one)
-        for one in snapshot.timeline.completed_writes()
-        if one.time > commit.time and (oldest is None or one.time < oldest)
-    )
-    superseded: set[FileGroupId] = set()
-    for metadata in filter(None, younger):
-        base_files = (path for path in metadata.paths if not basename(path).startswith("."))
-        superseded.update(map(_file_group, base_files), metadata.replaced)
-    return superseded
-
-
-def _deleted(snapshot: Snapshot, action: str) -> frozenset[str]:
-    instants = (instant for instant in snapshot.timeline if instant.action == action)
-    return frozenset[str]().union(*map(snapshot.reader.deleted_names, instants))
-
-
-def _taker(snapshot: Snapshot, commit: Instant) -> Instant | None:
-    naming = (rollback for rollback, victims in snapshot.rollbacks() if commit.time in victims)
-    return next((one for one in naming if not _came_before(one, commit)), None)
-
-
-def _came_before(rollback: Instant, commit: Instant) -> bool:
-    done, made = rollback.completion_time, commit.completion_time
-    return bool(rollback.completed and done and made and done < made)
-
-
-def _deleter(snapshot: Snapshot, missing: tuple[str, ...]) -> Instant | None:
-    names = set(map(basename, missing))
-    rollbacks = (rollback for rollback, _ in snapshot.rollbacks())
-    return next((one for one in rollbacks if names & snapshot.reader.deleted_names(one)), None)
-
-
-def _file_group(path: str) -> FileGroupId:
-    return dirname(path), basename(path).removeprefix(".").partition("_")[0]
+def _by_cleans(removals: Removals, _: Instant, gone: tuple[str, ...]) -> tuple[str, ...]:
+    return removals.unexplained(gone)

@@ -17,6 +17,7 @@ from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.residue import procedure_call
 from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -287,6 +288,19 @@ def test_the_partitions_of_an_audit_are_listed_side_by_side(cleaned, monkeypatch
 
     monkeypatch.setattr(TableFolder, "listing", meeting)
     assert audit_table(cleaned, cleaned.snapshot()) == ()
+
+
+def test_an_audit_reads_each_clean_once_for_all_commits(cleaned, monkeypatch):
+    read, deleted_names = [], InstantReader.deleted_names
+
+    def counted(reader, instant):
+        read.append(instant)
+        return deleted_names(reader, instant)
+
+    monkeypatch.setattr(InstantReader, "deleted_names", counted)
+    snapshot = cleaned.snapshot()
+    assert audit_table(cleaned, snapshot) == ()
+    assert read == [one for one in snapshot.timeline if one.action == "clean"]
 
 
 def test_an_audit_ends_with_the_first_error(cleaned, monkeypatch):
