@@ -9,7 +9,11 @@ from airflow_occ_provider.attempts.audit import Loss, audit_table
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.lock_evidence import lock_use, other_locks
 from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, completed_operation
+from airflow_occ_provider.hudi.conflict.operation import (
+    ConcurrentOperation,
+    Times,
+    completed_operation,
+)
 from airflow_occ_provider.hudi.doctor import clocks, commits, locks, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
@@ -46,8 +50,8 @@ def examine(
     done = snapshot.timeline.completed_writes()
     read = map_concurrently(snapshot.reader.commit, done)
     known = {one: found for one, found in read.items() if found}
-    times = snapshot.times
-    operations = [completed_operation(one, found, None, times(one)) for one, found in known.items()]
+    times = snapshot.times_of(known)
+    operations = [completed_operation(one, found, None, times[one]) for one, found in known.items()]
     found = [
         *_of_commits(snapshot, known, operations),
         *(_of_lock(table, lock, known, operations) if lock else ()),
@@ -115,15 +119,16 @@ def _of_rollbacks(
     named = {one: victims for one, victims in snapshot.rollbacks() if one.action == "rollback"}
     if not named:
         return
-    found = [rollbacks.SeenRollback(_outline(snapshot, one), names) for one, names in named.items()]
+    times = snapshot.times_of(timeline)
+    found = [rollbacks.SeenRollback(_outline(one, times), names) for one, names in named.items()]
     services = {one.time for one, commit in known.items() if commit.is_table_service}
     yield from rollbacks.eager_rollbacks(timeline, found, beats, services)
-    writes = [_outline(snapshot, one) for one in timeline if one.is_write]
+    writes = [_outline(one, times) for one in timeline if one.is_write]
     yield from rollbacks.hasty_rollbacks(timeline, found, writes, rule)
 
 
-def _outline(snapshot: Snapshot, instant: Instant) -> ConcurrentOperation:
-    return ConcurrentOperation(instant, **snapshot.times(instant)._asdict())
+def _outline(instant: Instant, times: Mapping[Instant, Times]) -> ConcurrentOperation:
+    return ConcurrentOperation(instant, **times[instant]._asdict())
 
 
 def _marker_kind(table: HudiTable, time: str) -> str:

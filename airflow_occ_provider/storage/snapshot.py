@@ -155,6 +155,10 @@ class Snapshot:
             self._modified(instant.file_name) if instant.completed else None,
         )
 
+    def times_of(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
+        """Return when the files of instants were written, in one request."""
+        return self._in_one_request(instants, self.times)
+
     def last_times(self, instants: Iterable[Instant]) -> dict[Instant, Times]:
         """Return the times of instants in one request; if completed, only that time."""
 
@@ -163,5 +167,10 @@ class Snapshot:
                 return self.times(instant)
             return Times(completed_ms=self._modified(instant.file_name))
 
-        ask = self._folder.ask
-        return ask(self.config.timeline_folder, lambda _: {one: last(one) for one in instants}) or {}
+        return self._in_one_request(instants, last)
+
+    def _in_one_request(
+        self, instants: Iterable[Instant], times: Callable[[Instant], Times]
+    ) -> dict[Instant, Times]:
+        ask, folder = self._folder.ask, self.config.timeline_folder
+        return ask(folder, lambda _: {one: times(one) for one in instants}) or {}
