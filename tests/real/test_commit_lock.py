@@ -75,6 +75,16 @@ def test_entries_are_in_the_order_of_their_numbers(zookeeper, view):
     zookeeper.delete("/view", recursive=True)
 
 
+def test_requests_are_counted_since_the_nearest_node_was_created(zookeeper, view):
+    assert view.counted_since_ms() is None
+    zookeeper.create("/view", b"")
+    assert view.counted_since_ms() == zookeeper.exists("/view").ctime
+    assert zookeeper.exists("/view/locks") is None
+    zookeeper.ensure_path("/view/locks/t")
+    assert view.counted_since_ms() == zookeeper.exists("/view/locks/t").ctime
+    zookeeper.delete("/view", recursive=True)
+
+
 def test_each_request_of_the_lock_is_counted_once(zookeeper, view):
     zookeeper.ensure_path("/view/locks/t")
     counted = []

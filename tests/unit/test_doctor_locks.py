@@ -43,6 +43,13 @@ def test_writes_at_the_same_time_without_the_lock_are_found():
     assert "airflow hudi conf" in found.remedy
 
 
+def test_a_write_that_was_too_short_to_count_may_have_run_beside_another():
+    short = write("101000", "101001", "b")
+    (found,) = unshared_lock(LockUse(NODE, 0, at("090000")), [LATER, short, A], ())
+    assert found.instants == (A.instant.time, short.instant.time)
+    assert "at least 2 used another lock" in found.evidence
+
+
 @pytest.mark.parametrize(
     ("use", "writes"),
     [

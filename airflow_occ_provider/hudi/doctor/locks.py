@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import is_original, utc_time
+from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible, utc_time
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 
 _CLOCKS_APART_MS = 60_000
@@ -56,15 +56,16 @@ def unshared_lock(
 
     A writer with optimistic concurrency control requests it at least once. Writes are counted only if
     their files have their writer's times. A single writer needs no lock, so that unsigned writes
-    count only if two of them ran at the same time.
+    count only if one of them ran beside another write.
 
     :param writes: the completed writes of the table.
     :param signed: requested times of the writes of this provider, which all had a lock.
     """
     since_ms = use.since_ms + _CLOCKS_APART_MS if use.since_ms else 0
-    seen = [one for one in writes if _was_seen(one, since_ms)]
+    later = [one for one in writes if _completed_after(one, since_ms)]
+    seen = [one for one in later if is_original(one)]
     ours = tuple(sorted({one.instant.time for one in seen} & set(signed)))
-    together = _together(seen)
+    together = _together(later)
     severity = Severity.NOTICE if use.since_ms is None else Severity.WARNING
     if len(ours) > use.times:
         evidence = (
@@ -129,19 +130,20 @@ def other_lock_options(properties: Mapping[str, str], options: Mapping[str, str]
         )
 
 
-def _was_seen(write: ConcurrentOperation, since_ms: int) -> bool:
-    """Whether it completed after a moment, by files that have their writer's times."""
+def _completed_after(write: ConcurrentOperation, since_ms: int) -> bool:
     is_later = write.completed_ms is not None and write.completed_ms > since_ms
-    return is_later and not write.is_table_service and is_original(write)
+    return is_later and not write.is_table_service and is_plausible(write)
 
 
 def _together(writes: Iterable[ConcurrentOperation]) -> tuple[str, ...]:
     """Return two writes of which one was requested before the other had completed; empty if none."""
     last = None
     for one in sorted(writes, key=lambda one: one.requested_ms or 0):
-        if last and (one.requested_ms or 0) < (last.completed_ms or 0):
+        beside = last and is_before(one.requested_ms, last.completed_ms)
+        if last and beside and (is_original(one) or is_original(last)):
             return last.instant.time, one.instant.time
-        last = one
+        if last is None or is_before(last.completed_ms, one.completed_ms):
+            last = one
     return ()
 
 
