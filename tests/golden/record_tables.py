@@ -32,10 +32,10 @@ LAKE = Path("/tmp/golden")
 LOCAL_ZONE = "Asia/Kolkata"
 
 
-def spark_session(folder: Path, hudi_version: str) -> SparkSession:
+def spark_session(folder: Path, hudi_version: str, zone: str = LOCAL_ZONE) -> SparkSession:
     """Start a Spark with a Hudi release; a JVM holds one release only."""
     os.environ.update(spark_environment(folder, hudi_version))
-    java = f"-Duser.timezone={LOCAL_ZONE}"
+    java = f"-Duser.timezone={zone}"
     bundle = find_bundle(hudi_version)  # 1.0.2 casts Avro records: one loader has to load it all
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master local[2] --driver-memory 1536m --driver-java-options {java} "
