@@ -137,7 +137,7 @@ def _completed_after(write: ConcurrentOperation, since_ms: int) -> bool:
 
 def _together(writes: Iterable[ConcurrentOperation]) -> tuple[str, ...]:
     """Return two writes of which one was requested before the other had completed; empty if none."""
-    last = None
+    last: ConcurrentOperation | None = None
     for one in sorted(writes, key=lambda one: one.requested_ms or 0):
         beside = last and is_before(one.requested_ms, last.completed_ms)
         if last and beside and (is_original(one) or is_original(last)):
