@@ -36,7 +36,7 @@ class Removals:
         return tuple(path for path in paths if basename(path) not in self._cleaned)
 
     def unexplained_by_history(self, commit: Instant, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files of a commit that no clean deletes, nor can an archived one have deleted.
+        """Return the files of a commit that no clean accounts for.
 
         An archived clean may have deleted a file that a younger write replaced before the oldest clean
         of the active timeline.
