@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Self
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
-from airflow_occ_provider.attempts.driver import Driver, Guard
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import (
     Signature,
@@ -191,12 +192,13 @@ class Writer(WriterThread):
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
-        alarm = HeartbeatAlarm(TableViews(table), log, HeartbeatRule.of(options), logger=self.logger)
-        self.guard = EarlyStopGuard(table, log, self.early_stop, None, self.logger, period_s=1.0)
+        alarm = HeartbeatAlarm(log, HeartbeatRule.of(options), logger=self.logger)
+        self.guard = EarlyStopGuard(log, self.early_stop, None, self.logger)
+        watching = [*([alarm] if self.watched else []), self.guard]
+        guards = TableGuards(TableViews(table), log, watching, self.logger)
         with (
             prepared(job, options, is_remote=self.is_remote) as submission,
-            alarm if self.watched else nullcontext(),
-            self.guard,
+            guards,
         ):
             submitter = self._submitter(submission, {**environment, **submission.environment})
 
@@ -204,8 +206,7 @@ class Writer(WriterThread):
                 self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
-            guards: list[Guard] = [self.guard, *([alarm] if self.watched else [])]
-            driver.run(self.identity, [log.feed], started, guards)
+            driver.run(self.identity, [log.feed], started, [guards])
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
 

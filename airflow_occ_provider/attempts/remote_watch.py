@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -19,7 +20,6 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
-_CHECKS_PER_INTERVAL = 4
 _LONGEST_LOOK_S = 5.0
 _LOOK_S = 0.5
 _MOST_OF_PLANS = 8000  # characters
@@ -40,13 +40,14 @@ class RemoteWatch:
     logger: Any
     echo: Callable[[str], object]
     _log: DriverLog = field(default_factory=DriverLog, init=False)
-    _alarm: HeartbeatAlarm = field(init=False)
+    _guards: TableGuards = field(init=False)
     _is_read: bool = field(default=False, init=False)
     _checked_s: float = field(default=float("-inf"), init=False)
     _planned: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._alarm = HeartbeatAlarm(self.views, self._log, self.rule, self.logger, log_follows=False)
+        alarm = HeartbeatAlarm(self._log, self.rule, self.logger, log_follows=False)
+        self._guards = TableGuards(self.views, self._log, [alarm], self.logger)
 
     def look(self) -> Running | Ended | Unseen:
         """Return the driver's state, after reading its log and checking its heartbeat.
@@ -67,16 +68,16 @@ class RemoteWatch:
             if self._is_read:
                 self._keep_plan(self.views.newest)
             return state if self._is_read else Running()
-        if time.monotonic() - self._checked_s >= self.rule.interval_ms / 1000 / _CHECKS_PER_INTERVAL:
+        if time.monotonic() - self._checked_s >= self._guards.period_s:
             self._checked_s = time.monotonic()
-            self._alarm.check()
+            self._guards.check()
             self._keep_plan(self.views.current)
         return state
 
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any."""
-        return self._alarm.stop
+        return self._guards.stop
 
     def facts(self, redact: Callable[[str], str], *, is_whole: bool) -> dict[str, Any]:
         """Return what it has read in the log, see ``kept_facts``."""

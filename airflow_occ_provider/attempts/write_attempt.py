@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
@@ -159,15 +160,15 @@ class WriteAttempt:
         attempt = self.attempt(driver, preparation.signature, options, record)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
         outlives = driver.submitter.traits.outlives_task
-        views = TableViews(self.table)
-        alarm = HeartbeatAlarm(views, log, rule, self.log, self.on_margin, log_follows=not outlives)
+        alarm = HeartbeatAlarm(log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
         early = self._early_stop(log, options, outlives=may_wait)
         fenced = admitted.is_fenced
-        guards: list[Guard] = [admitted, alarm, early, *([one_table] if has_one_name else [])]
+        looking = TableGuards(TableViews(self.table), log, [alarm, early], self.log)
+        guards: list[Guard] = [admitted, looking, *([one_table] if has_one_name else [])]
         wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
-        with alarm, early:  # not while the attempt is settled: that removes the heartbeat
+        with looking:  # not while the attempt is settled: that removes the heartbeat
             listeners = [one_table.on_line] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
         settlement = attempt.settle(is_judged=True)
@@ -184,7 +185,7 @@ class WriteAttempt:
         if why and mode is not EarlyStop.OFF:
             self.log.info("early_stop=%r is not applied: %s.", mode.value, why)
             mode = EarlyStop.OFF
-        return EarlyStopGuard(self.table, log, mode, strategy_of(options), self.log)
+        return EarlyStopGuard(log, mode, strategy_of(options), self.log)
 
     def attempt(
         self,

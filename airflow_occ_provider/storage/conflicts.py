@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
@@ -11,13 +12,15 @@ from airflow_occ_provider.hudi.conflict.evidence import (
     is_non_blocking,
     possible_releases,
 )
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
     Certainty,
+    Conflict,
     Present,
     Verdict,
+    certain_loss,
     judge_by_any,
     overwrites_meet,
     was_seen,
@@ -85,6 +88,33 @@ def verdicts(
         one.time: replace(_judge(operations, one, found, setup), rolled_back_by=rollbacks.get(one.time))
         for one, found in rivals.items()
     }
+
+
+def possible_winners(snapshot: Snapshot, ours: Instant) -> tuple[Instant, ...]:
+    """Return the writes that may have completed since a write began.
+
+    Nothing is read for that.
+    """
+    done = snapshot.timeline.completed_writes()
+    return tuple(one for one in done if _may_be_rival(one, ours))
+
+
+def lost_conflict(
+    snapshot: Snapshot, ours: Instant, rivals: Sequence[Instant], setup: Setup = DEFAULT_SETUP
+) -> Conflict | None:
+    """Return the certain conflict of a pending write with a completed rival.
+
+    The rival completed after the write's profile was written. One that is still pending is not read: it
+    may fail.
+
+    :param rivals: completed writes.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    operations = Operations(snapshot, {})
+    found = operations.outlines([ours, *rivals])
+    profile_ms = found[ours].inflight_ms
+    later = [one for one in rivals if is_before(profile_ms, found[one].completed_ms)]
+    return certain_loss(_judge(operations, ours, later, setup), profile_ms) if later else None
 
 
 def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:

@@ -11,12 +11,16 @@ import pytest
 
 from airflow_occ_provider.attempts.guards import early_stop
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
+from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
@@ -45,8 +49,14 @@ class Race:
     def requests(self, time):
         self.log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
 
-    def guard(self, mode=EarlyStop.ACT, **options):
-        return EarlyStopGuard(self.table, self.log, mode, None, LOGGER, **options)
+    def guard(self, mode=EarlyStop.ACT):
+        return EarlyStopGuard(self.log, mode, None, LOGGER)
+
+    def guards(self, *guards):
+        return TableGuards(TableViews(self.table), self.log, guards, LOGGER)
+
+    def look(self, guard):
+        self.guards(guard).check()
 
 
 @pytest.fixture
@@ -62,7 +72,7 @@ def told(caplog):
 
 def test_a_write_that_has_lost_is_stopped_as_a_conflict_with_its_rival(race, told):
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     assert guard.stop.outcome is Outcome.COMMIT_CONFLICT
     assert guard.stop.rival == race.rival
     evidence = f"{race.ours} can no longer commit: {race.rival} has completed since it began"
@@ -73,7 +83,7 @@ def test_a_write_that_has_lost_is_stopped_as_a_conflict_with_its_rival(race, tol
 
 def test_the_stopped_driver_settles_as_a_lost_conflict(race):
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     found = settle(race.table, Signature("i", "d", "r", "t"), race.log, -9, stop=guard.stop)
     assert (found.outcome, found.instant, found.rival) == (
         Outcome.COMMIT_CONFLICT,
@@ -86,7 +96,7 @@ def test_the_stopped_driver_settles_as_a_lost_conflict(race):
 
 def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, told):
     guard = race.guard(EarlyStop.OBSERVE)
-    guard.check()
+    race.look(guard)
     assert guard.stop is None
     assert len(told()) == 1
     guard.compare(Outcome.COMMIT_CONFLICT)
@@ -97,7 +107,7 @@ def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, to
 def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     race.winner.unlink()
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     assert guard.stop is None
     assert told() == []
     guard.compare(Outcome.COMMITTED)
@@ -108,7 +118,7 @@ def test_a_rival_that_completed_before_the_profile_may_have_been_read(race):
     later_s = race.winner.stat().st_mtime + 1
     os.utime(race.profile, (later_s, later_s))
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     assert guard.stop is None
 
 
@@ -117,43 +127,43 @@ def test_a_commit_that_hudi_is_checking_is_left_to_hudi(race):
     race.log.feed(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
     race.log.feed(f"x INFO TransactionManager: State change starting for {OPENED.format(race.ours)}")
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     assert guard.stop is None
 
 
 def test_a_job_that_has_begun_another_write_is_not_ended_for_its_first(race, monkeypatch):
-    guard, judge = race.guard(), early_stop.verdicts
+    guard, judge = race.guard(), early_stop.lost_conflict
 
-    def slow(*given, **named):
+    def slow(*given):
         race.requests("20991231235959999")
-        return judge(*given, **named)
+        return judge(*given)
 
-    monkeypatch.setattr(early_stop, "verdicts", slow)
-    guard.check()
+    monkeypatch.setattr(early_stop, "lost_conflict", slow)
+    race.look(guard)
     assert guard.found is None
 
 
 def test_a_write_whose_profile_is_still_to_come_is_judged_again(race):
     race.profile.rename(race.path / "profile")
     guard = race.guard()
-    guard.check()
+    race.look(guard)
     assert guard.stop is None
     (race.path / "profile").rename(race.profile)
-    guard.check()
+    race.look(guard)
     assert guard.stop
 
 
 def test_file_groups_are_compared_only_after_another_commit(race, monkeypatch):
     race.winner.rename(race.path / "later")
     guard, judged = race.guard(), []
-    monkeypatch.setattr(early_stop, "verdicts", lambda *_, **given: judged.append(given["only"]) or {})
-    guard.check()
-    guard.check()
-    assert judged == [race.ours]
+    monkeypatch.setattr(early_stop, "lost_conflict", lambda _, ours, *__: judged.append(ours.time))
+    race.look(guard)
+    race.look(guard)
+    assert judged == []
     (race.path / "later").rename(race.winner)
-    guard.check()
-    guard.check()
-    assert judged == [race.ours] * 2
+    race.look(guard)
+    race.look(guard)
+    assert judged == [race.ours]
 
 
 def test_a_table_that_cannot_be_read_proves_nothing(race, told):
@@ -161,26 +171,30 @@ def test_a_table_that_cannot_be_read_proves_nothing(race, told):
     written = race.winner.stat().st_mtime_ns
     whole = race.winner.read_bytes()
     race.winner.write_bytes(b"no commit")
-    guard.check()
-    guard.check()
+    guards = race.guards(guard)
+    guards.check()
+    guards.check()
     assert guard.stop is None
     (line,) = told()
-    assert line.startswith("early_stop cannot compare the write: MetadataCorruptError: ")
+    assert line.startswith("The driver's file groups cannot be looked at, which says nothing of")
     race.winner.write_bytes(whole)
     os.utime(race.winner, ns=(written, written))
-    guard.check()
+    guards.check()
     assert guard.stop
 
 
-def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race):
-    with race.guard(period_s=0.01) as guard:
+def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race, monkeypatch):
+    monkeypatch.setattr(early_stop, "_PERIOD_S", 0.01)
+    with race.guards(race.guard()) as guards:
         waited = threading.Event()
         for _ in range(PATIENCE_S * 10):
-            if guard.stop or waited.wait(0.1):
+            if guards.stop or waited.wait(0.1):
                 break
-        assert guard.stop
-    with race.guard(EarlyStop.OFF, period_s=0.01) as off:
+        assert guards.stop
+    off = race.guard(EarlyStop.OFF)
+    with race.guards(off):
         waited.wait(0.1)
+    race.look(off)
     assert off.found is None
 
 
@@ -191,3 +205,26 @@ def test_options_that_leave_no_certain_verdict_are_named():
     assert why_off({retries: "2"}) == f"with {retries} Hudi writes again after a conflict"
     assert why_off({STRATEGY_OPTION: "a.Merging"}) == "the rules of a.Merging are not known"
     assert (strategy_of({}), strategy_of(simple)) == (None, Strategy.SIMPLE)
+
+
+def test_all_guards_of_a_driver_look_in_one_view_of_its_table(race, monkeypatch):
+    listed = []
+    listing = race.table.files.listing
+    monkeypatch.setattr(race.table.files, "listing", lambda path: listed.append(path) or listing(path))
+    guard = race.guard()
+    guards = race.guards(HeartbeatAlarm(race.log, HeartbeatRule(), LOGGER), guard)
+    race.winner.rename(race.path / "later")
+    guards.check()
+    listed.clear()
+    (race.path / "later").rename(race.winner)
+    guards.check()
+    assert guard.stop
+    assert listed == [".hoodie/timeline"]
+
+
+def test_a_look_that_is_under_way_when_the_driver_ends_finds_nothing(race):
+    guard = race.guard()
+    view = TableViews(race.table).current()
+    guard.end()
+    guard.look(view)
+    assert guard.found is None

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.guards import heartbeat
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -72,8 +73,8 @@ def begin(folder, instant=T1, *, age_s=0.0):
 
 
 def watching(table, log, rule=RULE, **options):
-    options.setdefault("logger", logging.getLogger("task"))
-    return HeartbeatAlarm(TableViews(table), log, rule, **options)
+    logger = logging.getLogger("task")
+    return TableGuards(TableViews(table), log, [HeartbeatAlarm(log, rule, logger, **options)], logger)
 
 
 def test_a_driver_that_has_not_asked_for_a_write_costs_no_request(table, told):
