@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
-UNCHECKED = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0" / "unchecked.zip"
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+LATER = "20991231235959999"
 LOGGER = logging.getLogger("task")
 PATIENCE_S = 20
 OPENED = "Option{{val=[==>{}__commit__INFLIGHT]}}"
@@ -33,21 +35,34 @@ OPENED = "Option{{val=[==>{}__commit__INFLIGHT]}}"
 class Race:
     """Two writes of one file group: the earlier one is inflight, and the later one has completed."""
 
-    def __init__(self, folder):
-        self.path = unpack(UNCHECKED, folder)
+    def __init__(self, folder, release="1.2.0"):
+        self.path = unpack(TABLES / release / "unchecked.zip", folder)
         self.table = HudiTable(str(self.path))
         done = self.table.snapshot().timeline.completed_writes()
         *_, ours, rival = done
         self.ours, self.rival = ours.time, rival.time
-        self.timeline = self.path / ".hoodie" / "timeline"
+        self.timeline = self.path / self.table.config().timeline_folder
         (self.timeline / ours.file_name).unlink()
         self.winner = self.timeline / rival.file_name
         self.profile = self.timeline / f"{self.ours}.inflight"
         self.log = DriverLog()
         self.requests(self.ours)
 
-    def requests(self, time):
-        self.log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
+    def requests(self, time, action="commit"):
+        self.log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]")
+
+    def begins(self, time, table):
+        made = f"{table}/.hoodie/timeline/{time}.inflight"
+        self.log.feed(f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+
+    def beats(self, time):
+        (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
+        (self.path / ".hoodie" / ".heartbeat" / time).touch()
+
+    def found(self):
+        guard = self.guard()
+        self.look(guard)
+        return guard.found
 
     def guard(self, mode=EarlyStop.ACT):
         return EarlyStopGuard(self.log, mode, None, LOGGER)
@@ -135,12 +150,63 @@ def test_a_job_that_has_begun_another_write_is_not_ended_for_its_first(race, mon
     guard, judge = race.guard(), early_stop.lost_conflict
 
     def slow(*given):
-        race.requests("20991231235959999")
+        race.requests(LATER)
         return judge(*given)
 
     monkeypatch.setattr(early_stop, "lost_conflict", slow)
     race.look(guard)
     assert guard.found is None
+
+
+def elsewhere(race):
+    race.requests(LATER)
+    race.begins(LATER, "/lake/other")
+
+
+def completed(race):
+    race.requests(LATER)
+    for kind in ("commit.requested", "inflight"):
+        (race.timeline / f"{LATER}.{kind}").touch()
+    (race.timeline / f"{LATER}_{LATER}.commit").write_bytes(race.winner.read_bytes())
+
+
+@pytest.mark.parametrize("younger", [elsewhere, completed])
+def test_an_earlier_write_is_judged_while_it_has_a_heartbeat(race, younger):
+    younger(race)
+    assert race.found() is None  # the job may have given it up
+    race.beats(race.ours)
+    assert race.found().line.startswith(f"{race.ours} can no longer commit")
+
+
+def test_an_instant_that_may_be_in_this_table_hides_the_earlier_ones(race):
+    race.beats(race.ours)
+    race.requests(LATER)
+    assert race.found() is None
+    race.begins(LATER, race.path)
+    assert race.found() is None
+
+
+@pytest.mark.parametrize("table", ["/lake/other", "s3a://lake/other"])
+def test_a_write_of_another_table_is_not_judged_by_one_of_the_same_time_in_this(race, table):
+    race.beats(race.ours)
+    race.begins(race.ours, table)
+    assert race.found() is None
+
+
+@pytest.mark.parametrize("prefix", ["", "file:"])
+def test_a_write_whose_log_names_this_table_is_judged(race, prefix):
+    race.begins(race.ours, f"{prefix}{race.path}")
+    assert race.found()
+
+
+def test_a_clustering_that_the_driver_plans_hides_no_write(tmp_path):
+    race = Race(tmp_path / "race", "0.15.0")
+    with zipfile.ZipFile(TABLES / "0.15.0" / "clustering.zip") as packed:
+        plan = next(name for name in packed.namelist() if name.endswith("replacecommit.requested"))
+        (race.timeline / f"{LATER}.replacecommit.requested").write_bytes(packed.read(plan))
+    race.requests(LATER, "replacecommit")
+    race.beats(race.ours)
+    assert race.found().line.startswith(f"{race.ours} can no longer commit")
 
 
 def test_a_write_whose_profile_is_still_to_come_is_judged_again(race):

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.conflict.verdict import Conflict
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -83,12 +85,15 @@ class EarlyStopGuard:
 
     def look(self, view: TableView) -> None:
         """Look once, and log a certain loss."""
-        own = self._own_write()
-        if own is None or view.snapshot is None or self.found or self.mode is EarlyStop.OFF:
+        snapshot = view.snapshot
+        if snapshot is None or self.found or self.mode is EarlyStop.OFF:
             return
-        conflict = self._loss(view.snapshot, own)
-        if conflict and own == self._own_write() and not self._ended.is_set():
-            self._found_s, self.found = time.monotonic(), _stop(own, conflict)
+        ours = running_write(self.log, snapshot, view.ticks)
+        conflict = self._loss(snapshot, ours) if ours else None
+        if ours is None or conflict is None or self._ended.is_set():
+            return
+        if ours == running_write(self.log, snapshot, view.ticks):  # the log goes on meanwhile
+            self._found_s, self.found = time.monotonic(), _stop(ours.time, conflict)
             self.logger.warning("%s.", self.found.line)
 
     def end(self) -> None:
@@ -109,23 +114,13 @@ class EarlyStopGuard:
                 outcome.value,
             )
 
-    def _own_write(self) -> str | None:
-        """Return the driver's youngest write, unless its commit is under way or refused."""
-        own, instants = self.log.own_instants, self.log.instants
-        if not own or own[-1] in instants.committing or instants.conflict_of(own[-1]):
-            return None
-        return own[-1]
-
-    def _loss(self, snapshot: Snapshot, own: str) -> Conflict | None:
+    def _loss(self, snapshot: Snapshot, ours: Instant) -> Conflict | None:
         """Return the certain conflict of a write with a completed rival.
 
         Without another commit since the last look there is nothing to read.
         """
-        ours = snapshot.timeline.find(own)
-        if ours is None or ours.completed or ours.inflight_file is None:
-            return None
         rivals = possible_winners(snapshot, ours)
-        judged = own, frozenset(one.time for one in rivals)
+        judged = ours.time, frozenset(one.time for one in rivals)
         if judged == self._judged or not rivals or snapshot.reader.profile(ours) is None:
             return None
         conflict = lost_conflict(snapshot, ours, rivals, Setup(self.strategy))

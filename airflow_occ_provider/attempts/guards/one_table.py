@@ -39,7 +39,7 @@ class OneTable:
     def on_line(self, line: str) -> Stop | None:
         """Take the next line of the log; return the reason to stop, if any."""
         begun = None if self._other else _BEGUN.search(line)
-        if begun and self._is_of_timeline(line) and self._is_other(begun["table"]):
+        if begun and self._is_of_timeline(line) and is_other_table(self._table, begun["table"]):
             self._other = begun["table"]
         return self.stop
 
@@ -71,13 +71,19 @@ class OneTable:
             "the metastore has one name for all that a driver writes"
         )
 
-    def _is_other(self, table: str) -> bool:
-        try:
-            mine, other = urlsplit(self._table), urlsplit(_location(table))
-        except ConfigurationError:
-            return False  # a relative path proves nothing
-        is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
-        return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
+
+def is_other_table(table: str, logged: str) -> bool:
+    """Whether a driver's log names another table.
+
+    :param table: base path of the driver's own table.
+    :param logged: a table as Hadoop prints it.
+    """
+    try:
+        mine, other = urlsplit(_location(table)), urlsplit(_location(logged))
+    except ConfigurationError:
+        return False  # a relative path proves nothing
+    is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
+    return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
 
 
 def _location(table: str) -> str:

@@ -17,7 +17,8 @@ _MENTIONED = re.compile(
     rf"\[(?:==>)?({_TIME})(?:__{_TIME})?__(\w+?)__(?:REQUESTED|INFLIGHT|COMPLETED)\]"
 )
 _FILE_MADE = re.compile(
-    rf"Created? new file for toInstant\W+(\S*/)({_TIME})(?:_{_TIME})?\.(\w+(?:\.inflight)?)(?!\w|\.\w)"
+    rf"Created? new file for toInstant[ ?:]+(\S*/)({_TIME})(?:_{_TIME})?"
+    r"\.(\w+(?:\.inflight)?)(?!\w|\.\w)"
 )
 _TRANSACTION = re.compile(
     rf"(?:Transaction|State change) starting for Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
@@ -56,6 +57,7 @@ class OwnInstants:
         ``BaseHoodieWriteClient.commitStats``).
     :param dead_timers: the writes whose heartbeat timers died; Hudi never restarts one. A storage error
         causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
+    :param tables: the table in which the driver began each of its instants, as Hadoop prints it.
     """
 
     conflict: str | None = None
@@ -63,6 +65,7 @@ class OwnInstants:
     requested: set[str] = field(default_factory=set)
     committing: set[str] = field(default_factory=set)
     dead_timers: set[str] = field(default_factory=set)
+    tables: dict[str, str] = field(default_factory=dict)
     _actions: dict[str, str] = field(default_factory=dict)
     _logged: list[str] = field(default_factory=list)
     _completed: dict[str, str] = field(default_factory=dict)
@@ -141,6 +144,7 @@ class OwnInstants:
         if made and "/.hoodie/metadata/" not in made[1]:
             if made[3].endswith("inflight"):
                 self._inflight.add(made[2])
+                self.tables[made[2]] = made[1].partition("/.hoodie/")[0]
             elif made[3] in _WRITES and follows_record_start(line, made.start()):
                 self._completed[made[2]] = line.strip()
         opened = _TRANSACTION.search(line)
