@@ -59,7 +59,7 @@ class AttemptRecorder:
 
     def settled(self, settlement: Settlement) -> None:
         """Record its settlement by the table."""
-        self._log_settlement(settlement)
+        log_settlement(self._logger, settlement)
         is_settled = settlement.unreadable is None and self._attempt.log_read
         self._keep(outcome=str(settlement.outcome), settled=is_settled)
 
@@ -105,20 +105,6 @@ class AttemptRecorder:
         self._attempt = replace(self._attempt, **changes)
         self._run.keep(self._attempt)
 
-    def _log_settlement(self, settlement: Settlement) -> None:
-        error = settlement.error()
-        if error:
-            self._logger.error(brief(error.message))
-        self._logger.info(
-            "Outcome: %s (instant %s, exit code %s).",
-            settlement.outcome,
-            settlement.instant or "-",
-            settlement.exit_code,
-        )
-        for line in unrepeated(settlement.lines):
-            self._logger.info("Decided by: %s", line.removeprefix(": "))
-        log_retired_heartbeats(self._logger, "The driver", settlement.retired)
-
 
 def new_attempt(run: Journal, table: str) -> AttemptRecord:
     """Return the record of an attempt that begins now.
@@ -132,6 +118,29 @@ def new_attempt(run: Journal, table: str) -> AttemptRecord:
         table=table,
         started_ms=now_ms(),
     )
+
+
+def log_settlement(logger: Any, settlement: Settlement) -> None:
+    """Log the outcome of an attempt, and what decided it."""
+    error = settlement.error()
+    if error:
+        logger.error(brief(error.message))
+    logger.info(
+        "Outcome: %s (instant %s, exit code %s).",
+        settlement.outcome,
+        settlement.instant or "-",
+        settlement.exit_code,
+    )
+    if settlement.overruled:
+        logger.warning(
+            "early_stop was wrong or too late: %s is committed. The driver was ended because it had "
+            "found that %s. Anything that the job does after its commit may not have run.",
+            settlement.instant,
+            settlement.overruled.line,
+        )
+    for line in unrepeated(settlement.lines):
+        logger.info("Decided by: %s", line.removeprefix(": "))
+    log_retired_heartbeats(logger, "The driver", settlement.retired)
 
 
 def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) -> None:

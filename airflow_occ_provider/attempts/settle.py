@@ -39,6 +39,7 @@ class Settlement:
     :param loss: data of the commit that is gone.
     :param unreadable: why the table could not be read.
     :param failure: the explanation for people, if it has more facts than this settlement.
+    :param overruled: why early stop ended the driver, although its commit is in the table.
     """
 
     outcome: Outcome
@@ -52,6 +53,7 @@ class Settlement:
     unfinished: tuple[str, ...] = ()
     loss: Loss | None = None
     failure: Failure | None = None
+    overruled: Stop | None = None
 
     def error(self) -> errors.OccError | None:
         """Return the attempt's error; ``None`` if it did its work."""
@@ -63,7 +65,7 @@ class Settlement:
             )
         if self.loss:
             return self.loss.error()
-        clean = self.exit_code in (0, None)
+        clean = self.exit_code in (0, None) or (self.overruled and not self.unfinished)
         if self.outcome is Outcome.NOTHING_WRITTEN or (self.outcome is Outcome.COMMITTED and clean):
             return None
         if self.outcome is Outcome.COMMITTED:
@@ -164,7 +166,13 @@ def settle(
         retired=retired,
         unfinished=tuple(one.time for one in own if not one.completed),
         loss=loss,
+        overruled=stop if outcome is Outcome.COMMITTED and _was_mistaken(stop, exit_code) else None,
     )
+
+
+def _was_mistaken(stop: Stop | None, exit_code: int) -> bool:
+    """Whether early stop ended a driver whose write was not lost, given that it is committed."""
+    return bool(stop and stop.outcome is Outcome.COMMIT_CONFLICT and was_killed(exit_code))
 
 
 def _judge(

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.attempt_recorder import log_settlement
 from airflow_occ_provider.attempts.guards import early_stop
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
-from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import settle
-from airflow_occ_provider.errors import WriteConflictError
+from airflow_occ_provider.errors import DriverKilledError, JobError, WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
@@ -42,7 +43,8 @@ class Race:
         *_, ours, rival = done
         self.ours, self.rival = ours.time, rival.time
         self.timeline = self.path / self.table.config().timeline_folder
-        (self.timeline / ours.file_name).unlink()
+        self.commit = self.path / ours.file_name
+        (self.timeline / ours.file_name).rename(self.commit)
         self.winner = self.timeline / rival.file_name
         self.profile = self.timeline / f"{self.ours}.inflight"
         self.log = DriverLog()
@@ -58,6 +60,15 @@ class Race:
     def beats(self, time):
         (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
         (self.path / ".hoodie" / ".heartbeat" / time).touch()
+
+    def lands(self):
+        """Let Hudi commit the write after all."""
+        self.log.feed("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+        self.commit.rename(self.timeline / self.commit.name)
+
+    def settled(self, exit_code, stop):
+        signature = UnwrittenSignature("i", "d", "r", "t")
+        return settle(self.table, signature, self.log, exit_code, stop=stop)
 
     def found(self):
         guard = self.guard()
@@ -107,6 +118,37 @@ def test_the_stopped_driver_settles_as_a_lost_conflict(race):
     )
     assert isinstance(found.error(), WriteConflictError)
     assert race.rival in str(found.error())
+
+
+@pytest.mark.parametrize("exit_code", [-9, 143])
+def test_a_commit_that_lands_after_the_finding_counts_and_the_log_corrects_the_finding(
+    race, told, exit_code
+):
+    stop = race.found()
+    race.lands()
+    settlement = race.settled(exit_code, stop)
+    assert (settlement.outcome, settlement.commit.instant.time) == (Outcome.COMMITTED, race.ours)
+    assert settlement.error() is None
+    log_settlement(LOGGER, settlement)
+    assert f"early_stop was wrong or too late: {race.ours} is committed" in told()[-2]
+    assert told()[-1] == f"Decided by: {race.ours} commit COMPLETED"
+
+
+def test_a_job_that_was_ended_in_its_next_write_has_failed(race):
+    stop = race.found()
+    race.lands()
+    race.requests(LATER)
+    for kind in ("commit.requested", "inflight"):
+        (race.timeline / f"{LATER}.{kind}").touch()
+    error = race.settled(-9, stop).error()
+    assert isinstance(error, DriverKilledError)
+    assert f"before {LATER} had" in str(error)
+
+
+def test_a_job_that_failed_by_itself_after_its_commit_has_failed(race):
+    stop = race.found()
+    race.lands()
+    assert isinstance(race.settled(1, stop).error(), JobError)
 
 
 def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, told):
