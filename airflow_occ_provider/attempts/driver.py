@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from airflow_occ_provider.attempts.outcome import Stop
+from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
@@ -41,6 +41,7 @@ class Driver:
     :param stop: why it was, or is to be, stopped.
     :param facts: of another process that has read its log, see ``kept_facts``.
     :param planned: the partitions of its writes' workload profiles, as another process has read them.
+    :param found: another process's finding that Hudi would refuse its write, if there was one.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
@@ -50,6 +51,7 @@ class Driver:
     stop: Stop | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    found: Finding | None = None
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)

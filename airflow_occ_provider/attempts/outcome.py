@@ -58,6 +58,17 @@ class Stop(NamedTuple):
     rival: str | None = None
 
 
+class Finding(NamedTuple):
+    """The finding that Hudi will refuse a write that a driver is making.
+
+    :param stop: the reason to end the driver.
+    :param found_ms: epoch milliseconds at which it was found.
+    """
+
+    stop: Stop
+    found_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The outcome of an attempt according to its log alone.

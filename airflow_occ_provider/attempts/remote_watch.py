@@ -8,15 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
-from airflow_occ_provider.attempts.outcome import Stop
+from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -31,6 +33,8 @@ class RemoteWatch:
 
     :param views: of its table, which the watches of other drivers may share.
     :param echo: takes each line of its log.
+    :param early_stop: what happens once it is certain that Hudi will refuse its write.
+    :param strategy: the writers' conflict resolution strategy, if it is known.
     """
 
     submitter: Submitter
@@ -39,7 +43,10 @@ class RemoteWatch:
     rule: HeartbeatRule
     logger: Any
     echo: Callable[[str], object]
+    early_stop: EarlyStop = EarlyStop.OFF
+    strategy: Strategy | None = None
     _log: DriverLog = field(default_factory=DriverLog, init=False)
+    _early: EarlyStopGuard = field(init=False)
     _guards: TableGuards = field(init=False)
     _is_read: bool = field(default=False, init=False)
     _checked_s: float = field(default=float("-inf"), init=False)
@@ -47,7 +54,8 @@ class RemoteWatch:
 
     def __post_init__(self) -> None:
         alarm = HeartbeatAlarm(self._log, self.rule, self.logger, log_follows=False)
-        self._guards = TableGuards(self.views, self._log, [alarm], self.logger)
+        self._early = EarlyStopGuard(self._log, self.early_stop, self.strategy, self.logger)
+        self._guards = TableGuards(self.views, self._log, [alarm, self._early], self.logger)
 
     def look(self) -> Running | Ended | Unseen:
         """Return the driver's state, after reading its log and checking its heartbeat.
@@ -78,6 +86,11 @@ class RemoteWatch:
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any."""
         return self._guards.stop
+
+    @property
+    def found(self) -> Finding | None:
+        """The finding that Hudi will refuse the driver's write, if there is one."""
+        return self._early.found
 
     def facts(self, redact: Callable[[str], str], *, is_whole: bool) -> dict[str, Any]:
         """Return what it has read in the log, see ``kept_facts``."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.outcome import Finding, Outcome, Stop
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import Wait
 from airflow_occ_provider.errors import AdmissionTimeoutError, CommitStateUnknownError
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.leases.lease import Ticket
@@ -63,6 +65,8 @@ class DriverWait:
     :param started_ms: epoch milliseconds at which it was submitted.
     :param lease: the lease that is to be renewed meanwhile, if there is one.
     :param is_fenced: whether the driver runs on without the lease.
+    :param early_stop: what happens once it is certain that Hudi will refuse the write.
+    :param strategy: the writers' conflict resolution strategy, if it is known.
     """
 
     handle: Handle
@@ -70,6 +74,8 @@ class DriverWait:
     started_ms: int
     lease: AdmissionWait | None = None
     is_fenced: bool = True
+    early_stop: EarlyStop = EarlyStop.OFF
+    strategy: Strategy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class DriverEvent:
     :param facts: what it has read in the driver's log, see ``kept_facts``.
     :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
     :param is_leased: whether the lease was still held when the driver had ended.
+    :param found: the finding that Hudi would refuse the driver's write, if there was one.
     """
 
     stop: Stop | None = None
@@ -90,20 +97,27 @@ class DriverEvent:
     facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
+    found: Finding | None = None
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
         """Read the event of ``HudiDriverTrigger``."""
-        stop = event.get("stop")
-        reason = Stop(Outcome(stop["outcome"]), stop["line"]) if stop else None
+        stop, found = _stop_of(event.get("stop")), event.get("found")
+        evidence = _stop_of(found)
         return cls(
-            reason,
+            stop,
             is_logged=event["status"] == "ended",
             unseen=event.get("reason", ""),
             facts=event.get("facts", {}),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),
+            found=Finding(evidence, found["found_ms"]) if evidence and found else None,
         )
+
+
+def _stop_of(event: Mapping[str, Any] | None) -> Stop | None:
+    """Read a reason to stop; earlier releases kept no rival."""
+    return Stop(Outcome(event["outcome"]), event["line"], event.get("rival")) if event else None
 
 
 TaskWait = AdmissionWait | InstantsWait | SurvivorWait | DriverWait

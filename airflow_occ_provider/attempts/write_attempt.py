@@ -13,7 +13,12 @@ from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
+from airflow_occ_provider.attempts.guards.early_stop import (
+    EarlyStop,
+    EarlyStopGuard,
+    applied_mode,
+    log_outcome,
+)
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
@@ -28,7 +33,6 @@ from airflow_occ_provider.attempts.lease_audit import (
     planned_partitions,
 )
 from airflow_occ_provider.attempts.lock_connection import LockConnection
-from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
@@ -125,7 +129,7 @@ class WriteAttempt:
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
-        driver.facts, driver.planned = event.facts, event.planned
+        driver.facts, driver.planned, driver.found = event.facts, event.planned, event.found
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(
@@ -163,29 +167,28 @@ class WriteAttempt:
         alarm = HeartbeatAlarm(log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
-        early = self._early_stop(log, options, outlives=may_wait)
-        fenced = admitted.is_fenced
+        is_live = driver.submitter.traits.logs == "live"
+        mode = applied_mode(self.early_stop, options, self.log, is_live=is_live)
+        strategy = strategy_of(options)
+        early = EarlyStopGuard(log, EarlyStop.OFF if may_wait else mode, strategy, self.log)
         looking = TableGuards(TableViews(self.table), log, [alarm, early], self.log)
         guards: list[Guard] = [admitted, looking, *([one_table] if has_one_name else [])]
-        wait = partial(DriverWait, rule=rule, started_ms=record.started_ms, is_fenced=fenced)
+        wait = partial(
+            DriverWait,
+            rule=rule,
+            started_ms=record.started_ms,
+            is_fenced=admitted.is_fenced,
+            early_stop=mode,
+            strategy=strategy,
+        )
         with looking:  # not while the attempt is settled: that removes the heartbeat
             listeners = [one_table.on_line] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
         settlement = attempt.settle(is_judged=True)
-        early.compare(settlement.outcome)
+        found = early.found or driver.found
+        if found:
+            log_outcome(self.log, found, settlement.outcome)
         return settlement
-
-    def _early_stop(
-        self, log: DriverLog, options: Mapping[str, str], *, outlives: bool
-    ) -> EarlyStopGuard:
-        """Return the guard against a lost write, and log why it is off if it was wanted."""
-        mode, why = self.early_stop, why_off(options)
-        if outlives:
-            why = "a trigger watches the driver"
-        if why and mode is not EarlyStop.OFF:
-            self.log.info("early_stop=%r is not applied: %s.", mode.value, why)
-            mode = EarlyStop.OFF
-        return EarlyStopGuard(log, mode, strategy_of(options), self.log)
 
     def attempt(
         self,

@@ -111,4 +111,6 @@ def _driver_trigger(task: HudiSparkOperator, wait: DriverWait) -> HudiDriverTrig
         storage_conn_id=task.storage_conn_id,
         interval_ms=wait.rule.interval_ms,
         tolerable_misses=wait.rule.tolerable_misses,
+        early_stop=wait.early_stop.value,
+        strategy=wait.strategy.value if wait.strategy else None,
     )

@@ -15,6 +15,7 @@ from typing import Any, cast
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
 
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -23,6 +24,7 @@ from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.shared_views import shared_views
 from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named
 from airflow_occ_provider.leases.lease import Ticket
@@ -44,8 +46,10 @@ class HudiDriverTrigger(LeaseTrigger):
     """A trigger that fires when a driver has ended, and renews its lease until then.
 
     It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
-    heartbeat can never tick again, and if the lease is lost and nothing else keeps other writers away.
-    Event statuses: ``ended``, with ``stop`` if the trigger ended the driver, with what it read in the
+    heartbeat can never tick again, if the lease is lost and nothing else keeps other writers away, and
+    with ``early_stop="act"`` once it is certain that Hudi will refuse its write.
+    Event statuses: ``ended``, with ``stop`` if the trigger ended the driver, with ``found`` if it was
+    certain that Hudi would refuse the write, with what it read in the
     log, with the partitions that the driver was about to write, and with whether the lease was held at
     the driver's end (``is_leased``), and ``unseen`` if the driver was out of view for ten minutes, or
     its service has not answered for as long as its submitter tolerates: the task's next process looks
@@ -57,6 +61,8 @@ class HudiDriverTrigger(LeaseTrigger):
     :param storage_conn_id: Airflow connection of the table's storage.
     :param interval_ms: Hudi's heartbeat interval.
     :param tolerable_misses: Hudi's tolerable misses.
+    :param early_stop: ``off``, ``observe`` or ``act``, as in ``HudiWriteOperator``.
+    :param strategy: the writers' conflict resolution strategy, if it is known.
     """
 
     driver: Mapping[str, Any]
@@ -65,6 +71,8 @@ class HudiDriverTrigger(LeaseTrigger):
     storage_conn_id: str | None = None
     interval_ms: int
     tolerable_misses: int
+    early_stop: str = EarlyStop.OFF.value
+    strategy: str | None = None
     _lines: deque[str] = field(init=False, default_factory=deque)
     _logging: threading.Lock = field(init=False, default_factory=threading.Lock)
 
@@ -101,10 +109,11 @@ class HudiDriverTrigger(LeaseTrigger):
             state = await self._asked(self._look)
             if isinstance(state, Ended):
                 await self._call(self._log_lines)
-                reason = {"outcome": str(stop.outcome), "line": _masked(stop.line)} if stop else None
+                found = self._watch.found
                 return {
                     "status": "ended",
-                    "stop": reason,
+                    "stop": _reason(stop) if stop else None,
+                    "found": {**_reason(found.stop), "found_ms": found.found_ms} if found else None,
                     "facts": self._watch.facts(_masked, is_whole=state.log_is_whole),
                     "planned": {time: list(plan) for time, plan in self._watch.planned.items()},
                     "is_leased": await self._is_leased(keeping),
@@ -219,6 +228,8 @@ class HudiDriverTrigger(LeaseTrigger):
             HeartbeatRule(self.interval_ms, self.tolerable_misses),
             self.log,
             self._lines.append,
+            EarlyStop(self.early_stop),
+            Strategy(self.strategy) if self.strategy else None,
         )
 
     @cached_property
@@ -237,6 +248,11 @@ def _until_logging(now_s: float) -> float:
     queries to its database (Airflow 3.3.2, ``TriggerRunnerSupervisor.run_once``).
     """
     return _LOG_S - now_s % _LOG_S
+
+
+def _reason(stop: Stop) -> dict[str, str | None]:
+    """Return a reason to end the driver as JSON values."""
+    return {"outcome": str(stop.outcome), "line": _masked(stop.line), "rival": stop.rival}
 
 
 def _masked(text: str) -> str:

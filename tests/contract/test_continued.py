@@ -108,6 +108,7 @@ class Process:
     is_fenced: bool = True
     work: str = WORK
     options: dict = field(default_factory=dict)
+    early_stop: EarlyStop = EarlyStop.OFF
     is_remote = True
 
     def __post_init__(self):
@@ -176,7 +177,7 @@ class Process:
                 lock=self.world.lock,
                 spark=self,
                 require_commit=False,
-                early_stop=EarlyStop.OFF,
+                early_stop=self.early_stop,
                 is_queued=True,
                 is_deferrable=is_deferrable,
                 grants=lambda _: None,

@@ -52,4 +52,4 @@ def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
     lost = loser.wait()
     assert (lost.outcome, lost.rival) == (Outcome.COMMIT_CONFLICT, won.instant)
     assert loser.stop is None
-    assert loser.guard.found.rival == won.instant
+    assert loser.guard.found.stop.rival == won.instant

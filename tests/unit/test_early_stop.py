@@ -12,7 +12,7 @@ import pytest
 
 from airflow_occ_provider.attempts.attempt_recorder import log_settlement
 from airflow_occ_provider.attempts.guards import early_stop
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, why_off
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, applied_mode
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
@@ -73,7 +73,7 @@ class Race:
     def found(self):
         guard = self.guard()
         self.look(guard)
-        return guard.found
+        return guard.found and guard.found.stop
 
     def guard(self, mode=EarlyStop.ACT):
         return EarlyStopGuard(self.log, mode, None, LOGGER)
@@ -156,7 +156,7 @@ def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, to
     race.look(guard)
     assert guard.stop is None
     assert len(told()) == 1
-    guard.compare(Outcome.COMMIT_CONFLICT)
+    early_stop.log_outcome(LOGGER, guard.found, Outcome.COMMIT_CONFLICT)
     assert told()[-1].startswith(f"0 s after early_stop found that {race.ours} can no longer commit")
     assert told()[-1].endswith("its outcome is commit_conflict.")
 
@@ -166,9 +166,7 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     guard = race.guard()
     race.look(guard)
     assert guard.stop is None
-    assert told() == []
-    guard.compare(Outcome.COMMITTED)
-    assert told() == []
+    assert (guard.found, told()) == (None, [])
 
 
 def test_a_rival_that_completed_before_the_profile_may_have_been_read(race):
@@ -306,13 +304,37 @@ def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race,
     assert off.found is None
 
 
-def test_options_that_leave_no_certain_verdict_are_named():
-    retries = "hoodie.write.num.retries.on.conflict.failures"
-    simple = {STRATEGY_OPTION: Strategy.SIMPLE.class_name}
-    assert not any(map(why_off, ({}, {retries: "0"}, simple)))
-    assert why_off({retries: "2"}) == f"with {retries} Hudi writes again after a conflict"
-    assert why_off({STRATEGY_OPTION: "a.Merging"}) == "the rules of a.Merging are not known"
-    assert (strategy_of({}), strategy_of(simple)) == (None, Strategy.SIMPLE)
+RETRIES = "hoodie.write.num.retries.on.conflict.failures"
+SIMPLE = {STRATEGY_OPTION: Strategy.SIMPLE.class_name}
+
+
+@pytest.mark.parametrize("options", [{}, {RETRIES: "0"}, SIMPLE])
+def test_early_stop_applies_where_its_verdict_is_certain(options, told):
+    assert applied_mode(EarlyStop.ACT, options, LOGGER, is_live=True) is EarlyStop.ACT
+    assert told() == []
+    assert (strategy_of({}), strategy_of(SIMPLE)) == (None, Strategy.SIMPLE)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_live", "why"),
+    [
+        ({RETRIES: "2"}, True, f"with {RETRIES} Hudi writes again after a conflict"),
+        ({STRATEGY_OPTION: "a.Merging"}, True, "the rules of a.Merging are not known"),
+        ({}, False, "its log is not read while it runs"),
+    ],
+)
+def test_what_leaves_no_certain_verdict_is_logged_if_one_was_wanted(options, is_live, why, told):
+    assert applied_mode(EarlyStop.OFF, options, LOGGER, is_live=is_live) is EarlyStop.OFF
+    assert told() == []
+    assert applied_mode(EarlyStop.ACT, options, LOGGER, is_live=is_live) is EarlyStop.OFF
+    assert told() == [f"early_stop='act' is not applied to the driver: {why}."]
+
+
+def test_a_finding_that_was_wrong_is_a_warning(race, caplog):
+    guard = race.guard(EarlyStop.OBSERVE)
+    race.look(guard)
+    early_stop.log_outcome(LOGGER, guard.found, Outcome.COMMITTED)
+    assert caplog.records[-1].levelno == logging.WARNING
 
 
 def test_all_guards_of_a_driver_look_in_one_view_of_its_table(race, monkeypatch):
@@ -328,6 +350,18 @@ def test_all_guards_of_a_driver_look_in_one_view_of_its_table(race, monkeypatch)
     guards.check()
     assert guard.stop
     assert listed == [".hoodie/timeline"]
+
+
+def test_the_guards_of_several_drivers_share_a_view_of_their_table(race, monkeypatch):
+    listed = []
+    listing = race.table.files.listing
+    views = TableViews(race.table, 600.0)
+    monkeypatch.setattr(race.table.files, "listing", lambda path: listed.append(path) or listing(path))
+    watched = [race.guard() for _ in range(3)]
+    for guard in watched:
+        TableGuards(views, race.log, [guard], LOGGER).check()
+    assert all(guard.stop for guard in watched)
+    assert listed == [".hoodie/timeline"] * 2  # the first view opens the table
 
 
 def test_a_look_that_is_under_way_when_the_driver_ends_finds_nothing(race):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.outcome import Finding, Outcome, Stop
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.conflict.verdict import Conflict
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -34,11 +35,34 @@ class EarlyStop(StrEnum):
     """The driver is ended."""
 
 
-def why_off(options: Mapping[str, str]) -> str:
-    """Return why a writer's options leave no certain verdict; empty if they do.
+def applied_mode(
+    wanted: EarlyStop, options: Mapping[str, str], logger: Any, *, is_live: bool
+) -> EarlyStop:
+    """Return the mode that applies to a driver; log why it is off if it was wanted.
 
     :param options: of the driver. What a job sets in its own code is not among them.
+    :param is_live: whether the driver's log is read while it runs.
     """
+    why = _why_off(options) if is_live else "its log is not read while it runs"
+    if not why or wanted is EarlyStop.OFF:
+        return wanted
+    logger.info("early_stop=%r is not applied to the driver: %s.", wanted.value, why)
+    return EarlyStop.OFF
+
+
+def log_outcome(logger: Any, finding: Finding, outcome: Outcome) -> None:
+    """Log what became of a write that was found to be lost.
+
+    :param outcome: of the attempt, by the table.
+    """
+    level = logging.WARNING if outcome is Outcome.COMMITTED else logging.INFO
+    seconds = time.time() - finding.found_ms / 1000
+    line = "%.0f s after early_stop found that %s: its outcome is %s."
+    logger.log(level, line, seconds, finding.stop.line, outcome.value)
+
+
+def _why_off(options: Mapping[str, str]) -> str:
+    """Return why a writer's options leave no certain verdict; empty if they do."""
     if options.get(RETRIES_IN_JOB, "0").strip() not in ("", "0"):
         return f"with {RETRIES_IN_JOB} Hudi writes again after a conflict"
     named = options.get(STRATEGY_OPTION, "").strip()
@@ -62,9 +86,8 @@ class EarlyStopGuard:
     mode: EarlyStop
     strategy: Strategy | None
     logger: Any
-    found: Stop | None = field(default=None, init=False)
-    """The evidence that Hudi will refuse the write, as soon as there is some."""
-    _found_s: float = field(default=0.0, init=False)
+    found: Finding | None = field(default=None, init=False)
+    """The finding that Hudi will refuse the write, once there is one."""
     _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -81,7 +104,7 @@ class EarlyStopGuard:
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any; known without a request."""
-        return self.found if self.mode is EarlyStop.ACT else None
+        return self.found.stop if self.found and self.mode is EarlyStop.ACT else None
 
     def look(self, view: TableView) -> None:
         """Look once, and log a certain loss."""
@@ -93,26 +116,12 @@ class EarlyStopGuard:
         if ours is None or conflict is None or self._ended.is_set():
             return
         if ours == running_write(self.log, snapshot, view.ticks):  # the log goes on meanwhile
-            self._found_s, self.found = time.monotonic(), _stop(ours.time, conflict)
-            self.logger.warning("%s.", self.found.line)
+            self.found = Finding(_stop(ours.time, conflict), round(time.time() * 1000))
+            self.logger.warning("%s.", self.found.stop.line)
 
     def end(self) -> None:
         """Find nothing more."""
         self._ended.set()
-
-    def compare(self, outcome: Outcome) -> None:
-        """Log what became of a write that was found to be lost.
-
-        :param outcome: of the attempt, by the table.
-        """
-        if self.found:
-            seconds = time.monotonic() - self._found_s
-            self.logger.info(
-                "%.0f s after early_stop found that %s: its outcome is %s.",
-                seconds,
-                self.found.line,
-                outcome.value,
-            )
 
     def _loss(self, snapshot: Snapshot, ours: Instant) -> Conflict | None:
         """Return the certain conflict of a write with a completed rival.
