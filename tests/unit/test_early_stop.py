@@ -194,8 +194,12 @@ def test_a_job_that_has_begun_another_write_is_not_ended_for_its_first(race, mon
         return judge(*given)
 
     monkeypatch.setattr(early_stop, "lost_conflict", slow)
+    race.beats(race.ours)
     race.look(guard)
     assert guard.found is None
+    race.begins(LATER, "/lake/other")  # so it goes on with its first
+    race.look(guard)
+    assert guard.found
 
 
 def elsewhere(race):

@@ -133,7 +133,8 @@ class EarlyStopGuard:
         if judged == self._judged or not rivals or snapshot.reader.profile(ours) is None:
             return None
         conflict = lost_conflict(snapshot, ours, rivals, Setup(self.strategy))
-        self._judged = judged
+        if conflict is None:
+            self._judged = judged
         return conflict
 
 
