@@ -75,6 +75,8 @@ class EmbeddedAirflow(EmbeddedService):
             "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             # A supervisor notices the end of a task at its next heartbeat: until then its slot is taken.
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+            # A try whose start a busy API server does not answer in time is lost without a log.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self._log_ports[0]),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self._log_ports[1]),

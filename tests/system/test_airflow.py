@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 
 import psutil
 import pytest
@@ -169,3 +170,23 @@ def test_a_task_writes_again_when_cleared_after_success_but_not_after_failure(ai
     run.wait()
     first, second = signatures(table)
     assert first.identity != second.identity
+
+
+@pytest.mark.nightly
+def test_a_task_begins_once_though_the_api_server_stands_still_for_a_minute(airflow, start, tmp_path):
+    """With Airflow's own 5 s per call its first try was lost: without a log, and outside the history."""
+    port = f"port:{airflow.port}"
+    servers = [p for p in psutil.process_iter(["cmdline"]) if port in " ".join(p.info["cmdline"] or [])]
+    run = start("refused", job=JOB, folder=tmp_path)
+    for server in servers:
+        server.suspend()
+    try:
+        time.sleep(60)
+    finally:
+        for server in servers:
+            server.resume()
+    run.wait()
+    assert servers
+    for name in CASES:
+        assert "Remedy: " in error_of(airflow, run, name), name
+        assert run.task(name)["try_number"] == 1, name
