@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
@@ -21,6 +20,7 @@ from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.unit.commands import run_command
 from tests.unit.timed_writes import DAY, checks, instant, write
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tables"
@@ -255,13 +255,7 @@ def test_an_early_rollback_is_found_only_right_before_a_write_and_not_after_a_co
 @pytest.fixture
 def run(capsys):
     def run(*arguments, code=0):
-        args = get_parser().parse_args(["hudi", *arguments])
-        if code:
-            with pytest.raises(SystemExit) as left:
-                args.func(args)
-            assert left.value.code == code
-        else:
-            args.func(args)
+        run_command(*arguments, code=code)
         return capsys.readouterr().out
 
     return run

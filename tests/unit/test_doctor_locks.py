@@ -6,7 +6,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.attempts import doctor
 from airflow_occ_provider.attempts.doctor import examine
@@ -22,6 +21,7 @@ from airflow_occ_provider.hudi.doctor.moments import naive_ms, utc_time
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from tests.table_properties import table_properties
+from tests.unit.commands import run_command
 from tests.unit.timed_writes import DAY, checks, write
 
 A, B = write("100000", "103000", "a"), write("101000", "102000", "b")
@@ -172,14 +172,7 @@ def run(monkeypatch, capsys, folder):
         extra = {"hudi_lock_options": "\n".join(options)} if options else {}
         value = {"conn_type": conn_type, "host": host, "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
-        command = ["hudi", "doctor", str(folder.parent), "--lock-conn-id", "lock", "-o", "json"]
-        args = get_parser().parse_args(command)
-        if code:
-            with pytest.raises(SystemExit) as left:
-                args.func(args)
-            assert left.value.code == code
-        else:
-            args.func(args)
+        run_command("doctor", str(folder.parent), "--lock-conn-id", "lock", "-o", "json", code=code)
         return json.loads(capsys.readouterr().out)
 
     return run
