@@ -70,7 +70,7 @@ class HudiWriteOperator(HudiSparkOperator):
         must share; by default the one that Hudi infers from the index.
     :param early_stop: what happens once it is certain that Hudi will refuse the commit, because a rival
         has completed: ``"off"``, ``"observe"`` (it is logged, and compared with what Hudi then does),
-        or ``"act"`` (the driver is ended). Only while the task watches its driver.
+        or ``"act"`` (the driver is ended). A trigger that watches the driver does the same.
     :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
         one. (templated)
     :param require_commit: whether the task fails if the job succeeds but writes nothing.
