@@ -20,6 +20,8 @@ from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
+# A write that waits longer for SQLite's lock ends the scheduler, the triggerer, or the DAG processor.
+_DATABASE_TIMEOUT_S = 300
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -56,12 +58,18 @@ class EmbeddedAirflow(EmbeddedService):
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def database(self) -> Path:
+        """Its SQLite database."""
+        return self.folder.absolute() / "airflow.db"
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of its processes, to run ``airflow`` commands."""
         return {
             **self._environment,
             "AIRFLOW_HOME": str(self.folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}?timeout={_DATABASE_TIMEOUT_S}",
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
@@ -78,7 +86,7 @@ class EmbeddedAirflow(EmbeddedService):
             # A try whose start a busy API server does not answer in time is lost without a log.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            # A file that has changed is read again at once; to read the others so often takes half a core.
+            # A changed file is read again at once; to read the others so often takes half a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self._log_ports[0]),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self._log_ports[1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 import time
 
 import psutil
@@ -190,3 +191,22 @@ def test_a_task_begins_once_though_the_api_server_stands_still_for_a_minute(airf
     for name in CASES:
         assert "Remedy: " in error_of(airflow, run, name), name
         assert run.task(name)["try_number"] == 1, name
+
+
+@pytest.mark.nightly
+def test_no_component_ends_though_the_database_is_locked_for_half_a_minute(airflow):
+    """With SQLite's own 5 s the scheduler, the triggerer and the DAG processor ended for good."""
+    before = components(airflow)
+    with contextlib.closing(sqlite3.connect(airflow.database, 300, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        time.sleep(30)
+        database.execute("ROLLBACK")
+    time.sleep(5)
+    assert len(before) >= 4
+    assert before <= components(airflow)
+
+
+def components(airflow):
+    names = {"scheduler", "triggerer", "dag-processor", "api_server"}
+    below = psutil.Process(airflow._server._guard.pid).children(recursive=True)
+    return {one for one in below if names & set(" ".join(one.cmdline()).split())}
