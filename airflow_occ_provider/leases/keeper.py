@@ -6,12 +6,13 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
+from airflow_occ_provider.leases.rules import Owner
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -96,6 +97,22 @@ class Keeper:
         """
         if self.lost:
             raise self.lost
+
+    def announce(self, instants: Sequence[str]) -> None:
+        """Record in the request which writes its owner has begun.
+
+        :param instants: their requested times.
+        :raises LeaseLostError: if the lease is lost.
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        self._service.announce(self._ticket, instants)
+
+    def announced(self, table: str) -> Mapping[str, Owner]:
+        """Return the owners of the writes that a table's other requests have announced.
+
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        return self._service.announced(self._ticket, table)
 
     def _renew(self) -> None:
         started_s = time.monotonic()

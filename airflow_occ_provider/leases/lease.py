@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -144,6 +144,21 @@ class LeaseService(Protocol):
         :param ticket: of the request.
         :param ttl_ms: milliseconds until it expires without another renewal. Default: as requested.
         :raises LeaseLostError: as for ``status``.
+        """
+
+    def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
+        """Record in the request which writes its owner has begun.
+
+        A service whose requests cannot be changed records nothing.
+
+        :param instants: requested times, in place of those that were announced before.
+        :raises LeaseLostError: as for ``status``.
+        """
+
+    def announced(self, ticket: Ticket, table: str) -> Mapping[str, Owner]:
+        """Return the owners of the writes that a table's other requests have announced.
+
+        :param table: canonical base path.
         """
 
     def sweep(self, ticket: Ticket) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -102,6 +102,17 @@ class Queue:
         self._own.write(
             ticket, lambda content: replace(content, term_ms=ttl_ms or content.request.ttl_ms)
         )
+
+    def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
+        """Record in the request which writes its owner has begun."""
+        self._own.write(ticket, lambda content: replace(content, instants=tuple(instants)))
+
+    def announced(self, ticket: Ticket, table: str) -> Mapping[str, Owner]:
+        """Return the owners of the writes that a table's other requests have announced."""
+        names = request_node.names_of_tables([table], self._reader.names() - {ticket.name})
+        nodes = self._store.read(name for name in names if request_node.parse(name))
+        found = (request_node.announced(name, node) for name, node in nodes.items())
+        return {instant: owner for one in found for instant, owner in one.items()}
 
     def sweep(self, ticket: Ticket) -> None:
         """Remove the request's direct predecessor if it has expired.

@@ -19,12 +19,12 @@ from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Reques
 from airflow_occ_provider.leases.store import Node
 
 _FORMAT = 1
-_VERSION = 2
+_VERSION = 3
 _MAX_BYTES = 256 * 1024
 _CACHED_NAMES = 65_536
 _FIELDS = frozenset(
     {"format", "version", "id", "owner", "label", "site", "scopes", "ttl_ms", "incarnation"}
-    | {"epoch", "term_ms", "mark"}
+    | {"epoch", "term_ms", "mark", "instants"}
 )
 _UNKNOWN_ORDER = (0,)
 
@@ -48,12 +48,14 @@ class Content:
 
     :param epoch: number of adoptions, from 1.
     :param term_ms: milliseconds until it expires without a renewal.
+    :param instants: requested times of the writes that the owner has announced.
     """
 
     request: Request
     epoch: int
     term_ms: int
     mark: str = ""
+    instants: tuple[str, ...] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -77,6 +79,7 @@ class Content:
             "epoch": self.epoch,
             "term_ms": self.term_ms,
             "mark": self.mark,
+            "instants": self.instants,
             **self.others,
         }
         data = json.dumps(values, separators=(",", ":")).encode()
@@ -121,7 +124,8 @@ class Content:
         others = {name: kept for name, kept in values.items() if name not in _FIELDS}
         if values.get("version", 0) > _VERSION:
             others["version"] = values["version"]
-        return cls(request, values["epoch"], values["term_ms"], values["mark"], others)
+        instants = tuple(map(str, values.get("instants", ())))
+        return cls(request, values["epoch"], values["term_ms"], values["mark"], instants, others)
 
 
 def name_of(request: Request, nonce: str, under: tuple[int, ...] = ()) -> str:
@@ -188,6 +192,15 @@ def queued(name: str, node: Node | None) -> QueuedRequest:
     except LeaseRefusedError:
         return QueuedRequest.unreadable(name, order, known.tables, node.created_ms)
     return QueuedRequest(request, name, order, node.created_ms)
+
+
+def announced(name: str, node: Node) -> dict[str, Owner]:
+    """Return the writes that a node's owner has announced; none if it cannot be read."""
+    try:
+        content = Content.decode(node.data, name)
+    except LeaseRefusedError:
+        return {}
+    return dict.fromkeys(content.instants, content.request.owner)
 
 
 def _tokens(order: str) -> tuple[int, ...]:

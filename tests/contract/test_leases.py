@@ -169,6 +169,32 @@ def test_a_zombie_knows_within_one_renewal(line, other):
         line.status(old)
 
 
+@where_waiters_remove_the_dead
+def test_what_a_holder_announces_is_told_and_survives_renewals_and_adoptions(line, other):
+    old, rival = line.request(ask("r1", scopes=SHARED)), other.request(ask("r2", scopes=SHARED))
+    elsewhere = other.request(ask("r3", scopes=(Scope.of(B, None),)))
+    owner = line.requests(A)[0].request.owner
+    line.announce(old, ["20261122091720286"])
+    line.renew(old)
+    assert other.announced(rival, A) == {"20261122091720286": owner}
+    assert other.announced(elsewhere, B) == line.announced(old, A) == {}
+    new = other.adopt(old)
+    with pytest.raises(LeaseLostError):
+        line.announce(old, ["1"])
+    assert line.announced(rival, A) == {"20261122091720286": owner}
+    other.announce(new, ["20261122091721756"])
+    assert line.announced(rival, A) == {"20261122091721756": owner}
+    other.release(new)
+    assert line.announced(rival, A) == {}
+
+
+def test_an_announcement_is_no_loss_where_requests_cannot_be_changed(line):
+    ticket = line.request(ask("r1"))
+    line.announce(ticket, ["1"])
+    assert line.announced(ticket, A) == {}
+    assert holds(line, ticket)
+
+
 def test_who_waits_may_leave(line, other):
     first, second = line.request(ask("r1")), other.request(ask("r2"))
     assert other.release(second)

@@ -292,11 +292,19 @@ def test_nodes_are_written_as_ever():
     for name, data, content in zip(NAMES, SECOND, golden("green", 2), strict=True):
         nonce, under = name.split("~")[2].partition(".")[2], request_node.under(name)
         assert request_node.name_of(content.request, nonce, under) == name
-        assert content.encode() == data
+        third = data.replace(b'"version":2', b'"version":3')
+        announced = replace(content, instants=("20261122091720286",))
+        assert content.encode() == third[:-1] + b',"instants":[]}'
+        assert announced.encode() == third[:-1] + b',"instants":["20261122091720286"]}'
+        assert Content.decode(announced.encode(), name) == announced
+        told = request_node.announced(name, Node(announced.encode(), 0, 40, 5))
+        assert told == {"20261122091720286": content.request.owner}
 
 
 def test_what_a_later_release_wrote_beside_is_kept():
-    later = json.dumps({**json.loads(SECOND[0]), "version": 3, "priority": {"of": [1]}}).encode()
+    later = json.dumps(
+        {**json.loads(SECOND[0]), "version": 4, "instants": [], "priority": {"of": [1]}}
+    ).encode()
     content = Content.decode(later, NAMES[0])
     assert content.request == golden("green", 2)[0].request
     rewritten = json.loads(replace(content, epoch=4).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -117,6 +117,13 @@ class MetastoreLeases:
         self._heartbeat(ticket, epochs, self._locks.heartbeat)
         if not self._is_trusted(asked_s):
             self._heartbeat(ticket, epochs, self._locks.heartbeat)  # the first answer came too late
+
+    def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
+        """Do nothing: a lock of the metastore cannot be changed."""
+
+    def announced(self, ticket: Ticket, table: str) -> Mapping[str, Owner]:  # noqa: ARG002
+        """Return nothing: no request announces a write."""
+        return {}
 
     def sweep(self, ticket: Ticket) -> None:
         """Do nothing: the metastore removes expired requests."""
