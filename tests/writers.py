@@ -18,9 +18,10 @@ from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.guards.earlier_writer import Announcements, EarlierWriter
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
+from airflow_occ_provider.attempts.guards.table_guards import TableGuard, TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import (
     Signature,
@@ -143,6 +144,7 @@ class Writer(WriterThread):
     application: Path = JOB
     watched: bool = False
     early_stop: EarlyStop = EarlyStop.OFF
+    lease: Announcements | None = None
     file_system: Any = None
     timeout_s: float = 60.0
     sees_site: bool = True
@@ -192,9 +194,11 @@ class Writer(WriterThread):
         )
         writer = {**writer_options(lock, early.options), **signature.options()}
         options = effective_options(writer, self.hudi_options, job, site)
-        alarm = HeartbeatAlarm(log, HeartbeatRule.of(options), logger=self.logger)
-        self.guard = EarlyStopGuard(log, self.early_stop, None, self.logger)
-        watching = [*([alarm] if self.watched else []), self.guard]
+        rule = HeartbeatRule.of(options)
+        alarm = HeartbeatAlarm(log, rule, logger=self.logger)
+        earlier = EarlierWriter(self.lease, rule, None) if self.lease else None
+        self.guard = EarlyStopGuard(log, self.early_stop, None, self.logger, earlier)
+        watching: list[TableGuard] = [*([alarm] if self.watched else []), self.guard]
         guards = TableGuards(TableViews(table), log, watching, self.logger)
         with (
             prepared(job, options, is_remote=self.is_remote) as submission,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.rules import Scope
+from airflow_occ_provider.leases.rules import Owner, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,21 @@ class Admitted:
         """
         if self.lost and not self.is_fenced:
             raise self.lost
+
+    def announce(self, instant: str) -> None:
+        """Tell the table's other tasks which write runs under the lease.
+
+        :raises OccError: if the lease is lost, or its service does not answer.
+        """
+        if self.keeper:
+            self.keeper.announce((instant,))
+
+    def announced(self) -> Mapping[str, Owner]:
+        """Return the owners of the writes that other tasks announced under their leases.
+
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+        return self.keeper.announced(self.scope.table) if self.keeper and self.scope else {}
 
     def outside(self, partitions: Sequence[str]) -> list[str]:
         """Return the partitions that the scope does not cover."""

@@ -16,6 +16,7 @@ UNSIGNED = "an unsigned commit"
 _TITLES = {
     Outcome.EARLY_CONFLICT: "Early conflict",
     Outcome.COMMIT_CONFLICT: "Conflict",
+    Outcome.YIELDED: "Queued behind",
     Outcome.LOCK_TIMEOUT: "Lock time-out",
     Outcome.HEARTBEAT_EXPIRED: "Heartbeat expired",
     Outcome.ROLLED_BACK: "Rolled back",
@@ -103,8 +104,9 @@ def _what(failure: Failure, step: int) -> str:
         return f"{_own(failure, step)} met a running writer of the same files"
     if not failure.rival:
         return _cause(failure, step)
+    lost = "gave way to" if failure.outcome is Outcome.YIELDED else "lost to"
     written = _writer(failure, step)
-    return f"{_own(failure, step)} lost to {failure.rival}{written}{_where(failure, step)}"
+    return f"{_own(failure, step)} {lost} {failure.rival}{written}{_where(failure, step)}"
 
 
 def _own(failure: Failure, step: int) -> str:

@@ -14,6 +14,7 @@ class Outcome(StrEnum):
     NOTHING_WRITTEN = "nothing_written"
     EARLY_CONFLICT = "early_conflict"
     COMMIT_CONFLICT = "commit_conflict"
+    YIELDED = "yielded"
     LOCK_TIMEOUT = "lock_timeout"
     HEARTBEAT_EXPIRED = "heartbeat_expired"
     ROLLED_BACK = "rolled_back"
@@ -29,6 +30,7 @@ REMEDIES = {
     Outcome.NOTHING_WRITTEN: "Nothing to do, unless the job should have written.",
     Outcome.EARLY_CONFLICT: "Run the job again after the other writer of these files has ended.",
     Outcome.COMMIT_CONFLICT: "Run the job again: another writer committed the same files first.",
+    Outcome.YIELDED: "Nothing to do: the task is queued behind the earlier writer of the same files.",
     Outcome.LOCK_TIMEOUT: "Look who holds Hudi's lock and whether its service answers; run again.",
     Outcome.HEARTBEAT_EXPIRED: "Run the job again; look for long collections or a slow storage.",
     Outcome.ROLLED_BACK: "Find the writer without optimistic concurrency control that rolled this one "

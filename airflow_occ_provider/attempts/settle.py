@@ -89,13 +89,15 @@ class Settlement:
         by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
         by_jvm = (line for line in self.lines if line.startswith(": "))
         cause = next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
-        rival = self.rival if self.outcome is Outcome.COMMIT_CONFLICT else None
+        rival = self.rival if self.outcome in _LOST else None
         return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
 
 
+_LOST = (Outcome.COMMIT_CONFLICT, Outcome.YIELDED)
 _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
     Outcome.EARLY_CONFLICT: errors.WriteConflictError,
     Outcome.COMMIT_CONFLICT: errors.WriteConflictError,
+    Outcome.YIELDED: errors.WriteConflictError,
     Outcome.CLUSTERING_CONFLICT: errors.WriteConflictError,
     Outcome.LOCK_TIMEOUT: errors.LockTimeoutError,
     Outcome.HEARTBEAT_EXPIRED: errors.HeartbeatExpiredError,
@@ -172,7 +174,7 @@ def settle(
 
 def _was_mistaken(stop: Stop | None, exit_code: int) -> bool:
     """Whether early stop ended a driver whose write was not lost, given that it is committed."""
-    return bool(stop and stop.outcome is Outcome.COMMIT_CONFLICT and was_killed(exit_code))
+    return bool(stop and stop.outcome in _LOST and was_killed(exit_code))
 
 
 def _judge(

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
+from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
 from airflow_occ_provider.attempts.guards.early_stop import (
     EarlyStop,
     EarlyStopGuard,
@@ -170,7 +171,8 @@ class WriteAttempt:
         is_live = driver.submitter.traits.logs == "live"
         mode = applied_mode(self.early_stop, options, self.log, is_live=is_live)
         strategy = strategy_of(options)
-        early = EarlyStopGuard(log, EarlyStop.OFF if may_wait else mode, strategy, self.log)
+        earlier = EarlierWriter(admitted, rule, strategy)
+        early = EarlyStopGuard(log, EarlyStop.OFF if may_wait else mode, strategy, self.log, earlier)
         looking = TableGuards(TableViews(self.table), log, [alarm, early], self.log)
         guards: list[Guard] = [admitted, looking, *([one_table] if has_one_name else [])]
         wait = partial(

@@ -117,6 +117,35 @@ def lost_conflict(
     return certain_loss(_judge(operations, ours, later, setup), profile_ms) if later else None
 
 
+def earlier_overlap(
+    snapshot: Snapshot, ours: Instant, earlier: Sequence[Instant], setup: Setup = DEFAULT_SETUP
+) -> Conflict | None:
+    """Return the overlap of a pending write with an earlier pending one that goes on.
+
+    Both have a workload profile, and the earlier one's was written first. One that overlaps with a
+    still earlier one itself does not go on.
+
+    :param earlier: pending writes whose writers are alive.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    operations = Operations(snapshot, {})
+    goes_on: list[Instant] = []
+    for one in sorted(earlier, key=lambda one: one.time):
+        if _overlap(operations, one, goes_on, setup) is None:
+            goes_on.append(one)
+    return _overlap(operations, ours, goes_on, setup)
+
+
+def _overlap(
+    operations: Operations, ours: Instant, others: Sequence[Instant], setup: Setup
+) -> Conflict | None:
+    """Return the certain conflict with one of the writes whose profiles were written before."""
+    (mine,), found = operations.read([ours]), operations.read(others)
+    first = [one.instant for one in found if is_before(one.inflight_ms, mine.inflight_ms)]
+    conflicts = _judge(operations, ours, first, setup).conflicts if first else ()
+    return next((one for one in conflicts if one.certainty is Certainty.CERTAIN), None)
+
+
 def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:
     at_ms = now_ms or round(clock.time() * 1000)
     ticks = snapshot.heartbeats()

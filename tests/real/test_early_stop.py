@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import closing, contextmanager
 
 import pytest
 
+from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.leases.keeper import Keeper
+from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import Writer, inflight, wait_for
 
@@ -53,3 +60,41 @@ def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
     assert (lost.outcome, lost.rival) == (Outcome.COMMIT_CONFLICT, won.instant)
     assert loser.stop is None
     assert loser.guard.found.stop.rival == won.instant
+
+
+@contextmanager
+def shared_lease(stack, table, task):
+    """The lease of a task of unknown scope, in the real queue."""
+    store = ZookeeperStore(Access(stack.zookeeper.hosts, timeout_s=10.0), f"/hudi{table}")
+    scope = Scope.of(str(table), None, Mode.SHARED)
+    with closing(Queue(store)) as queue:
+        ticket = queue.request(Request(task, Owner(("dag", "run", task)), (scope,), 60_000))
+        assert queue.status(ticket).held
+        with Keeper(queue, ticket, 60_000) as keeper:
+            yield Admitted(scope, ticket.order_token, keeper=keeper)
+            queue.release(ticket)
+
+
+def test_the_later_of_two_tasks_gives_way_before_either_has_committed(hudi_stack, tmp_path):
+    table = tmp_path / "t"
+    committed(hudi_stack, table)
+    with (
+        shared_lease(hudi_stack, table, "earlier") as first,
+        shared_lease(hudi_stack, table, "later") as second,
+    ):
+        earlier = Writer(hudi_stack, table, early_stop=EarlyStop.ACT, lease=first).start()
+        wait_for("the write", lambda: inflight(table), earlier)
+        wait_for("its announcement", second.announced, earlier)
+        os.kill(earlier.process.pid, signal.SIGSTOP)
+        later = Writer(hudi_stack, table, early_stop=EarlyStop.ACT, lease=second).start()
+        wait_for("the later write", lambda: len(inflight(table)) > 1, earlier, later)
+        os.kill(later.process.pid, signal.SIGSTOP)
+        yielded = later.wait()  # still suspended: only the guard ends it
+        os.kill(earlier.process.pid, signal.SIGCONT)
+        won = earlier.wait()
+    assert won.outcome is Outcome.COMMITTED, earlier.log[-6000:]
+    assert (yielded.outcome, yielded.rival) == (Outcome.YIELDED, won.instant), later.log[-6000:]
+    assert "gives way to the earlier" in yielded.lines[0]
+    assert "dag / run / earlier" in yielded.lines[0]
+    committed(hudi_stack, table)
+    assert not HudiTable(str(table)).snapshot().timeline.pending_writes()

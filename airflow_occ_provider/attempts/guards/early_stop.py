@@ -1,4 +1,4 @@
-"""The guard that sees, while a driver runs, that Hudi will refuse its commit."""
+"""The guard that sees, while a driver runs, that its write is in vain."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
 from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
@@ -73,21 +74,23 @@ def _why_off(options: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class EarlyStopGuard:
-    """Compares a driver's write with completed commits.
+    """Compares a driver's write with those of its rivals.
 
-    Only a rival that completed after the write's workload profile was written counts: a pending one
-    may still fail. The first finding is final.
+    It is lost if a rival completed after the write's workload profile was written. A pending rival may
+    still fail; it counts only if ``earlier`` says so. The first finding is final.
 
-    :param mode: whether a certain loss ends the driver.
+    :param mode: whether a finding ends the driver.
     :param strategy: the writers' conflict resolution strategy, if it is known.
+    :param earlier: compares it with pending writes, if the task holds a lease.
     """
 
     log: DriverLog
     mode: EarlyStop
     strategy: Strategy | None
     logger: Any
+    earlier: EarlierWriter | None = None
     found: Finding | None = field(default=None, init=False)
-    """The finding that Hudi will refuse the write, once there is one."""
+    """The finding that the write is in vain, once there is one."""
     _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -107,21 +110,27 @@ class EarlyStopGuard:
         return self.found.stop if self.found and self.mode is EarlyStop.ACT else None
 
     def look(self, view: TableView) -> None:
-        """Look once, and log a certain loss."""
+        """Look once, and log a finding."""
         snapshot = view.snapshot
         if snapshot is None or self.found or self.mode is EarlyStop.OFF:
             return
         ours = running_write(self.log, snapshot, view.ticks)
-        conflict = self._loss(snapshot, ours) if ours else None
-        if ours is None or conflict is None or self._ended.is_set():
+        stop = self._reason(view, snapshot, ours) if ours else None
+        if stop is None or self._ended.is_set():
             return
         if ours == running_write(self.log, snapshot, view.ticks):  # the log goes on meanwhile
-            self.found = Finding(_stop(ours.time, conflict), round(time.time() * 1000))
-            self.logger.warning("%s.", self.found.stop.line)
+            self.found = Finding(stop, round(time.time() * 1000))
+            self.logger.warning("%s.", stop.line)
 
     def end(self) -> None:
         """Find nothing more."""
         self._ended.set()
+
+    def _reason(self, view: TableView, snapshot: Snapshot, ours: Instant) -> Stop | None:
+        conflict = self._loss(snapshot, ours)
+        if conflict:
+            return _stop(ours.time, conflict)
+        return self.earlier.stop(view, snapshot, ours) if self.earlier else None
 
     def _loss(self, snapshot: Snapshot, ours: Instant) -> Conflict | None:
         """Return the certain conflict of a write with a completed rival.

@@ -1,0 +1,93 @@
+"""Finds the earlier writer behind which a running write is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from airflow_occ_provider.attempts.guards.table_views import TableView
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.verdict import Conflict
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.storage.conflicts import Setup, earlier_overlap
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+_MOST_QUESTIONS = 3
+
+
+class Announcements(Protocol):
+    """The writes that run under the leases of a table's tasks, as they tell it."""
+
+    def announce(self, instant: str) -> None:
+        """Tell which write runs under the lease.
+
+        :raises OccError: if the lease is lost, or its service does not answer.
+        """
+
+    def announced(self) -> Mapping[str, Owner]:
+        """Return the owners of the writes that other tasks have announced.
+
+        :raises LockUnreachableError: if the lock service does not answer in time.
+        """
+
+
+@dataclass(slots=True)
+class EarlierWriter:
+    """Compares a running write with the earlier pending ones of other tasks.
+
+    Of two writes that share file groups only one can commit. Which one is a choice, no verdict: so it
+    is made between tasks that announce their writes, and the earlier write goes on. The queue is
+    asked a few times at most for the same pending writes: a foreign one is never announced.
+
+    :param lease: of the task.
+    :param rule: by which heartbeats are judged.
+    :param strategy: the writers' conflict resolution strategy, if it is known.
+    """
+
+    lease: Announcements
+    rule: HeartbeatRule
+    strategy: Strategy | None
+    _told: str = field(default="", init=False)
+    _asked: tuple[frozenset[str], int] = field(default=(frozenset(), 0), init=False)
+
+    def stop(self, view: TableView, snapshot: Snapshot, ours: Instant) -> Stop | None:
+        """Return the reason to end the write's driver, if there is an earlier writer.
+
+        :raises OccError: if the lease service does not answer.
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        if self._told != ours.time:
+            self.lease.announce(ours.time)
+            self._told = ours.time
+        living = self._earlier(view, snapshot, ours)
+        if not living or not self._may_ask(frozenset(one.time for one in living)):
+            return None
+        owners = self.lease.announced()
+        earlier = [one for one in living if one.time in owners]
+        conflict = earlier_overlap(snapshot, ours, earlier, Setup(self.strategy)) if earlier else None
+        return _stop(ours.time, conflict, owners) if conflict else None
+
+    def _earlier(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
+        """Return the earlier pending writes with a live heartbeat; nothing is read for that."""
+        return [
+            one
+            for one in snapshot.timeline.pending_writes()
+            if one.time < ours.time and self.rule.judge(view.ticks.get(one.time), view.now_ms).live
+        ]
+
+    def _may_ask(self, living: frozenset[str]) -> bool:
+        asked, count = self._asked
+        count = count + 1 if asked == living else 1
+        self._asked = living, count
+        return count <= _MOST_QUESTIONS
+
+
+def _stop(own: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
+    rival, count = conflict.rival.instant.time, len(conflict.file_groups)
+    shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
+    line = f"{own} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
+    return Stop(Outcome.YIELDED, line, rival)

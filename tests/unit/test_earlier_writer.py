@@ -1,0 +1,226 @@
+"""The choice between two pending writes of ours, on a table that real Hudi wrote."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time as clock
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards
+from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.identity import UnwrittenSignature
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.rivals import pending_rivals
+from airflow_occ_provider.attempts.settle import settle
+from airflow_occ_provider.errors import LockUnreachableError, WriteConflictError
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+LOGGER = logging.getLogger("task")
+OTHER = Owner(("two_writers", "run_1", "write_a"))
+
+
+class Lease:
+    """The lease of the later task, and what others have announced in the queue."""
+
+    def __init__(self, **announced):
+        self.told, self.others, self.asked = [], announced, 0
+
+    def announce(self, instant):
+        self.told.append(instant)
+
+    def announced(self):
+        self.asked += 1
+        return self.others
+
+
+class Unreachable(Lease):
+    def announce(self, instant):
+        raise LockUnreachableError("no answer", remedy="wait")
+
+
+class Pair:
+    """Two pending writes of one file group, each with its profile and a heartbeat."""
+
+    def __init__(self, folder):
+        self.path, self.now_s = unpack(TABLES / "1.2.0" / "unchecked.zip", folder), clock.time()
+        self.table = HudiTable(str(self.path))
+        *_, earlier, later = self.table.snapshot().timeline.completed_writes()
+        self.earlier, self.later = earlier.time, later.time
+        self.timeline = self.path / self.table.config().timeline_folder
+        self.done = {one.time: one.file_name for one in (earlier, later)}
+        for name in self.done.values():
+            (self.timeline / name).rename(self.path / name)
+        (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
+        self.planned(self.earlier, 60)
+        self.planned(self.later, 30)
+        for time in self.done:
+            self.beats(time)
+
+    def planned(self, time, seconds_ago):
+        """Let the profile of a write be so old."""
+        at_s = self.now_s - seconds_ago
+        os.utime(self.timeline / f"{time}.inflight", (at_s, at_s))
+
+    def beats(self, time):
+        (self.path / ".hoodie" / ".heartbeat" / time).touch()
+
+    def dies(self, time):
+        os.utime(self.path / ".hoodie" / ".heartbeat" / time, (1, 1))
+
+    def completes(self, time):
+        (self.path / self.done[time]).rename(self.timeline / self.done[time]).touch()
+
+    def writer(self, time):
+        """Return the log of a driver that has requested a write."""
+        log = DriverLog()
+        log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
+        return log
+
+    def guard(self, lease, own="", mode=EarlyStop.ACT):
+        log = self.writer(own or self.later)
+        guard = EarlyStopGuard(log, mode, None, LOGGER, EarlierWriter(lease, DEFAULT_RULE, None))
+        return guard, TableGuards(TableViews(self.table), log, [guard], LOGGER)
+
+    def found(self, lease, own=""):
+        guard, looking = self.guard(lease, own)
+        looking.check()
+        return guard.stop
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Pair(tmp_path)
+
+
+def test_the_later_of_two_announced_writes_gives_way(pair):
+    lease = Lease(**{pair.earlier: OTHER})
+    stop = pair.found(lease)
+    assert (stop.outcome, stop.rival) == (Outcome.YIELDED, pair.earlier)
+    assert stop.line == (
+        f"{pair.later} gives way to the earlier {pair.earlier} of {OTHER}, which writes one of its "
+        "file groups"
+    )
+    assert lease.told == [pair.later]
+
+
+def test_the_earlier_one_goes_on(pair):
+    lease = Lease(**{pair.later: OTHER})
+    assert pair.found(lease, own=pair.earlier) is None
+    assert (lease.told, lease.asked) == ([pair.earlier], 0)
+
+
+def test_a_foreign_rival_never_ends_a_driver_and_the_queue_is_asked_three_times(pair):
+    lease = Lease()
+    guard, looking = pair.guard(lease)
+    for _ in range(6):
+        looking.check()
+    assert guard.found is None
+    assert (lease.told, lease.asked) == ([pair.later], 3)
+
+
+def test_one_that_is_announced_late_still_counts(pair):
+    lease = Lease()
+    guard, looking = pair.guard(lease)
+    looking.check()
+    lease.others = {pair.earlier: OTHER}
+    looking.check()
+    assert guard.stop.rival == pair.earlier
+
+
+def test_a_dead_writer_is_no_reason(pair):
+    pair.dies(pair.earlier)
+    lease = Lease(**{pair.earlier: OTHER})
+    assert pair.found(lease) is None
+    assert lease.asked == 0
+
+
+def test_an_earlier_write_whose_profile_came_later_is_no_reason(pair):
+    """Hudi's early detection would refuse that one: our markers are there first."""
+    pair.planned(pair.earlier, -60)
+    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+
+
+@pytest.mark.parametrize("without", ["earlier", "later"])
+def test_without_both_profiles_nothing_is_known(pair, without):
+    (pair.timeline / f"{getattr(pair, without)}.inflight").write_bytes(b"")
+    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+
+
+def test_writes_of_different_file_groups_go_on(pair):
+    profile = pair.timeline / f"{pair.earlier}.inflight"
+    renamed = profile.read_bytes().replace(b"p1", b"p7")
+    at = profile.stat()
+    profile.write_bytes(renamed)
+    os.utime(profile, (at.st_atime, at.st_mtime))
+    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+
+
+def test_a_rival_that_itself_gives_way_ends_nobody(pair):
+    """It is ended soon: only the first one of a chain goes on."""
+    first = f"{int(pair.earlier) - 1000}"
+    for kind in ("commit.requested", "inflight"):
+        source = pair.timeline / f"{pair.earlier}.{kind}"
+        (pair.timeline / f"{first}.{kind}").write_bytes(source.read_bytes())
+    pair.beats(first)
+    pair.planned(first, 90)
+    both = Lease(**{first: OTHER, pair.earlier: OTHER})
+    assert pair.found(both).rival == first
+    assert pair.found(Lease(**{pair.earlier: OTHER})).rival == pair.earlier
+
+
+def test_a_completed_rival_is_a_lost_conflict_whatever_is_announced(pair):
+    pair.completes(pair.earlier)
+    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    assert (stop.outcome, stop.rival) == (Outcome.COMMIT_CONFLICT, pair.earlier)
+
+
+def test_to_observe_ends_no_driver(pair):
+    guard, looking = pair.guard(Lease(**{pair.earlier: OTHER}), mode=EarlyStop.OBSERVE)
+    looking.check()
+    assert guard.stop is None
+    assert guard.found.stop.outcome is Outcome.YIELDED
+
+
+def test_a_queue_that_does_not_answer_hides_no_lost_conflict(pair, caplog):
+    guard, looking = pair.guard(Unreachable())
+    looking.check()
+    looking.check()
+    assert guard.found is None
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "no answer" in line
+    pair.completes(pair.earlier)
+    looking.check()
+    assert guard.stop.outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_the_ended_driver_settles_as_queued_behind_its_rival(pair):
+    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    signature = UnwrittenSignature("i", "d", "r", "t")
+    settlement = settle(pair.table, signature, pair.writer(pair.later), -9, stop=stop)
+    assert (settlement.outcome, settlement.instant, settlement.rival) == (
+        *(Outcome.YIELDED, pair.later, pair.earlier),
+    )
+    error = settlement.error()
+    assert isinstance(error, WriteConflictError)
+    told = f"Queued behind: instant {pair.later} gave way to {pair.earlier}"
+    assert str(error).startswith(told)
+    assert pending_rivals(pair.table, settlement, ["p1"], [pair.later], DEFAULT_RULE) == (pair.earlier,)
+
+
+def test_a_commit_that_lands_after_the_choice_counts(pair):
+    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    pair.completes(pair.later)
+    log = pair.writer(pair.later)
+    log.feed("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+    settlement = settle(pair.table, UnwrittenSignature("i", "d", "r", "t"), log, -9, stop=stop)
+    assert (settlement.outcome, settlement.error()) == (Outcome.COMMITTED, None)
