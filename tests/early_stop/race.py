@@ -9,7 +9,6 @@ from tests.differential.pairs import BATCHES, PARTITIONS, Template, Write
 from tests.differential.writer import Point
 
 POINTS: tuple[Point, ...] = ("requested", "before_inflight", "inflight", "commit")
-LOOKS = 8  # while a writer is held at a point; a job of an hour has 360
 _OPERATIONS = {"upsert": 65, "delete": 12, "insert": 13, "insert_overwrite": 10}
 _HOT = 0.6  # the share of writes that touch the first partition
 _LATEST_S, _LONGEST_S = 1.5, 1.2
@@ -52,13 +51,16 @@ def draw(seed: int, index: int, hudi: str) -> Race:
     bucket = dice.random() < 0.2
     history = "replaced" if dice.random() < 0.25 else "plain"
     count = dice.choices((2, 3, 4), (50, 30, 20))[0]
-    turns = tuple(_turn(dice, f"w{number}") for number in range(count))
+    operations = dict(_OPERATIONS)
+    if bucket:
+        del operations["insert_overwrite"]  # its empty file ids break a rival's check (Hudi issue 11516)
+    turns = tuple(_turn(dice, f"w{number}", operations) for number in range(count))
     template = Template(kind, bucket, history, metadata_table=False, version=None)
     return Race(seed, index, hudi, template, dice.random() < 0.4, turns)
 
 
-def _turn(dice: random.Random, name: str) -> Turn:
-    operation = dice.choices(list(_OPERATIONS), list(_OPERATIONS.values()))[0]
+def _turn(dice: random.Random, name: str, operations: dict[str, int]) -> Turn:
+    operation = dice.choices(list(operations), list(operations.values()))[0]
     partition = PARTITIONS[0] if dice.random() < _HOT else dice.choice(PARTITIONS)
     changes = operation in ("upsert", "delete")
     groups = ((partition, dice.choice(BATCHES)),) if changes else ()

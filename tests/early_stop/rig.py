@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.attempts.guards import early_stop
 from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
@@ -31,12 +32,13 @@ from tests.differential.outcome import read_fate
 from tests.differential.tables import Templates
 from tests.differential.writer import RigError, Writer
 from tests.differential.writes import save, signature, table_options, write_rows
-from tests.early_stop.race import LOOKS, POINTS, Race, Turn
+from tests.early_stop.race import POINTS, Race, Turn
 from tests.memory_store import MemoryStore
 
 _LOG = logging.getLogger(__name__)
 _TTL_MS = 600_000
 _PATIENCE_S = 45.0
+_PERIOD_S = 0.2  # between two looks; a race takes seconds, a job hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,10 @@ class Course:
     """What became of one writer.
 
     :param stop: the reason for which early stop would have ended it; ``None`` if there was none.
-    :param found_at: the point at which it was found.
     """
 
     name: str
     stop: Stop | None
-    found_at: str
     fate: Fate
 
     @property
@@ -88,6 +88,7 @@ class Rig:
         self._folder = folder
         self._templates = Templates(spark, hudi, folder / "templates")
         self._threads = ThreadPoolExecutor(32, "writer")
+        early_stop._PERIOD_S = _PERIOD_S
 
     def run(self, race: Race) -> list[Course]:
         """Run a race to the end of all its writers.
@@ -114,15 +115,17 @@ class Rig:
         writer = Writer(self._spark._jvm, self._threads, str(table), work)
         watch = Watch.of(turn, table, queue, over)
         try:
-            for point, hold_s in zip(POINTS, turn.holds_s, strict=True):
-                if not writer.run_to(point):
-                    break
-                watch.look(point, writer.instants, hold_s)
+            with watch.guards:
+                for point, hold_s in zip(POINTS, turn.holds_s, strict=True):
+                    if not writer.run_to(point):
+                        break
+                    watch.hold(writer.instants, hold_s)
+                error = writer.finish()
         finally:
-            error = writer.finish()
+            writer.finish()
             over.update(instant.partition(".")[0] for instant in writer.instants)
         fate = read_fate(turn.name, write, error, writer.instants, table)
-        return Course(turn.name, watch.stop, watch.found_at, fate)
+        return Course(turn.name, watch.stop, fate)
 
 
 @dataclass(slots=True)
@@ -136,7 +139,6 @@ class Watch:
     log: DriverLog
     guard: EarlyStopGuard
     guards: TableGuards
-    found_at: str = ""
     _told: int = 0
 
     @classmethod
@@ -154,22 +156,18 @@ class Watch:
         """The reason for which the writer would have been ended, if there was one."""
         return self.guard.found.stop if self.guard.found else None
 
-    def look(self, point: str, instants: tuple[str, ...], hold_s: float) -> None:
-        """Look again and again while the writer is held at a point."""
+    def hold(self, instants: tuple[str, ...], hold_s: float) -> None:
+        """Hold the writer at a point: for some time, or until the write to which it gives way has ended.
+
+        :param instants: what its driver's log has told.
+        """
         for instant in instants[self._told :]:
             time_, _, action = instant.partition(".")
             self.log.feed(f"INFO A: Creating a new instant [==>{time_}__{action}__REQUESTED]")
         self._told = len(instants)
-        for _ in range(LOOKS):
-            self.guards.check()
-            time.sleep(hold_s / LOOKS)
-        if self.stop and not self.found_at:
-            self.found_at = point
-            self._give_way(self.stop)
-
-    def _give_way(self, stop: Stop) -> None:
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while stop.outcome is Outcome.YIELDED and stop.rival not in self.over:
+        time.sleep(hold_s)
+        stop, deadline_s = self.stop, time.monotonic() + _PATIENCE_S
+        while stop and stop.outcome is Outcome.YIELDED and stop.rival not in self.over:
             if time.monotonic() > deadline_s:
                 raise RigError(f"the earlier write {stop.rival} does not end")
             time.sleep(0.05)

@@ -18,7 +18,7 @@ GAVE_WAY = Stop(Outcome.YIELDED, "w11 gives way", "w01")
 
 
 def course(name, result, stop=None):
-    return Course(name, stop, "inflight" if stop else "", Fate(result, "", (f"{name}1.commit",)))
+    return Course(name, stop, Fate(result, "", (f"{name}1.commit",)))
 
 
 def reported(*races):
