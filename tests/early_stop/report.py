@@ -21,6 +21,7 @@ class Report:
     :param certain: findings because a rival had completed.
     :param choices: findings because an earlier write was pending.
     :param vain: of these, those whose earlier write did not commit.
+    :param late: further ones of writes that committed before they could have been ended.
     :param named: writers that Hudi refused, and that were named before.
     """
 
@@ -29,6 +30,7 @@ class Report:
     certain: int = 0
     choices: int = 0
     vain: int = 0
+    late: int = 0
     lost: int = 0
     named: int = 0
     problems: list[str] = field(default_factory=list)
@@ -59,6 +61,9 @@ class Report:
             if one.fate.result not in _LOST:
                 self.problems.append(f"{title}: WRONG, {one.fate.result} although {stop.line}")
             return
+        if one.fate.result == "committed" and stop.rival not in committed:
+            self.late += 1  # it was past the last point at which the rig can hold it
+            return
         self.choices += 1
         if stop.rival not in committed:
             self.vain += 1
@@ -78,7 +83,7 @@ class Report:
             f"{n} {name}" for name, n in self.results.most_common()
         )
         yield f"would have been ended because a rival had completed: {self.certain}"
-        yield f"because an earlier write was pending: {self.choices}, of which in vain: {self.vain}"
+        yield f"because an earlier write was pending: {self.choices}, of which in vain: {self.vain}; too late: {self.late}"
         yield f"lost: {self.lost}, named before their commit: {self.named}"
         if self.unnamed:
             yield "not named: " + ", ".join(f"{n} {what}" for what, n in self.unnamed.most_common())

@@ -55,6 +55,12 @@ def test_a_choice_is_in_vain_if_the_earlier_write_did_not_commit():
     assert any("in vain: 1 of 19" in line for line in failures(BOTH, *[CHOSEN] * 18, vain))
 
 
+def test_a_choice_that_comes_too_late_ends_nobody():
+    late = [course("w0", "conflict", LOST), course("w1", "committed", GAVE_WAY)]
+    report = reported(BOTH, CHOSEN, late)
+    assert (report.choices, report.vain, report.late) == (1, 0, 1)
+
+
 def test_nine_of_ten_losers_have_to_be_named():
     unnamed = [course("w0", "committed"), course("w1", "early")]
     assert failures(CHOSEN, *[BOTH] * 8, unnamed) == []
