@@ -83,7 +83,8 @@ class Report:
             f"{n} {name}" for name, n in self.results.most_common()
         )
         yield f"would have been ended because a rival had completed: {self.certain}"
-        yield f"because an earlier write was pending: {self.choices}, of which in vain: {self.vain}; too late: {self.late}"
+        yield f"because an earlier write was pending: {self.choices}, of which in vain: {self.vain}"
+        yield f"the same, but too late to end them: {self.late}"
         yield f"lost: {self.lost}, named before their commit: {self.named}"
         if self.unnamed:
             yield "not named: " + ", ".join(f"{n} {what}" for what, n in self.unnamed.most_common())
