@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.outcome import Outcome
@@ -139,12 +139,16 @@ def _where(failure: Failure, step: int) -> str:
         several = len(failure.partitions) > 1
         return f" in {len(failure.partitions)} partition{'s' if several else ''}"
     shown = 3 if step < 1 else (2 if step < 5 else 1)
-    return f" in {_listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
+    return f" in {listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
 
 
-def _listed(partitions: tuple[str, ...], shown: int, length: int) -> str:
-    names = [_elided(name, length) for name in partitions[:shown]]
-    more = len(partitions) - shown
+def listed(given: Sequence[str], shown: int, length: int) -> str:
+    """Return the first names of several as text; a long one without its middle.
+
+    :param shown: how many; the others are counted.
+    """
+    names = [_elided(name, length) for name in given[:shown]]
+    more = len(given) - shown
     names += [f"{more} more"] if more > 0 else []
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 

@@ -113,8 +113,8 @@ def pending_rivals(
     clusterings = clusterings and settlement.outcome is not Outcome.EARLY_CONFLICT
     try:
         snapshot = table.snapshot(missing_ok=True)
-        found = _clusterings(snapshot, rule) if clusterings else []
-        found += [] if refused else _writers(table, snapshot, rule)
+        found = pending_clusterings(snapshot, rule) if clusterings else []
+        found += [] if refused else living_writers(table, snapshot, rule)
     except TableUnreadableError:
         return ()  # the next try runs at once, as if none were pending
     others = [one for one in found if one.instant.time not in own]
@@ -129,14 +129,24 @@ def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule
     return tuple(time for time in instants if observation.writer(time).fate.beating)
 
 
-def _clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:
+def pending_clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:
+    """Return the pending clusterings, whether a process runs them or not.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
     services = pending_table_services(snapshot, rule)
     return [
         one.operation for one in services if one.operation.operation_type in Service.CLUSTERING.kinds
     ]
 
 
-def _writers(table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule) -> list[ConcurrentOperation]:
+def living_writers(
+    table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule
+) -> list[ConcurrentOperation]:
+    """Return the inflight writes whose heartbeat has not expired.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
     pending = pending_writers(table, snapshot, rule)
     living = (one.operation for one in pending if one.live)
     return [one for one in living if one.instant.state is State.INFLIGHT]
@@ -146,11 +156,11 @@ def _may_touch(operation: ConcurrentOperation, partitions: Collection[str]) -> b
     if not partitions or operation.may_touch_more or operation.overwrites_table:
         return True
     files = {partition for partition, _ in operation.file_groups}
-    return _meet(files | operation.adds_to | operation.overwrites, partitions)
+    return meet(files | operation.adds_to | operation.overwrites, partitions)
 
 
-def _meet(some: Iterable[str], others: Collection[str]) -> bool:
-    """Whether a path of some is, or is above or below, a path of others."""
+def meet(some: Iterable[str], others: Collection[str]) -> bool:
+    """Return whether a path of some is, or is above or below, a path of others."""
     slashed = tuple(f"{other}/" for other in others)
     return any(
         f"{path}/".startswith(other) or other.startswith(f"{path}/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import MetadataCorruptError
@@ -13,6 +13,7 @@ from airflow_occ_provider.hudi.format.plans import (
     read_clustering_plan,
     read_compaction_plan,
     read_deleted_names,
+    read_plan_extra,
     read_rolled_back_times,
 )
 from airflow_occ_provider.hudi.format.record import Content, is_self_describing
@@ -83,6 +84,10 @@ class InstantReader:
             return self._decoded(instant.file_name, plan, reader) if plan and reader else None
         reader = _PLANS.get(instant.requested_action)
         return self._decode(instant.requested_file, reader) if reader else None
+
+    def plan_extra(self, instant: Instant) -> Mapping[str, str]:
+        """Return the extra metadata of a pending clustering's plan; empty if it has none."""
+        return self._decode(instant.requested_file, read_plan_extra) or {}
 
     def rolled_back_times(self, rollback: Instant) -> frozenset[str]:
         """Return the requested times of the instants that a rollback or restore names."""

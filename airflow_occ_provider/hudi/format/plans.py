@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.record import Content, read_record
 
@@ -32,6 +34,14 @@ def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
         return None
     slices = (piece for group in plan.get("inputGroups") or () for piece in group.get("slices") or ())
     return frozenset((piece.get("partitionPath") or "", piece.get("fileId") or "") for piece in slices)
+
+
+def read_plan_extra(content: Content) -> Mapping[str, str]:
+    """Return the extra metadata of a clustering plan.
+
+    :raises ValueError: if the content is not a record, or is cut off.
+    """
+    return dict(read_record(content, frozenset({"extraMetadata"})).get("extraMetadata") or {})
 
 
 def read_rolled_back_times(content: bytes) -> frozenset[str]:
