@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     AttemptRecord,
+    PreflightRecord,
     QueueEntry,
     TaskRecord,
     TryKey,
@@ -123,6 +124,21 @@ class Journal:
         """Record that the rivals have ended."""
         if self.record.rivals or self.record.waiting:
             self._save(replace(self.record, rivals=(), waiting=None))
+
+    def begin_preflight(self, reason: str, instants: tuple[str, ...], now_ms: int) -> PreflightRecord:
+        """Record what the driver of this try would lose to, and that it waits for that."""
+        found, waiting = (
+            PreflightRecord(self.now.number, now_ms, instants),
+            Waiting(reason, now_ms, instants),
+        )
+        self._save(replace(self.record, preflight=found, waiting=waiting))
+        return found
+
+    def end_preflight(self) -> None:
+        """Record that the wait is over; the try that waited does not look again."""
+        found = self.record.preflight
+        ended = replace(found, instants=()) if found else None
+        self._save(replace(self.record, preflight=ended, waiting=None))
 
     def stop_waiting(self) -> None:
         """Record that the run waits for nothing; a later wait starts anew."""

@@ -86,6 +86,24 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class PreflightRecord:
+    """The pending instants of others for which a try waits before its driver starts.
+
+    :param since_ms: epoch milliseconds at which it found them.
+    :param instants: their requested times; empty once the wait is over.
+    """
+
+    try_number: int
+    since_ms: int
+    instants: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> PreflightRecord:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
 class QueueEntry:
     """The task run's request in the queue of its table.
 
@@ -134,6 +152,7 @@ class TaskRecord:
         for the whole table; ``None`` while none has lost.
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
         for them before the next attempt.
+    :param preflight: the latest preflight that found something.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -147,6 +166,7 @@ class TaskRecord:
     queue_entry: QueueEntry | None = None
     escalation: tuple[str, ...] | None = None
     rivals: tuple[str, ...] = ()
+    preflight: PreflightRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -177,6 +197,7 @@ class TaskRecord:
             queue_entry=QueueEntry.from_json(entry) if (entry := kept.get("place")) else None,
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
+            preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
         )
 
     def wants_again(self, now: TryKey) -> bool:

@@ -26,15 +26,16 @@ from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlie
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
 from airflow_occ_provider.attempts.journal import known_state
+from airflow_occ_provider.attempts.preflight import resume_unwatched
 from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import AttemptRecord, digest
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.errors import FenceError, TableUnreadableError
+from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
-from airflow_occ_provider.hooks.task_run import hide
+from airflow_occ_provider.hooks.task_run import hide, open_journal
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -85,6 +86,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     hudi_options: Mapping[str, Any] | str | None
     admission: AdmissionMode
     admission_timeout: timedelta
+    preflight_timeout: timedelta = timedelta(0)
     require_commit: bool
     survivor_timeout: timedelta
     deferrable: bool
@@ -111,10 +113,10 @@ class HudiSparkOperator(SparkSubmitOperator):
     def execute_after_rivals(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the wait for instants of other writers: the table decides.
 
-        :raises TableUnreadableError: if the triggerer cannot watch the table.
+        :raises TableUnreadableError: if the triggerer cannot watch the rivals of a lost attempt.
         """
         if event["status"] == "error":
-            raise TableUnreadableError(event["message"])
+            resume_unwatched(open_journal(context), event["message"], self.log)
         return self._deferring(self._resumed_steps, context)
 
     def execute_after_wait(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
@@ -166,7 +168,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             options = run.known_options(self._write_attempt(run).refuse)
             run.wait_for_rivals(options)
             with run.admitted(options) as admitted:
-                run.wait_for_rivals(options)
+                run.preflight(options)
                 commit = self._attempt(run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),

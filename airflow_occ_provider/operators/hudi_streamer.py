@@ -52,6 +52,7 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param reads_table: as in ``HudiWriteOperator``.
     :param admission: ``"queue"``, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it.
+    :param preflight_timeout: as in ``HudiWriteOperator``.
     :param storage_conn_id: Airflow connection of the table's storage. (templated)
     :param early_conflict_detection: as in ``HudiWriteOperator``.
     :param conflict_resolution: as in ``HudiWriteOperator``.
@@ -89,6 +90,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         reads_table: bool = False,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
         admission_timeout: timedelta = timedelta(hours=12),
+        preflight_timeout: timedelta = timedelta(hours=1),
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
@@ -119,6 +121,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
+        self.preflight_timeout = preflight_timeout
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = choice(
             "early_conflict_detection", EarlyDetection, early_conflict_detection

@@ -60,6 +60,9 @@ class HudiWriteOperator(HudiSparkOperator):
         slot, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it, before the task
         fails.
+    :param preflight_timeout: how long to wait at most, before the driver starts, for pending writes of
+        others and clusterings in the job's partitions that it would lose to; then it starts all the
+        same. ``timedelta(0)`` to start at once.
     :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
         default the credentials that the worker itself has. (templated)
     :param early_conflict_detection: whether Hudi looks for rivals while it writes, not only when it
@@ -113,6 +116,7 @@ class HudiWriteOperator(HudiSparkOperator):
         reads_table: bool = False,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
         admission_timeout: timedelta = timedelta(hours=12),
+        preflight_timeout: timedelta = timedelta(hours=1),
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
@@ -138,6 +142,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
+        self.preflight_timeout = preflight_timeout
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = choice(
             "early_conflict_detection", EarlyDetection, early_conflict_detection

@@ -17,6 +17,7 @@ from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
 from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.attempts.preflight import Preflight
 from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import still_pending
@@ -181,9 +182,9 @@ class ProtectedRun:
         return self.lease.alone_if_unlocked(canonical_table(table), options)
 
     def wait_for_rivals(self, options: Mapping[str, str]) -> None:
-        """Wait while the rivals of a lost attempt are pending outside the queue.
+        """Wait for rivals outside the queue, of a lost attempt or of a preflight.
 
-        :raises WaitNeeded: then.
+        :raises WaitNeeded: while they are pending.
         """
         rule, rivals = HeartbeatRule.of(options), self.journal.record.rivals
         left = still_pending(self.table, rivals, rule) if rivals else ()
@@ -191,6 +192,18 @@ class ProtectedRun:
             self.wait(InstantsWait(left, rule), f"{', '.join(left)}, to which the last attempt lost")
         if rivals:
             self.journal.forget_rivals()
+        self._preflight(rule).go_on()
+
+    def preflight(self, options: Mapping[str, str]) -> None:
+        """Look once in a try for pending instants that the job would lose to.
+
+        :raises WaitNeeded: if there are any.
+        """
+        self._preflight(HeartbeatRule.of(options)).begin(self.claim, options)
+
+    def _preflight(self, rule: HeartbeatRule) -> Preflight:
+        timeout = self._task.preflight_timeout
+        return Preflight(self.journal, self.table, self._task.table, rule, timeout, self.log)
 
     def wait(self, wait: InstantsWait, reason: str) -> None:
         """Wait for instants of other writers.

@@ -145,7 +145,8 @@ def test_the_operators_own_arguments():
     )
     assert own_parameters(HudiWriteOperator) == [
         *("table", "lock_conn_id", "sql", "table_name", "scope", "key_safe", "reads_table"),
-        *("admission", "admission_timeout", *protection[:-1], "early_stop", protection[-1]),
+        *("admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
+        *("early_stop", protection[-1]),
         *("require_commit", "survivor_timeout", "deferrable", "name", "job_retries", "retries"),
         "retry_policy",
     ]

@@ -1,0 +1,212 @@
+"""Preflight: the wait of a driver's start for instants that it would lose to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+from airflow_occ_provider.attempts.claim import Claim, prefers_writers
+from airflow_occ_provider.attempts.failure import listed
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.record import PreflightRecord
+from airflow_occ_provider.attempts.rivals import (
+    living_writers,
+    meet,
+    pending_clusterings,
+    still_pending,
+)
+from airflow_occ_provider.attempts.waits import InstantsWait, WaitNeeded
+from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+_UPDATES_STRATEGY = "hoodie.clustering.updates.strategy"
+_REJECTS = "SparkRejectUpdateStrategy"
+_ROLLS_BACK = "hoodie.clustering.rollback.pending.replacecommit.on.conflict"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Elder:
+    """A pending instant that a driver which starts now would lose to.
+
+    :param operation: Hudi's operation type.
+    :param writer: what runs or planned it, for people.
+    :param partitions: where it meets the driver's work; empty for the whole table.
+    """
+
+    instant: str
+    operation: str
+    writer: str
+    partitions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        named = any(self.partitions)  # an unpartitioned table has one partition with an empty name
+        where = f" of {listed(self.partitions, _SHOWN, 40)}" if named else ""
+        return f"{self.instant} ({self.operation}{where} {self.writer})"
+
+
+def find_elders(
+    table: HudiTable,
+    partitions: Collection[str],
+    own: Collection[str],
+    rule: HeartbeatRule,
+    *,
+    clusterings: bool = True,
+) -> tuple[Elder, ...]:
+    """Return the pending instants that certainly touch what a driver will write.
+
+    A live writer counts if its workload profile or its markers name existing file groups of one of the
+    partitions, or it overwrites one. New records alone do not count: Hudi may put them into new file
+    groups. A clustering counts while its plan is pending, since Hudi refuses updates of its file groups
+    whether a process runs it or not (1.2.0, ``SparkRejectUpdateStrategy``).
+
+    :param partitions: what the driver will write; if empty, only an overwrite of the whole table counts.
+    :param own: requested times of the task run's own instants.
+    :param clusterings: whether a pending clustering refuses the driver's updates.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    snapshot = table.snapshot(missing_ok=True)
+    if all(one.completed for one in snapshot.timeline):
+        return ()
+    found = pending_clusterings(snapshot, rule) if clusterings and partitions else []
+    found += living_writers(table, snapshot, rule)
+    others = [one for one in found if one.instant.time not in own]
+    elders = (_elder(snapshot, one, partitions) for one in others)
+    return tuple(sorted(filter(None, elders), key=lambda one: one.instant))
+
+
+def rejects_updates(options: Mapping[str, str]) -> bool:
+    """Return whether a job's options let a pending clustering refuse its updates.
+
+    If writers are preferred, Hudi 1.2 infers that it does not.
+    """
+    rejects = options.get(_UPDATES_STRATEGY, _REJECTS).strip().endswith(_REJECTS)
+    rolls_back = options.get(_ROLLS_BACK, "").strip().lower() == "true"
+    return rejects and not rolls_back and not prefers_writers(options)
+
+
+def _elder(
+    snapshot: Snapshot, operation: ConcurrentOperation, partitions: Collection[str]
+) -> Elder | None:
+    certain = {partition for partition, _ in operation.existing} | operation.overwrites
+    shared = sorted(path for path in certain if meet([path], partitions))
+    if operation.overwrites_table:
+        shared = []
+    elif not shared:
+        return None
+    kind, writer = operation.operation_type, _writer(snapshot, operation)
+    return Elder(operation.instant.time, kind, writer, tuple(shared))
+
+
+def _writer(snapshot: Snapshot, operation: ConcurrentOperation) -> str:
+    """Name what runs an instant. Hudi copies a signature into a plan, not into a profile."""
+    if not operation.is_table_service:
+        return "by a running writer"
+    signature = Signature.from_extra(snapshot.reader.plan_extra(operation.instant))
+    return f"planned by {signature.dag_id} / {signature.task_id}" if signature else "by an unsigned plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """Makes a try wait once for what its driver would lose to.
+
+    Only what the try found at first counts, so a stream that always has a pending write never blocks
+    it for ever. The lease is released meanwhile: the task that runs a pending clustering may be queued
+    for it.
+
+    :param path: base path of the table, as the attempts recorded it.
+    :param timeout: how long to wait at most; zero to never look.
+    """
+
+    run: Journal
+    table: HudiTable
+    path: str
+    rule: HeartbeatRule
+    timeout: timedelta
+    log: Any
+
+    def begin(self, claim: Claim, options: Mapping[str, str]) -> None:
+        """Look at the table, unless this try has waited already.
+
+        :param claim: of the task; what an earlier try was about to write adds to its partitions.
+        :param options: of the job, as far as they are known.
+        :raises WaitNeeded: if the driver would lose to a pending instant.
+        """
+        record = self.run.record
+        has_waited = record.preflight and record.preflight.try_number == self.run.now.number
+        if has_waited or self.timeout <= timedelta(0):
+            return
+        partitions = (*(claim.partitions or ()), *(record.escalation or ()))
+        own, clusterings = record.instants_in(self.path), rejects_updates(options)
+        try:
+            found = find_elders(self.table, partitions, own, self.rule, clusterings=clusterings)
+        except TableUnreadableError as error:
+            self._log_unreadable(error)
+            return
+        if found:
+            named = listed(list(map(str, found)), _SHOWN, 200)
+            reason = f"waiting for {named}, to which the job would lose"
+            times = tuple(one.instant for one in found)
+            self._wait(self.run.begin_preflight(reason, times, now_ms()), times)
+
+    def go_on(self) -> None:
+        """Continue the wait of this try, if there is one.
+
+        :raises WaitNeeded: if time is left, and an instant that the try found is still pending.
+        """
+        found = self.run.record.preflight
+        if found is None or not found.instants:
+            return
+        if found.try_number == self.run.now.number:
+            left = self._left(found)
+            if left and now_ms() < self._deadline_ms(found):
+                self._wait(found, left)
+            if left:
+                self.log.warning(
+                    "Preflight timed out after %s: still pending is %s. The job starts, and Hudi's "
+                    "check decides.",
+                    self.timeout,
+                    listed(left, _SHOWN, 40),
+                )
+        self.run.end_preflight()
+
+    def _left(self, found: PreflightRecord) -> tuple[str, ...]:
+        try:
+            return still_pending(self.table, found.instants, self.rule)
+        except TableUnreadableError as error:
+            self._log_unreadable(error)
+            return ()
+
+    def _wait(self, found: PreflightRecord, left: tuple[str, ...]) -> NoReturn:
+        deadline_ms, waiting = self._deadline_ms(found), self.run.record.waiting
+        self.log.info(
+            "Preflight, without a worker slot and a lease, until %s UTC at most: %s.",
+            f"{datetime.fromtimestamp(deadline_ms / 1000, UTC):%H:%M:%S}",
+            waiting.reason if waiting else listed(left, _SHOWN, 40),
+        )
+        raise WaitNeeded(InstantsWait(left, self.rule, deadline_ms=deadline_ms))
+
+    def _deadline_ms(self, found: PreflightRecord) -> int:
+        return found.since_ms + round(self.timeout.total_seconds() * 1000)
+
+    def _log_unreadable(self, error: TableUnreadableError) -> None:
+        self.log.warning("The job starts without preflight: %s", error.message)
+
+
+def resume_unwatched(run: Journal, reason: str, log: Any) -> None:
+    """Go on after a wait for instants that the triggerer could not watch.
+
+    :raises TableUnreadableError: unless it was a preflight, without which the job starts.
+    """
+    found = run.record.preflight
+    is_preflight = found and found.instants and found.try_number == run.now.number
+    if not is_preflight:
+        raise TableUnreadableError(reason)
+    log.warning("The job starts without preflight: %s", reason)
+    run.end_preflight()
