@@ -23,12 +23,14 @@ class Signature:
     """The labels in the extra metadata of every commit of an attempt.
 
     Hudi copies write options whose names start with ``_`` there (1.2.0, ``HoodieSparkSqlWriter``).
-    Only ``identity`` is compared; the rest is for people.
+    The work is found by ``identity`` alone, and the last commits of a task by ``task``; the rest is for
+    people.
 
     :param map_index: ``-1`` for a task that is not mapped.
     :param latest_instant: the table's youngest completed write before the attempt, or empty.
     :param order_token: of the lease under which it ran, or empty: numbers separated by dots; a later
         lease has a greater token.
+    :param site: the Airflow deployment; empty in commits of earlier releases.
     """
 
     is_written: ClassVar[bool] = True
@@ -40,6 +42,13 @@ class Signature:
     try_number: int = 1
     latest_instant: str = ""
     order_token: str = ""
+    site: str = ""
+
+    @property
+    def task(self) -> tuple[str, ...]:
+        """The labels that all runs of the task have in common, as they stand in a commit."""
+        labels = (self.site, self.dag_id, self.task_id, self.map_index)
+        return tuple(fold(str(label)) for label in labels)
 
     def options(self) -> dict[str, str]:
         """Return the write options that sign a commit."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 SITE_KEY = "airflow_occ_site"
-"""Airflow Variable of the site id. Made with the first lease; two deployments that share a copied
-database need values of their own, such as by ``AIRFLOW_VAR_AIRFLOW_OCC_SITE``."""
+"""Airflow Variable of the site id. Made with the first lease or signed write; two deployments that
+share a copied database need values of their own, such as by ``AIRFLOW_VAR_AIRFLOW_OCC_SITE``."""
 _SETTLE_S = 1.0
 _DESCRIPTION = (
     "Tells this deployment from others in Hudi's queues; not to be changed while leases are held"

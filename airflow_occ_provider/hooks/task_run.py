@@ -17,6 +17,7 @@ from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TryKey
 from airflow_occ_provider.errors import StateStoreError
+from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ class TaskStateStore:
 def sign(
     context: Context, identity: str, snapshot: Snapshot, order_token: str, *, is_written: bool = True
 ) -> Signature:
-    """Return the signature of one try of a task run."""
+    """Return the signature of one try of a task run.
+
+    :raises StateStoreError: if Airflow does not answer.
+    """
     ti = context["ti"]
     return (Signature if is_written else UnwrittenSignature)(
         identity=identity,
@@ -117,6 +121,7 @@ def sign(
         try_number=ti.try_number,
         latest_instant=snapshot.timeline.latest_completed_write or "",
         order_token=order_token,
+        site=site(),
     )
 
 

@@ -5,7 +5,7 @@ from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 
 
 def test_a_signature_is_read_back_from_a_commit():
-    signature = Signature("i", "d", "r", "t", 3, 2, "20261121092507982")
+    signature = Signature("i", "d", "r", "t", 3, 2, "20261121092507982", "1.2", "here")
     options = signature.options()
     assert all(key.startswith(SIGNATURE_PREFIX) for key in options)
     assert Signature.from_extra({**options, "schema": "{}", "_other": "x"}) == signature
