@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -28,12 +28,17 @@ class Claim:
 
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
+    :param learns: whether the last commits of the task may stand in for an unknown scope.
+    :param hint: what those commits touched, which may be wrong; ``None`` if that is not known.
     """
 
     table: str
     partitions: tuple[str, ...] | None
     key_safe: bool
     reads_table: bool
+    _: KW_ONLY
+    learns: bool = False
+    hint: tuple[str, ...] | None = None
 
     def refuse_impossible(self, table: TableConfig) -> None:
         """Refuse a partition that the table cannot have.
@@ -65,11 +70,17 @@ class Claim:
             return Scope.of(self.table, None)
         if not self.is_fenced(options):
             return Scope.of(self.table, self.partitions)
+        expected = self.hint if self.partitions is None else self.partitions
         if escalation is not None:
-            partitions = (*(self.partitions or ()), *escalation) if escalation else None
+            partitions = (*(expected or ()), *escalation) if escalation else None
             return Scope.of(self.table, partitions)
-        mode = Mode.SHARED if self.partitions is None else Mode.EXCLUSIVE
-        return Scope.of(self.table, self.partitions, mode)
+        mode = Mode.SHARED if expected is None else Mode.EXCLUSIVE
+        return Scope.of(self.table, expected, mode)
+
+    def is_hint(self, scope: Scope | None) -> bool:
+        """Whether a scope was learned, and not declared."""
+        learned = self.hint if self.partitions is None else None
+        return learned is not None and scope == Scope.of(self.table, learned)
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
         """Return the other scopes of the same request."""

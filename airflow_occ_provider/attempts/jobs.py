@@ -232,9 +232,10 @@ def refuse_two_jobs(task: Any) -> None:
         raise ConfigurationError("application", "there is no job", remedy="give application, or sql")
 
 
-def claim_of(task: Any, job: Job, table: HudiTable) -> Claim:
+def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> Claim:
     """Return the claim of a writing task, with what its job implies.
 
+    :param learns: whether the task's last commits may give its scope, if they are signed.
     :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table; or if
         the job reads what it writes, and the task is not queued.
     """
@@ -244,7 +245,9 @@ def claim_of(task: Any, job: Job, table: HudiTable) -> Claim:
         task.log.info("reads_table is implied: %s. The task runs exclusively.", implied)
     refuse_unqueued(task.admission, task.key_safe, task.reads_table)
     partitions = named_partitions(task.scope)
-    return Claim(canonical_table(task.table), partitions, task.key_safe, task.reads_table)
+    learns = learns and job.signs and partitions is None
+    path = canonical_table(task.table)
+    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns)
 
 
 def refuse_unqueued(admission: AdmissionMode, key_safe: bool, reads_table: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.record import (
     RECORD_KEY,
     AttemptRecord,
+    LearnedScope,
     PreflightRecord,
     QueueEntry,
     TaskRecord,
@@ -119,6 +120,10 @@ class Journal:
         :param rivals: requested times of pending instants of others, which it waits for first.
         """
         self._save(replace(self.record, escalation=partitions, rivals=rivals))
+
+    def learn(self, learned: LearnedScope) -> None:
+        """Record the scope learned from the task's last commits."""
+        self._save(replace(self.record, learned=learned))
 
     def forget_rivals(self) -> None:
         """Record that the rivals have ended."""

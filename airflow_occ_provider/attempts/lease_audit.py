@@ -59,18 +59,23 @@ def planned_in(snapshot: Snapshot, instant: str) -> tuple[str, ...]:
     return tuple(sorted(planned)) if len(planned) <= MOST_PARTITIONS else ()
 
 
-def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
-    """Report committed partitions outside the declared scope.
+def audit_scope(commit: Commit, admitted: Admitted, log: Any, *, is_hint: bool = False) -> None:
+    """Report committed partitions outside the requested scope.
 
+    :param is_hint: whether that scope was learned, so that it may be too narrow.
     :raises MisconfigurationError: if only the lease kept other writers away.
     """
     outside = admitted.outside(commit.metadata.partitions)
     if not outside:
         return
-    message = (
+    wrote = (
         f"commit {commit.instant.time} wrote {', '.join(outside[:5])}"
-        f"{f' and {len(outside) - 5} more' if len(outside) > 5 else ''}, outside its scope"
+        f"{f' and {len(outside) - 5} more' if len(outside) > 5 else ''}, outside its"
     )
+    if is_hint and admitted.is_fenced:
+        log.info("%s learned scope, which was too narrow: Hudi's check alone decided there.", wrote)
+        return
+    message = f"{wrote} scope"
     if admitted.is_fenced:
         log.warning("%s: writers of those partitions were not kept apart from it.", message)
         return

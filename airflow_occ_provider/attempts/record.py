@@ -126,6 +126,25 @@ class QueueEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedScope:
+    """What the task run expects to touch, by the last commits of its task.
+
+    It stays the same for the whole run: a request for other partitions would lose its place.
+
+    :param table: canonical path of the table.
+    :param partitions: empty if the commits gave no scope.
+    """
+
+    table: str
+    partitions: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
+        """Read ``to_json`` back."""
+        return cls(kept["table"], tuple(kept["partitions"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TryKey:
     """The try of a task run.
 
@@ -153,6 +172,7 @@ class TaskRecord:
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
         for them before the next attempt.
     :param preflight: the latest preflight that found something.
+    :param learned: the scope learned from the task's last commits; ``None`` before it was looked for.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -167,6 +187,7 @@ class TaskRecord:
     escalation: tuple[str, ...] | None = None
     rivals: tuple[str, ...] = ()
     preflight: PreflightRecord | None = None
+    learned: LearnedScope | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -198,6 +219,7 @@ class TaskRecord:
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
             preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
+            learned=LearnedScope.from_json(known) if (known := kept.get("learned")) else None,
         )
 
     def wants_again(self, now: TryKey) -> bool:

@@ -50,6 +50,9 @@ class HudiWriteOperator(HudiSparkOperator):
         ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
         unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
         lost conflict. (templated)
+    :param learn_scope: whether a task without ``scope`` takes the partitions that its last commits
+        touched as its scope. It is a hint: where the job writes others, Hudi's check decides, and
+        nothing is refused. Not used with ``key_safe``, ``reads_table`` or a lock of one process.
     :param key_safe: whether two writers must never insert the same new key, which Hudi's check does
         not detect; all writers of the table should agree on it. If so, the job writes its scope alone,
         and is stopped if it loses its lease.
@@ -112,6 +115,7 @@ class HudiWriteOperator(HudiSparkOperator):
         sql: str | None = None,
         table_name: str | None = None,
         scope: str | Sequence[str] | None = None,
+        learn_scope: bool = False,
         key_safe: bool = False,
         reads_table: bool = False,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
@@ -138,6 +142,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.table = table
         self.lock_conn_id = lock_conn_id
         self.scope = scope
+        self.learn_scope = learn_scope
         self.key_safe = key_safe
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
@@ -167,4 +172,4 @@ class HudiWriteOperator(HudiSparkOperator):
 
         :raises ConfigurationError: for a wrong scope, or a job that cannot be made safe.
         """
-        return claim_of(self, named_job(self), table)
+        return claim_of(self, named_job(self), table, learns=self.learn_scope)

@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
 from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.learned_scope import learn, with_hint
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.attempts.preflight import Preflight
 from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
@@ -82,9 +83,13 @@ class ProtectedRun:
         """The hook of the lock connection; one try requests it from Airflow once."""
         return lock_hook(self._task.lock_conn_id)
 
-    @cached_property
+    @property
     def claim(self) -> Claim:
-        """The claim of the task before it writes."""
+        """The claim of the task before it writes, with the scope that it has learned."""
+        return with_hint(self._declared, self.journal.record.learned)
+
+    @cached_property
+    def _declared(self) -> Claim:
         return self._task.claim(self.table)
 
     @cached_property
@@ -171,6 +176,9 @@ class ProtectedRun:
         :param was_leased: whether its driver has ended while the lease was held.
         """
         is_queued = self._task.admission is not AdmissionMode.OFF
+        if is_queued and begun is None:
+            signed = partial(sign, self.context, "", order_token="")
+            learn(self.claim, options, self.journal, self.table, sign=signed, log=self.log)
         return self.lease.admitted(
             self.claim, options, is_queued=is_queued, begun=begun, was_leased=was_leased
         )

@@ -144,8 +144,8 @@ def test_the_operators_own_arguments():
         *("storage_conn_id", "early_conflict_detection", "conflict_resolution", "hudi_options"),
     )
     assert own_parameters(HudiWriteOperator) == [
-        *("table", "lock_conn_id", "sql", "table_name", "scope", "key_safe", "reads_table"),
-        *("admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
+        *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "key_safe"),
+        *("reads_table", "admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
         *("early_stop", protection[-1]),
         *("require_commit", "survivor_timeout", "deferrable", "name", "job_retries", "retries"),
         "retry_policy",
@@ -156,7 +156,8 @@ def test_the_operators_own_arguments():
         *("table", "target_table", "application", "source_class", "source_ordering_field"),
         *("table_type", "op", "streamer_args"),
     ]
-    assert streamer[8:] == [one for one in write if one not in ("table", "sql", "table_name")]
+    of_jobs = ("table", "sql", "table_name", "learn_scope")
+    assert streamer[8:] == [one for one in write if one not in of_jobs]
     assert own_parameters(HudiCleanOperator) == [
         *("table", "lock_conn_id", "admission_timeout", *protection),
         *("instants", "wait", "wait_timeout", "dry_run", "name", "retries", "retry_policy"),

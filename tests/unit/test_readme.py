@@ -18,7 +18,7 @@ OF_HADOOP = ("yarn",)
 TASKS = {
     "README.md": [["write_trips"]],
     "docs/tutorial.md": [["write_trips"]],
-    "docs/how-to/scopes.md": [["write_trips"]],
+    "docs/how-to/scopes.md": [["write_trips"], ["write_eu", "write_us"]],
     "docs/how-to/key-safe-writes.md": [["merge"]],
     "docs/how-to/sql-and-other-jobs.md": [["merge"], ["trips"], ["ingest"], ["write"]],
     "docs/how-to/cluster-mode.md": [["write_trips"], ["write_trips"]],
