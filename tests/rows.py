@@ -11,7 +11,15 @@ from airflow_occ_provider.storage.table import HudiTable
 
 
 def count_rows(table: Path, column: str = "id") -> Counter[str]:
-    """Count each key in the table, in the newest committed file of each current file group."""
+    """Count each key in the table."""
+    counts: Counter[str] = Counter()
+    for path in current_files(table):
+        counts.update(pq.read_table(path, columns=[column]).column(column).to_pylist())
+    return counts
+
+
+def current_files(table: Path) -> list[Path]:
+    """Return the newest committed file of each current file group."""
     look = HudiTable(str(table)).snapshot()
     writes = look.timeline.completed_writes()
     completed = {one.time for one in writes}
@@ -23,7 +31,4 @@ def count_rows(table: Path, column: str = "id") -> Counter[str]:
         file_id, _, time = path.stem.split("_")
         if file_id not in replaced and time in completed and time >= newest.get(file_id, ("", path))[0]:
             newest[file_id] = (time, path)
-    counts: Counter[str] = Counter()
-    for _, path in newest.values():
-        counts.update(pq.read_table(path, columns=[column]).column(column).to_pylist())
-    return counts
+    return [path for _, path in newest.values()]
