@@ -1,0 +1,1 @@
+"""What lost conflicts cost: real Spark writers of one real Hudi table, run in six ways."""

@@ -1,0 +1,46 @@
+"""The ways in which writers of one table are run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+IN_JOB_RETRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way.
+
+    :param letter: by which it is named in issues and on the command line.
+    :param detects_early: whether Hudi looks for rivals while it writes.
+    :param in_job_retries: how often Hudi itself repeats a refused write.
+    :param pool: slots of its own, if it has fewer than the machine.
+    :param ours: whether the provider's operator runs it, and then with which scopes.
+    """
+
+    letter: str
+    title: str
+    detects_early: bool = False
+    in_job_retries: int = 0
+    pool: int | None = None
+    ours: Literal["", "no scopes", "scopes"] = ""
+
+
+ARMS = {
+    arm.letter: arm
+    for arm in (
+        Arm("a", "spark-submit, OCC by hand"),
+        Arm("b", "the same, early detection", detects_early=True),
+        Arm("c", "the same, Hudi's own retries", in_job_retries=IN_JOB_RETRIES),
+        Arm("d", "the same, a pool of one slot", pool=1),
+        Arm("e", "HudiWriteOperator", ours="no scopes"),
+        Arm("f", "HudiWriteOperator with scope", ours="scopes"),
+    )
+}
+BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)
+
+
+def in_turn(letters: str, turn: int) -> str:
+    """Return the order of a round's arms: A B C, then C B A, so that a slow drift hurts none."""
+    return letters if turn % 2 == 0 else letters[::-1]

@@ -1,0 +1,85 @@
+"""What one arm came to on one workload, with intervals; and how two arms compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tests.bench.conflict import measures
+from tests.bench.conflict.arms import ARMS
+from tests.bench.conflict.bootstrap import Interval, interval
+from tests.bench.conflict.events import Run, of
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One arm on one workload.
+
+    :param waste: Spark seconds wasted per useful second.
+    :param makespan_s: of its runs on average.
+    :param stretch: makespan over its lower bound.
+    :param tries: writes begun per commit.
+    :param lost: rows that are missing, in all runs.
+    :param doubled: rows that are there more than once.
+    :param unfinished: writers that gave up.
+    :param defeats_of_long: writes of the long writer that were in vain.
+    """
+
+    workload: str
+    arm: str
+    runs: tuple[Run, ...]
+    waste: Interval
+    makespan_s: Interval
+    stretch: Interval
+    tries: Interval
+    lost: int
+    doubled: int
+    unfinished: int
+    defeats_of_long: int
+
+
+def summarize(workload: str, arm: str, runs: Sequence[Run]) -> Summary:
+    """Return the summary of an arm's runs of one workload."""
+    writers = [measures.works(run) for run in runs]
+    whole = [[run] for run in runs]
+    return Summary(
+        workload,
+        arm,
+        tuple(runs),
+        interval(measures.waste, writers),
+        interval(mean_makespan_s, whole),
+        interval(lambda some: fmean(map(measures.stretch, some)), whole),
+        interval(measures.tries_per_commit, writers),
+        sum(run.lost for run in runs),
+        sum(run.doubled for run in runs),
+        sum(map(measures.unfinished, runs)),
+        sum(map(measures.defeats_of_long, runs)),
+    )
+
+
+def summaries(runs: Sequence[Run]) -> dict[tuple[str, str], Summary]:
+    """Return a summary by workload and arm, as far as there are runs."""
+    found = {}
+    for workload in dict.fromkeys(run.workload for run in runs):
+        for arm in ARMS:
+            if own := list(of(runs, workload, arm)):
+                found[workload, arm] = summarize(workload, arm, own)
+    return found
+
+
+def more_waste(one: Summary, other: Summary) -> Interval:
+    """Return how much more one arm wastes than the other."""
+    writers = [[measures.works(run) for run in summary.runs] for summary in (one, other)]
+    return interval(lambda ours, theirs: measures.waste(ours) - measures.waste(theirs), *writers)
+
+
+def relative_makespan(one: Summary, other: Summary) -> Interval:
+    """Return one arm's makespan in units of the other's."""
+    whole = [[[run] for run in summary.runs] for summary in (one, other)]
+    return interval(lambda ours, theirs: mean_makespan_s(ours) / mean_makespan_s(theirs), *whole)
+
+
+def mean_makespan_s(runs: Sequence[Run]) -> float:
+    """Return the makespan of runs on average."""
+    return fmean(map(measures.makespan_s, runs))
