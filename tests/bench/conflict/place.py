@@ -72,8 +72,10 @@ class Place:
 
     def keep(self, event: Event) -> None:
         """Record an event in its writer's file."""
+        given = asdict(event)
+        rounded = {key: round(v, 3) if isinstance(v, float) else v for key, v in given.items()}
         with (self.folder / f"{event.writer}.events").open("a") as file:
-            file.write(json.dumps(asdict(event)) + "\n")
+            file.write(json.dumps(rounded) + "\n")
 
     def events(self) -> list[Event]:
         """Return the events of all writers, in the order of their starts."""

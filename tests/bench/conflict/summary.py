@@ -42,14 +42,13 @@ class Summary:
 def summarize(workload: str, arm: str, runs: Sequence[Run]) -> Summary:
     """Return the summary of an arm's runs of one workload."""
     writers = [measures.works(run) for run in runs]
-    whole = [[run] for run in runs]
     return Summary(
         workload,
         arm,
         tuple(runs),
         interval(measures.waste, writers),
-        interval(mean_makespan_s, whole),
-        interval(lambda some: fmean(map(measures.stretch, some)), whole),
+        interval(fmean, [[measures.makespan_s(run)] for run in runs]),
+        interval(fmean, [[measures.stretch(run)] for run in runs]),
         interval(measures.tries_per_commit, writers),
         sum(run.lost for run in runs),
         sum(run.doubled for run in runs),
@@ -76,10 +75,5 @@ def more_waste(one: Summary, other: Summary) -> Interval:
 
 def relative_makespan(one: Summary, other: Summary) -> Interval:
     """Return one arm's makespan in units of the other's."""
-    whole = [[[run] for run in summary.runs] for summary in (one, other)]
-    return interval(lambda ours, theirs: mean_makespan_s(ours) / mean_makespan_s(theirs), *whole)
-
-
-def mean_makespan_s(runs: Sequence[Run]) -> float:
-    """Return the makespan of runs on average."""
-    return fmean(map(measures.makespan_s, runs))
+    seconds = [[[measures.makespan_s(run)] for run in summary.runs] for summary in (one, other)]
+    return interval(lambda ours, theirs: fmean(ours) / fmean(theirs), *seconds)

@@ -1,0 +1,102 @@
+"""What lost conflicts cost: ``python -m tests.bench.conflict``.
+
+Some writers of one table run in six ways (see ``arms``), on three workloads, on three slots of this
+machine. Each round runs all ways on the same jobs, the next one in the reverse order. ``CHECK=1`` makes
+it a test. ``--smoke`` is one round of a small *hot*; ``--from`` reads the raw data of an earlier run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from tests.bench.conflict import measures
+from tests.bench.conflict.arms import ARMS, in_turn
+from tests.bench.conflict.events import Run, read_runs, to_line
+from tests.bench.conflict.goals import goals
+from tests.bench.conflict.plot import plot
+from tests.bench.conflict.rig import Rig
+from tests.bench.conflict.summary import summaries
+from tests.bench.conflict.table import table
+from tests.bench.conflict.workloads import WORKLOADS, Size, jobs_of
+from tests.bench.harness import conclude
+
+OUTPUT = Path("build/bench-conflict")
+FULL, SMOKE = Size(writers=6, pause_s=4.0), Size(writers=4, pause_s=3.0)
+ROWS = 200_000
+
+
+def main() -> int:
+    """Run the benchmark, or read one, and print what it came to."""
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no writer is left behind
+    runs = read_runs(arguments.read) if arguments.read else _measured(arguments)
+    found = summaries(runs)
+    print(table(found))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "plot.svg").write_text(plot(found))
+    return conclude(goals(found))
+
+
+def _measured(arguments: argparse.Namespace) -> list[Run]:
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    raw, runs, began_s = arguments.output / "runs.jsonl", [], time.monotonic()
+    with raw.open("w") as file:
+        for run in _runs(arguments):
+            runs.append(run)
+            file.write(to_line(run) + "\n")
+            file.flush()
+            print(f"{time.monotonic() - began_s:6.0f} s  {_told(run)}", flush=True)
+    print(f"\nThe raw data is in {raw}.")
+    return runs
+
+
+def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
+    size, seed = SMOKE if arguments.smoke else FULL, arguments.seed
+    rounds = [(turn, workload) for turn in range(arguments.rounds) for workload in arguments.workloads]
+    jobs = {(turn, workload): jobs_of(workload, size, seed + turn) for turn, workload in rounds}
+    partitions = sorted({one for some in jobs.values() for job in some for one in job.partitions})
+    with (
+        tempfile.TemporaryDirectory(prefix="bench_conflict_", ignore_cleanup_errors=True) as scratch,
+        EmbeddedStack(Path(scratch) / "stack") as stack,
+    ):
+        rig = Rig(Path(scratch), stack, partitions, ROWS, arguments.early_stop)
+        for turn, workload in rounds:
+            for letter in in_turn(arguments.arms, turn):
+                yield rig.run(workload, letter, turn, seed + turn, jobs[turn, workload])
+
+
+def _told(run: Run) -> str:
+    some, rows = measures.works(run), f"{run.lost} lost, {run.doubled} doubled"
+    return (
+        f"{run.workload} ({run.arm}): {measures.makespan_s(run):.0f} s, "
+        f"waste {measures.waste(some):.2f}, {len(run.events)} drivers, {rows}"
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.conflict", description=__doc__)
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS)
+    parser.add_argument("--arms", default="".join(ARMS), help="their letters, such as aef")
+    parser.add_argument("--early-stop", default="", help="of the operator, if not its default")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--from", dest="read", type=Path, help="runs.jsonl of an earlier run")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.smoke else 2)
+    arguments.workloads = arguments.workloads or (["hot"] if arguments.smoke else list(WORKLOADS))
+    if not set(arguments.arms) <= ARMS.keys():
+        parser.error(f"--arms takes the letters {''.join(ARMS)}")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Runs all writers of one workload in one arm: real Spark, real Hudi, a ZooKeeper, no scheduler."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from tests.bench.conflict.arms import ARMS, Arm
+from tests.bench.conflict.by_hand import options_of, run_by_hand
+from tests.bench.conflict.events import Job, Run
+from tests.bench.conflict.found_rows import compare, written_keys
+from tests.bench.conflict.job import OPTIONS
+from tests.bench.conflict.ours import run_ours
+from tests.bench.conflict.place import DRIVER, Place, timed_submit
+
+SLOTS = 3
+_BETWEEN_STARTS_S = 0.1
+_PATIENCE_S = 1800
+_FORK = multiprocessing.get_context("fork")  # a writer starts with all modules, as Airflow's workers do
+
+
+@dataclass(slots=True)
+class Rig:
+    """The services of all runs, and the table from which each run starts.
+
+    :param folder: of all files.
+    :param stack: running.
+    :param partitions: of the table.
+    :param rows: of each partition, in one file; so many are written anew with each commit.
+    :param early_stop: of the operator; empty for its default.
+    """
+
+    folder: Path
+    stack: EmbeddedStack
+    partitions: Sequence[str]
+    rows: int
+    early_stop: str = ""
+    _count: int = field(default=0, init=False)
+    _environment: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        own, theirs = str(Path(sys.executable).parent), self.stack.environment["PATH"]
+        real = shutil.which("spark-submit", path=f"{own}{os.pathsep}{theirs}")
+        assert real, "spark-submit is not installed"
+        submit = timed_submit(self.folder / "bin", real)
+        path = os.pathsep.join([str(submit.parent), own, theirs])
+        self._environment = {**self.stack.environment, "PATH": path}
+        self._make_table(real)
+
+    def run(self, workload: str, letter: str, turn: int, seed: int, jobs: Sequence[Job]) -> Run:
+        """Run the writers of one workload to their ends; return what they did."""
+        arm, place = ARMS[letter], self._place(ARMS[letter])
+        writers = self._started(place, arm, jobs, seed)
+        try:
+            _wait(writers, place)
+        finally:
+            for writer in writers:
+                writer.terminate()
+        events = tuple(place.events())
+        keys, others = written_keys(Path(place.table))
+        lost, doubled = compare(keys, jobs, events)
+        missing = len(self.partitions) * self.rows - others  # of the rows that were there before
+        shutil.rmtree(place.table)
+        return Run(
+            workload,
+            letter,
+            turn,
+            seed,
+            SLOTS,
+            tuple(jobs),
+            events,
+            lost + max(missing, 0),
+            doubled + max(-missing, 0),
+        )
+
+    def _started(self, place: Place, arm: Arm, jobs: Sequence[Job], seed: int) -> list[ForkProcess]:
+        writers = []
+        for job in jobs:
+            run = self._target(place, job, arm, seed)
+            writer = _FORK.Process(target=_write, args=(place.output(job.writer), run), name=job.writer)
+            writer.start()
+            writers.append(writer)
+            time.sleep(_BETWEEN_STARTS_S)
+        return writers
+
+    def _target(self, place: Place, job: Job, arm: Arm, seed: int) -> Callable[[], None]:
+        if arm.ours:
+            has_scope, early_stop = arm.ours == "scopes", self.early_stop
+            return lambda: run_ours(place, job, has_scope=has_scope, early_stop=early_stop)
+        return lambda: run_by_hand(place, job, arm, seed)
+
+    def _place(self, arm: Arm) -> Place:
+        self._count += 1
+        name = f"{self._count}-{arm.letter}"
+        folder = self.folder / name
+        folder.mkdir()
+        table = shutil.copytree(self._base, folder / "table")
+        return Place(
+            folder,
+            str(table),
+            name,
+            self.stack.zookeeper.hosts,
+            self._environment,
+            _FORK.Semaphore(arm.pool or SLOTS),
+            time.time(),
+        )
+
+    @property
+    def _base(self) -> Path:
+        return self.folder / "base"
+
+    def _make_table(self, submit: str) -> None:
+        options = {
+            **OPTIONS,
+            **options_of(ARMS["a"], self.stack.zookeeper.hosts),
+            "hoodie.datasource.write.operation": "bulk_insert",
+            "hoodie.bulkinsert.shuffle.parallelism": "1",
+        }
+        job = Path(__file__).parent / "make_table.py"
+        arguments = [str(self._base), ",".join(self.partitions), str(self.rows), json.dumps(options)]
+        with (self.folder / "base.log").open("w") as log:
+            subprocess.run(
+                [submit, *DRIVER, str(job), *arguments],
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=_PATIENCE_S,
+                check=True,
+            )
+
+
+def _write(output: Path, run: Callable[[], None]) -> None:
+    """Run a writer in its own process: what it prints is kept, and its end is its driver's end."""
+    with output.open("w") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run()
+
+
+def _wait(writers: Sequence[ForkProcess], place: Place) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    for writer in writers:
+        writer.join(max(deadline - time.monotonic(), 0))
+        if writer.exitcode != 0:
+            output = place.output(writer.name).read_text()[-3000:]
+            ended = "did not end" if writer.exitcode is None else f"ended with {writer.exitcode}"
+            raise RuntimeError(f"{writer.name} {ended}:\n{output}")
