@@ -11,7 +11,8 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
 	golden-tables differential early-stop faults faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
-	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead stack stack-config stack-down clean
+	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead bench-conflict \
+	stack stack-config stack-down clean
 
 help:  ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,7 +54,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) --keep-going test-nightly differential early-stop faults faults-yarn model handovers outages crowd races stalls faulty-s3
+	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop faults faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -184,6 +185,9 @@ bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=
 
 bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-submit (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.overhead
+
+bench-conflict: $(INSTALLED)  ## What lost conflicts cost in six ways to run writers (SMOKE=1: a short run; SEED=7; CHECK=1 as above)
+	$(BIN)/python -m tests.bench.conflict --seed $(SEED) $(if $(SMOKE),--smoke)$(if $(ROUNDS), --rounds $(ROUNDS))
 
 COMPOSE := docker compose --file docker/compose.yaml
 docker/.env:
