@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from airflow_occ_provider.attempts.guards.early_stop import RETRIES_IN_JOB
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.submitters.processes import end_session
@@ -21,6 +20,7 @@ from tests.bench.conflict.place import JOB, TIMES_VARIABLE, Place
 from tests.bench.overhead import HOSTS_VARIABLE, hand_written_options
 
 TRIES = 12
+RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
 REPEATS = "Conflict found. Retrying again for attempt no"
 # A retry delay that is tuned to the jobs: with Airflow's default of five minutes nothing would be
 # wasted for long, and the makespan would be an hour.
