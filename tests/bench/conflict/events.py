@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+_WHEN_BEGUN = "requested_s"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -33,6 +35,9 @@ class Event:
     :param refused: writes that Hudi refused within a driver that went on.
     :param refused_s: how long these took.
     :param outcome: in a word.
+    :param requested_s: when Hudi requested the instant of the write that is in the table.
+    :param completed_s: when Hudi completed it. Both are ``None`` without a commit, or if its rows are
+        gone.
     """
 
     writer: str
@@ -43,6 +48,8 @@ class Event:
     refused: int = 0
     refused_s: float = 0.0
     outcome: str = ""
+    requested_s: float | None = None
+    completed_s: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -56,7 +63,7 @@ class Run:
 
     :param arm: the way, one of ``arms.ARMS``.
     :param turn: number of the round in which it ran; all arms of a round have the same jobs.
-    :param slots: drivers that may run at once on this machine.
+    :param slots: drivers that may run at once in its arm.
     :param lost: rows of committed writers that are not in the table.
     :param doubled: rows that are there more than once.
     """
@@ -78,8 +85,16 @@ def to_line(run: Run) -> str:
 
 
 def from_line(line: str) -> Run:
-    """Read a run back."""
+    """Read a run back.
+
+    :raises ValueError: if the line is of a version that did not record when writes began.
+    """
     given: dict[str, Any] = json.loads(line)
+    if any(_WHEN_BEGUN not in event for event in given["events"]):
+        raise ValueError(
+            f"{_WHEN_BEGUN}: an event of {given['workload']} ({given['arm']}), round {given['turn']}, "
+            "has no such field. The data is of an older version: run the benchmark again."
+        )
     jobs = tuple(Job(**{**job, "partitions": tuple(job["partitions"])}) for job in given["jobs"])
     return Run(**{**given, "jobs": jobs, "events": tuple(Event(**one) for one in given["events"])})
 

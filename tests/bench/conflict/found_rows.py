@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.bench.conflict.events import Event, Job
-from tests.bench.conflict.job import own_keys
+from tests.bench.conflict.job import own_keys, writer_of
 from tests.bench.conflict.make_table import BASE
 from tests.rows import current_files
+
+
+@dataclass(slots=True)
+class Found:
+    """The rows of a table.
+
+    :param keys: how often each key of a writer is there.
+    :param others: number of the rows that were there before the writers.
+    :param instants: commit times of each writer's rows.
+    """
+
+    keys: Counter[str] = field(default_factory=Counter)
+    others: int = 0
+    instants: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def compare(found: Counter[str], jobs: Iterable[Job], events: Iterable[Event]) -> tuple[int, int]:
@@ -32,13 +47,14 @@ def compare(found: Counter[str], jobs: Iterable[Job], events: Iterable[Event]) -
     return lost, sum(count - 1 for count in found.values() if count > 1)
 
 
-def written_keys(table: Path) -> tuple[Counter[str], int]:
-    """Return how often each key of a writer is in a table, and the number of its other rows."""
-    counts: Counter[str] = Counter()
-    others = 0
+def read_rows(table: Path) -> Found:
+    """Read the current rows of a table."""
+    found = Found()
     for path in current_files(table):
-        keys = pq.read_table(path, columns=["id"]).column("id")
-        of_base = pc.starts_with(keys, BASE)
-        others += pc.sum(of_base).as_py() or 0
-        counts.update(keys.filter(pc.invert(of_base)).to_pylist())
-    return counts, others
+        rows = pq.read_table(path, columns=["id", "_hoodie_commit_time"])
+        of_base = pc.starts_with(rows.column("id"), BASE)
+        found.others += pc.sum(of_base).as_py() or 0
+        for row in rows.filter(pc.invert(of_base)).to_pylist():
+            found.keys[row["id"]] += 1
+            found.instants[writer_of(row["id"])].add(row["_hoodie_commit_time"])
+    return found

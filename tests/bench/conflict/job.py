@@ -27,6 +27,11 @@ def own_keys(writer: str, partition: str) -> list[str]:
     return [f"{writer}-{partition}-{number}" for number in range(ROWS)]
 
 
+def writer_of(key: str) -> str:
+    """Return the writer that added a key."""
+    return key.rsplit("-", 2)[0]
+
+
 def main(table, writer, partitions, pause_s, options="{}"):
     from pyspark.sql import SparkSession  # the benchmark reads the keys without Spark
 

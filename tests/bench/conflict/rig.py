@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.bench.conflict.arms import ARMS, Arm
 from tests.bench.conflict.by_hand import options_of, run_by_hand
 from tests.bench.conflict.events import Job, Run
-from tests.bench.conflict.found_rows import compare, written_keys
+from tests.bench.conflict.found_rows import compare, read_rows
+from tests.bench.conflict.instants import times_of_writes, with_spans
 from tests.bench.conflict.job import OPTIONS
 from tests.bench.conflict.ours import run_ours
 from tests.bench.conflict.place import DRIVER, Place, timed_submit
@@ -67,21 +68,22 @@ class Rig:
         finally:
             for writer in writers:
                 writer.terminate()
-        events = tuple(place.events())
-        keys, others = written_keys(Path(place.table))
-        lost, doubled = compare(keys, jobs, events)
-        missing = len(self.partitions) * self.rows - others  # of the rows that were there before
-        shutil.rmtree(place.table)
-        return Run(
-            workload,
-            letter,
-            turn,
-            seed,
-            SLOTS,
-            tuple(jobs),
-            events,
-            lost + max(missing, 0),
-            doubled + max(-missing, 0),
+        slots, events = arm.pool or SLOTS, tuple(place.events())
+        run = Run(workload, letter, turn, seed, slots, tuple(jobs), events)
+        return self._with_rows(run, place)
+
+    def _with_rows(self, run: Run, place: Place) -> Run:
+        """Return the run with what its rows and its timeline show; remove its table."""
+        table = Path(place.table)
+        found, times = read_rows(table), times_of_writes(table)
+        lost, doubled = compare(found.keys, run.jobs, run.events)
+        missing = len(self.partitions) * self.rows - found.others  # of the rows that were there before
+        shutil.rmtree(table)
+        return replace(
+            run,
+            events=tuple(with_spans(run.events, found.instants, times, place.began_s)),
+            lost=lost + max(missing, 0),
+            doubled=doubled + max(-missing, 0),
         )
 
     def _started(self, place: Place, arm: Arm, jobs: Sequence[Job], seed: int) -> list[ForkProcess]:
