@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,31 +13,16 @@ import pytest
 from tests.bench.conflict import by_hand, measures
 from tests.bench.conflict.arms import ARMS, in_turn
 from tests.bench.conflict.bootstrap import interval
-from tests.bench.conflict.events import Event, Job, Run, from_line, to_line
-from tests.bench.conflict.found_rows import compare
+from tests.bench.conflict.bound import conflict
+from tests.bench.conflict.events import Run, from_line, to_line
 from tests.bench.conflict.goals import goals
-from tests.bench.conflict.job import WRITE_BEGINS, own_keys
+from tests.bench.conflict.job import WRITE_BEGINS
 from tests.bench.conflict.place import Place
 from tests.bench.conflict.plot import plot
 from tests.bench.conflict.summary import summaries
 from tests.bench.conflict.table import table
 from tests.bench.conflict.workloads import HOT, Size, jobs_of
-
-A, B, C = Job("a", ("p0",), 1), Job("b", ("p0", "p1"), 1), Job("c", ("p1",), 1)
-FAR = Job("far", ("p9",), 1)
-
-
-def run_of(jobs, *events, **given):
-    return Run("hot", "a", 0, 7, given.pop("slots", 3), tuple(jobs), events, **given)
-
-
-def lost(writer, number, start_s, end_s):
-    return Event(writer, number, start_s, end_s, committed=False)
-
-
-def done(writer, number, start_s, end_s, **given):
-    return Event(writer, number, start_s, end_s, committed=True, **given)
-
+from tests.unit.conflict_runs import FAR, A, B, done, lost, mutant_of, run_of
 
 # Two conflict: b loses 10 s, then commits. The third is far away.
 RETRIED = run_of(
@@ -63,36 +45,14 @@ def check(module):
     assert module.waste(works) == 0.5
     assert module.tries_per_commit(works) == 4 / 3
     assert module.makespan_s(RETRIED) == 20
-    assert module.longest_chain_s(RETRIED) == 16
-    assert module.lower_bound_s(RETRIED) == 16
-    assert module.stretch(RETRIED) == 20 / 16
-    check_bounds(module)
+    assert module.stretch(RETRIED, 16) == 20 / 16
     check_edges(module)
-
-
-def check_bounds(module):
-    apart = [replace(A, writer=f"w{n}", partitions=(f"p{n}",)) for n in range(4)]
-    spread = run_of(apart, *(done(job.writer, 1, n, n + 6) for n, job in enumerate(apart)), slots=2)
-    assert module.lower_bound_s(spread) == 12  # work over slots
-    assert module.longest_chain_s(spread) == 6
-    # b conflicts with both, but these not with each other.
-    path = run_of([A, B, C], done("a", 1, 0, 5), done("b", 1, 5, 12), done("c", 1, 12, 15))
-    assert module.longest_chain_s(path) == 12
-    assert not module.is_one_chain(path)
-    assert module.is_one_chain(run_of([A, B]))
-    assert module.is_one_chain(run_of([B, C]))
-    # Each conflicts with each in another partition.
-    corner = Job("corner", ("p0", "p1"), 1)
-    three = run_of([A, corner, replace(B, writer="b2")], done("a", 1, 0, 5), done("corner", 1, 5, 9),
-                   done("b2", 1, 9, 11))  # fmt: skip
-    assert module.longest_chain_s(three) == 11
 
 
 def check_edges(module):
     within = run_of([A], done("a", 1, 0, 12, refused=2, refused_s=9))
     (work,) = module.works(within)
     assert (work.useful_s, work.wasted_s, work.tries) == (3, 9, 3)
-    assert module.lower_bound_s(within) == 3
     twice = run_of([A], done("a", 2, 6, 9), done("a", 1, 0, 4))
     (work,) = module.works(twice)
     assert (work.useful_s, work.wasted_s, work.commits) == (4, 3, 2)
@@ -100,12 +60,12 @@ def check_edges(module):
     assert module.unfinished(given_up) == 1
     assert module.unfinished(twice) == 0
     assert module.waste(module.works(given_up)) == 3
-    assert module.lower_bound_s(given_up) == 4
+    assert math.isinf(module.stretch(given_up, 2))
     nothing = run_of([A], lost("a", 1, 0, 4))
     assert math.isinf(module.waste(module.works(nothing)))
     assert math.isinf(module.tries_per_commit(module.works(nothing)))
     assert (module.makespan_s(run_of([A])), module.waste(module.works(run_of([A])))) == (0, 0)
-    assert math.isinf(module.stretch(run_of([A])))
+    assert math.isinf(module.stretch(run_of([A], done("a", 1, 0, 4)), 0))
     long = replace(A, is_long=True)
     beaten = run_of(
         [long, B], lost("a", 1, 0, 3), done("a", 2, 3, 9), lost("b", 1, 0, 1), done("b", 2, 2, 3)
@@ -123,7 +83,7 @@ MUTANTS = [
     ("key=lambda one: one.end_s", "key=lambda one: -one.end_s"),
     ("done[0].seconds - done[0].refused_s if", "done[0].seconds if"),
     ("Work(useful_s, spent_s - useful_s", "Work(useful_s, spent_s"),
-    ("if one.committed)", "if True)"),
+    ("== writer and one.committed)", "== writer)"),
     ("len(own) + sum(one.refused for one in own)", "len(own)"),
     ("return self.commits > 0", "return True"),
     ("return wasted_s / useful_s", "return wasted_s / (wasted_s + useful_s)"),
@@ -132,29 +92,18 @@ MUTANTS = [
     ('/ done if done else float("inf")', "/ done if done else 1.0"),
     ("sum(one.is_done for one in some)", "sum(one.commits for one in some) or 1"),
     ("max((one.end_s for one in run.events)", "max((one.seconds for one in run.events)"),
-    ("not set(one.partitions).isdisjoint(other.partitions)", "one.partitions == other.partitions"),
-    ("if all(conflict(one, other) for", "if any(conflict(one, other) for"),
-    ("for size in range(1, len(run.jobs) + 1)", "for size in range(1, len(run.jobs))"),
-    ("max(longest_chain_s(run), sum(", "max(0, sum("),
-    ("sum(_seconds(run).values()) / run.slots", "sum(_seconds(run).values()) / 3"),
-    ("max(longest_chain_s(run), sum(_seconds(run).values()) / run.slots)", "longest_chain_s(run)"),
-    ("makespan_s(run) / bound_s if", "bound_s / makespan_s(run) if"),
-    ("return all(conflict(one, other)", "return any(conflict(one, other)"),
+    ("makespan_s(run) / bound_s if bound_s", "bound_s / makespan_s(run) if bound_s"),
+    ("if bound_s and not unfinished(run)", "if bound_s"),
+    ("if bound_s and", "if"),
     ("if job.is_long\n", "if True\n"),
     ("work.tries - min(work.commits, 1)", "work.tries - 1"),
     ("sum(not one.is_done for", "sum(one.is_done for"),
-    ("job.writer: max((one.seconds for", "job.writer: min((one.seconds for"),
-    ("work.useful_s if work.is_done else longest[job.writer]", "longest[job.writer]"),
 ]
 
 
 @pytest.mark.parametrize(("old", "new"), MUTANTS)
 def test_a_measure_with_a_fault_is_found(old, new, monkeypatch):
-    source = Path(measures.__file__).read_text()
-    assert source.count(old) == 1, "the mutant changes nothing, or several things"
-    mutant = ModuleType("mutant")
-    monkeypatch.setitem(sys.modules, "mutant", mutant)
-    exec(source.replace(old, new), vars(mutant))  # noqa: S102 - our own text
+    mutant = mutant_of(measures, old, new, monkeypatch)
     with pytest.raises((AssertionError, ZeroDivisionError)):
         check(mutant)
 
@@ -207,18 +156,11 @@ def test_the_workloads_are_what_their_names_say():
     assert long in jobs[:3]
     short = [job for job in jobs if job is not long]
     assert long.pause_s > 4 * max(job.pause_s for job in short)
-    assert sum(measures.conflict(long, job) for job in short) == len(short) // 2 == 4
+    assert sum(conflict(long, job) for job in short) == len(short) // 2 == 4
 
 
 def test_every_other_round_runs_in_reverse():
     assert [in_turn("abc", turn) for turn in range(4)] == ["abc", "cba", "abc", "cba"]
-
-
-def test_rows_that_are_lost_or_doubled_are_counted():
-    found = Counter(own_keys("a", "p0") + own_keys("b", "p0")[1:] + own_keys("b", "p1"))
-    found["a-p0-0"] += 2
-    assert compare(found, [A, B], [done("a", 1, 0, 1), done("b", 1, 0, 1)]) == (1, 2)
-    assert compare(found, [A, B, C], [done("a", 1, 0, 1), lost("c", 1, 0, 1)]) == (0, 2)
 
 
 def test_what_hudi_refuses_within_a_driver_is_read_from_its_log():
@@ -279,7 +221,8 @@ def test_events_are_kept_by_writer_and_read_in_order(tmp_path):
 def arm(letter, workload="hot", jobs=(A, B), **given):
     """A run whose writers waste some seconds together, and whose makespan is given."""
     wasted_s, ends_s = given.pop("wasted_s", 0), given.pop("ends_s", 20)
-    events = [done(job.writer, 2, ends_s - 10, ends_s) for job in jobs]
+    ends = [ends_s - 10 * number for number in range(len(jobs))]
+    events = [done(job.writer, 2, end - 10, end) for job, end in zip(jobs, ends, strict=True)]
     events += [lost(job.writer, 1, 0, wasted_s / len(jobs)) for job in jobs if wasted_s]
     return Run(workload, letter, given.pop("turn", 0), 7, 3, tuple(jobs), tuple(events), **given)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tests.bench.conflict import measures
 from tests.bench.conflict.arms import BY_HAND
+from tests.bench.conflict.bound import is_one_chain
 from tests.bench.conflict.summary import Summary, more_waste, relative_makespan
 from tests.bench.harness import Goal
 
@@ -34,7 +34,7 @@ def _scoped(workload: str, found: Summaries) -> Iterator[Goal]:
         return
     yield Goal(f"{workload} (f): waste", ours.waste.value, at_most=MOST_WASTE_SCOPED)
     yield Goal(f"{workload} (f): makespan / bound", ours.stretch.value, at_most=MOST_STRETCH)
-    if pool and not all(map(measures.is_one_chain, ours.runs)):
+    if pool and not all(map(is_one_chain, ours.runs)):
         below = relative_makespan(ours, pool).value
         yield Goal(f"{workload} (f): makespan / that of (d)", below, at_most=1)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from tests.bench.conflict import measures
 from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.bootstrap import Interval, interval
+from tests.bench.conflict.bound import Round, bounds, round_of
 from tests.bench.conflict.events import Run, of
 
 
@@ -39,8 +40,11 @@ class Summary:
     defeats_of_long: int
 
 
-def summarize(workload: str, arm: str, runs: Sequence[Run]) -> Summary:
-    """Return the summary of an arm's runs of one workload."""
+def summarize(workload: str, arm: str, runs: Sequence[Run], bounds_s: Mapping[Round, float]) -> Summary:
+    """Return the summary of an arm's runs of one workload.
+
+    :param bounds_s: the lower bound of the makespans of each round.
+    """
     writers = [measures.works(run) for run in runs]
     return Summary(
         workload,
@@ -48,7 +52,7 @@ def summarize(workload: str, arm: str, runs: Sequence[Run]) -> Summary:
         tuple(runs),
         interval(measures.waste, writers),
         interval(fmean, [[measures.makespan_s(run)] for run in runs]),
-        interval(fmean, [[measures.stretch(run)] for run in runs]),
+        interval(fmean, [[measures.stretch(run, bounds_s[round_of(run)])] for run in runs]),
         interval(measures.tries_per_commit, writers),
         sum(run.lost for run in runs),
         sum(run.doubled for run in runs),
@@ -59,11 +63,11 @@ def summarize(workload: str, arm: str, runs: Sequence[Run]) -> Summary:
 
 def summaries(runs: Sequence[Run]) -> dict[tuple[str, str], Summary]:
     """Return a summary by workload and arm, as far as there are runs."""
-    found = {}
+    found, bounds_s = {}, bounds(runs)
     for workload in dict.fromkeys(run.workload for run in runs):
         for arm in ARMS:
             if own := list(of(runs, workload, arm)):
-                found[workload, arm] = summarize(workload, arm, own)
+                found[workload, arm] = summarize(workload, arm, own, bounds_s)
     return found
 
 
