@@ -234,7 +234,13 @@ def verdicts(*runs):
 def test_the_goals_of_a_good_hot_run_are_met():
     found = verdicts(arm("a", wasted_s=20), arm("d"), arm("e", wasted_s=5), arm("f"))
     assert all(found.values()), found
-    assert len(found) == 9
+    assert len(found) == 10
+
+
+def test_a_makespan_below_the_bound_is_named():
+    assert verdicts(arm("a"), arm("d"))["hot: least makespan / bound"] is True
+    wrong = run_of([A, FAR], done("a", 1, 0, 10), done("far", 1, 0, 10), arm="d", slots=1)
+    assert verdicts(wrong)["hot: least makespan / bound"] is False
 
 
 @pytest.mark.parametrize(

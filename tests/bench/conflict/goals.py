@@ -23,9 +23,15 @@ def goals(found: Summaries) -> list[Goal]:
     return [
         goal
         for workload in workloads
-        for part in (_scoped, _unscoped, _beside_the_best, _rows)
+        for part in (_bound, _scoped, _unscoped, _beside_the_best, _rows)
         for goal in part(workload, found)
     ]
+
+
+def _bound(workload: str, found: Summaries) -> Iterator[Goal]:
+    """Check the bound itself: a makespan below it means that the evidence is wrong."""
+    least = min(one.stretch.low for key, one in found.items() if key[0] == workload)
+    yield Goal(f"{workload}: least makespan / bound", round(least, 6), at_least=1)
 
 
 def _scoped(workload: str, found: Summaries) -> Iterator[Goal]:
