@@ -16,7 +16,7 @@ from tests.bench.conflict.bootstrap import interval
 from tests.bench.conflict.bound import conflict
 from tests.bench.conflict.events import Run, from_line, to_line
 from tests.bench.conflict.goals import goals
-from tests.bench.conflict.job import WRITE_BEGINS
+from tests.bench.conflict.job import OPTIONS, WRITE_BEGINS, checks_for, pauses
 from tests.bench.conflict.place import Place
 from tests.bench.conflict.plot import plot
 from tests.bench.conflict.summary import summaries
@@ -191,6 +191,16 @@ def test_delays_double_up_to_a_limit():
     assert len(waits) == by_hand.TRIES - 1
     assert 2 <= waits[0] <= 4 <= waits[1] <= 8
     assert max(waits) <= by_hand.LONGEST_DELAY_S
+
+
+def test_a_job_pauses_before_its_profile_and_before_its_commit():
+    before_s, after_s = pauses(9)
+    assert before_s + after_s == 9
+    assert min(before_s, after_s) > 3
+    found = checks_for(1.5)
+    assert "select java_method('java.lang.Thread', 'sleep', 1500L)#null" in found.values()
+    assert len(found) == 2
+    assert not found.keys() & OPTIONS.keys()
 
 
 def test_the_arms_differ_in_one_thing():

@@ -16,7 +16,7 @@ class Job:
     """The work of one writer.
 
     :param partitions: what it writes.
-    :param pause_s: how long it computes its rows, before Hudi writes the first file.
+    :param pause_s: how long it computes its rows and writes its files.
     :param is_long: whether it is the long one of its workload.
     """
 
