@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.staging import staged

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.record import QueueEntry
+from airflow_occ_provider.attempts.record_parts import QueueEntry
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
 from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket

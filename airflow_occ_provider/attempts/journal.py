@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from airflow_occ_provider.attempts.record import (
-    RECORD_KEY,
-    AttemptRecord,
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.record_parts import (
     LearnedScope,
     PreflightRecord,
     QueueEntry,
-    TaskRecord,
     TryKey,
     Waiting,
 )

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record import LearnedScope
+from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.leases.rules import Scope

@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.claim import Claim, prefers_writers
 from airflow_occ_provider.attempts.failure import listed
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.record import PreflightRecord
+from airflow_occ_provider.attempts.record_parts import PreflightRecord
 from airflow_occ_provider.attempts.rivals import (
     living_writers,
     meet,

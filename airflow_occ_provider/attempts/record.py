@@ -9,6 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import new_identity
+from airflow_occ_provider.attempts.record_parts import (
+    LearnedScope,
+    PreflightRecord,
+    QueueEntry,
+    TryKey,
+    Waiting,
+)
 from airflow_occ_provider.attempts.submitter import Handle
 
 RECORD_KEY = "hudi_write"
@@ -16,6 +23,7 @@ INSTANTS_KEY = "hudi_instants"
 """XCom of a writing task: requested times of its driver's writes, once its log shows them."""
 _FORMAT = 1
 _ATTEMPTS_KEPT = 40
+_NO_TRY = TryKey(0, 0)
 _SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 
 
@@ -72,91 +80,6 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What the task run waits for before it may run the job again."""
-
-    reason: str
-    since_ms: int
-    instants: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
-        """Read ``to_json`` back."""
-        return cls(**{**kept, "instants": tuple(kept["instants"])})
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightRecord:
-    """The pending instants of others for which a try waits before its driver starts.
-
-    :param since_ms: epoch milliseconds at which it found them.
-    :param instants: their requested times; empty once the wait is over.
-    """
-
-    try_number: int
-    since_ms: int
-    instants: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> PreflightRecord:
-        """Read ``to_json`` back."""
-        return cls(**{**kept, "instants": tuple(kept["instants"])})
-
-
-@dataclass(frozen=True, slots=True)
-class QueueEntry:
-    """The task run's request in the queue of its table.
-
-    :param request_id: of the request; a repeated request with it finds the same position.
-    :param asked: digest of the requested scopes; other scopes need a new request.
-    :param try_number: the try that waits, or that has waited.
-    :param earlier: ids of the run's earlier requests, which this one replaces.
-    """
-
-    request_id: str
-    asked: str
-    since_ms: int
-    try_number: int
-    earlier: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
-        """Read ``to_json`` back."""
-        return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedScope:
-    """What the task run expects to touch, by the last commits of its task.
-
-    It stays the same for the whole run: a request for other partitions would lose its place.
-
-    :param table: canonical path of the table.
-    :param partitions: empty if the commits gave no scope.
-    """
-
-    table: str
-    partitions: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
-        """Read ``to_json`` back."""
-        return cls(kept["table"], tuple(kept["partitions"]))
-
-
-@dataclass(frozen=True, slots=True)
-class TryKey:
-    """The try of a task run.
-
-    :param number: from 1; a clear does not reset it.
-    :param max_tries: raised by every clear by the user, and by nothing else.
-    """
-
-    number: int
-    max_tries: int
-
-
-@dataclass(frozen=True, slots=True)
 class TaskRecord:
     """The tries of one task run.
 
@@ -179,7 +102,7 @@ class TaskRecord:
     digest: str = ""
     since: str | None = None
     abandoned: tuple[str, ...] = ()
-    last_try: TryKey = TryKey(0, 0)
+    last_try: TryKey = _NO_TRY
     succeeded: bool = False
     attempts: tuple[AttemptRecord, ...] = ()
     waiting: Waiting | None = None

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.residue import uncommitted_files

@@ -12,7 +12,8 @@ from typing import Any
 from airflow.state import TaskScope, get_state_backend
 
 from airflow_occ_provider.attempts.commit import find_commit
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord, Waiting
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import TableUnreadableError

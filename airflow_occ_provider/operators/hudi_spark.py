@@ -168,7 +168,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             options = run.known_options(self._write_attempt(run).refuse)
             run.wait_for_rivals(options)
             with run.admitted(options) as admitted:
-                run.preflight(options)
+                run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
                 commit = self._attempt(run, admitted)
         result = {
             **(commit.facts() if commit else NO_COMMIT),

@@ -200,16 +200,10 @@ class ProtectedRun:
             self.wait(InstantsWait(left, rule), f"{', '.join(left)}, to which the last attempt lost")
         if rivals:
             self.journal.forget_rivals()
-        self._preflight(rule).go_on()
+        self.preflight(rule).go_on()
 
-    def preflight(self, options: Mapping[str, str]) -> None:
-        """Look once in a try for pending instants that the job would lose to.
-
-        :raises WaitNeeded: if there are any.
-        """
-        self._preflight(HeartbeatRule.of(options)).begin(self.claim, options)
-
-    def _preflight(self, rule: HeartbeatRule) -> Preflight:
+    def preflight(self, rule: HeartbeatRule) -> Preflight:
+        """Return the preflight of the try."""
         timeout = self._task.preflight_timeout
         return Preflight(self.journal, self.table, self._task.table, rule, timeout, self.log)
 

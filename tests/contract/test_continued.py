@@ -21,7 +21,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.reattach import begun_attempt
-from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, prepared
 from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen

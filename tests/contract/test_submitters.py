@@ -19,7 +19,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
-from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError

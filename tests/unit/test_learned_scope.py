@@ -20,7 +20,8 @@ from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.lease_audit import audit_scope
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import LearnedScope, TaskRecord
+from airflow_occ_provider.attempts.record import TaskRecord
+from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt

@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow_occ_provider.attempts import preflight
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.preflight import Preflight, find_elders, rejects_updates
-from airflow_occ_provider.attempts.record import AttemptRecord, PreflightRecord, TaskRecord
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.record_parts import PreflightRecord
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy

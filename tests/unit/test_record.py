@@ -8,15 +8,8 @@ from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_occ_provider.attempts.record import (
-    RECORD_KEY,
-    AttemptRecord,
-    QueueEntry,
-    TaskRecord,
-    TryKey,
-    Waiting,
-    digest,
-)
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord, digest
+from airflow_occ_provider.attempts.record_parts import QueueEntry, TryKey, Waiting
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.hooks import task_run
 from airflow_occ_provider.hooks.task_run import open_journal

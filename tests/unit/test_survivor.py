@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable

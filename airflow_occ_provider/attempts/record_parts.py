@@ -1,0 +1,92 @@
+"""Pure: the parts of a task run's record: try, queue entry, waits, learned scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the task run waits for before it may run the job again."""
+
+    reason: str
+    since_ms: int
+    instants: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRecord:
+    """The pending instants of others for which a try waits before its driver starts.
+
+    :param since_ms: epoch milliseconds at which it found them.
+    :param instants: their requested times; empty once the wait is over.
+    """
+
+    try_number: int
+    since_ms: int
+    instants: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> PreflightRecord:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "instants": tuple(kept["instants"])})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """The task run's request in the queue of its table.
+
+    :param request_id: of the request; a repeated request with it finds the same position.
+    :param asked: digest of the requested scopes; other scopes need a new request.
+    :param try_number: the try that waits, or that has waited.
+    :param earlier: ids of the run's earlier requests, which this one replaces.
+    """
+
+    request_id: str
+    asked: str
+    since_ms: int
+    try_number: int
+    earlier: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
+        """Read ``to_json`` back."""
+        return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedScope:
+    """What the task run expects to touch, by the last commits of its task.
+
+    It stays the same for the whole run: a request for other partitions would lose its place.
+
+    :param table: canonical path of the table.
+    :param partitions: empty if the commits gave no scope.
+    """
+
+    table: str
+    partitions: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
+        """Read ``to_json`` back."""
+        return cls(kept["table"], tuple(kept["partitions"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """The try of a task run.
+
+    :param number: from 1; a clear does not reset it.
+    :param max_tries: raised by every clear by the user, and by nothing else.
+    """
+
+    number: int
+    max_tries: int
