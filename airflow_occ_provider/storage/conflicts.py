@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
@@ -12,7 +12,7 @@ from airflow_occ_provider.hudi.conflict.evidence import (
     is_non_blocking,
     possible_releases,
 )
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
@@ -20,7 +20,6 @@ from airflow_occ_provider.hudi.conflict.verdict import (
     Conflict,
     Present,
     Verdict,
-    certain_loss,
     judge_by_any,
     overwrites_meet,
     was_seen,
@@ -104,46 +103,55 @@ def lost_conflict(
 ) -> Conflict | None:
     """Return the certain conflict of a pending write with a completed rival.
 
-    The rival completed after the write's profile was written. One that is still pending is not read: it
-    may fail.
+    It is certain that the write has not seen the rival: this completed after the write's profile was
+    written, or the profile names what the rival has replaced. A pending rival is not read: it may fail.
 
     :param rivals: completed writes.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    operations = Operations(snapshot, {})
-    found = operations.outlines([ours, *rivals])
-    profile_ms = found[ours].inflight_ms
-    later = [one for one in rivals if is_before(profile_ms, found[one].completed_ms)]
-    return certain_loss(_judge(operations, ours, later, setup), profile_ms) if later else None
+    return _judge(Operations(snapshot, {}), ours, rivals, setup).certain_conflict
+
+
+def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]) -> tuple[Instant, ...]:
+    """Return the pending writes whose workload profiles were written before one's own.
+
+    Those that were written at the same time are in the order of their requested times. The timeline's
+    listing shows it; nothing is read.
+    """
+    planned = [
+        (times.inflight_ms, one.time, one)
+        for one, times in snapshot.last_times({ours, *pending}).items()
+        if times.inflight_ms is not None
+    ]
+    before = [one for _, _, one in sorted(planned, key=lambda found: found[:2])]
+    return tuple(before[: before.index(ours)]) if ours in before else ()
 
 
 def earlier_overlap(
-    snapshot: Snapshot, ours: Instant, earlier: Sequence[Instant], setup: Setup = DEFAULT_SETUP
+    snapshot: Snapshot,
+    ours: Instant,
+    planned: Sequence[Instant],
+    choices: Collection[str],
+    setup: Setup = DEFAULT_SETUP,
 ) -> Conflict | None:
-    """Return the overlap of a pending write with an earlier pending one that goes on.
+    """Return the overlap of a pending write with an earlier one that goes on.
 
-    Both have a workload profile, and the earlier one's was written first. One that overlaps with a
-    still earlier one itself does not go on.
+    Of two writes that overlap, the one whose profile was written first goes on. One that may itself lose
+    is no reason: to a completed write, or to a pending one that was planned before it.
 
-    :param earlier: pending writes whose writers are alive.
+    :param planned: the pending writes with a live writer, as of ``planned_before``.
+    :param choices: the requested times of those among them that may be a reason.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = Operations(snapshot, {})
-    goes_on: list[Instant] = []
-    for one in sorted(earlier, key=lambda one: one.time):
-        if _overlap(operations, one, goes_on, setup) is None:
-            goes_on.append(one)
-    return _overlap(operations, ours, goes_on, setup)
-
-
-def _overlap(
-    operations: Operations, ours: Instant, others: Sequence[Instant], setup: Setup
-) -> Conflict | None:
-    """Return the certain conflict with one of the writes whose profiles were written before."""
-    (mine,), found = operations.read([ours]), operations.read(others)
-    first = [one.instant for one in found if is_before(one.inflight_ms, mine.inflight_ms)]
-    conflicts = _judge(operations, ours, first, setup).conflicts if first else ()
-    return next((one for one in conflicts if one.certainty is Certainty.CERTAIN), None)
+    for number, one in enumerate(planned):
+        if one.time not in choices:
+            continue
+        conflict = _judge(operations, ours, [one], setup).certain_conflict
+        rivals = [*possible_winners(snapshot, one), *planned[:number]]
+        if conflict and _judge(operations, one, rivals, setup).certainty is Certainty.NONE:
+            return conflict
+    return None
 
 
 def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:
@@ -177,7 +185,7 @@ def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Set
     return not was_seen(ours, other)
 
 
-def _judge(operations: Operations, instant: Instant, others: list[Instant], setup: Setup) -> Verdict:
+def _judge(operations: Operations, instant: Instant, others: Sequence[Instant], setup: Setup) -> Verdict:
     (ours,), rivals = operations.read([instant]), operations.read(others)
     candidates = _candidates(operations.snapshot, ours, rivals, setup)
     overwrites = any(overwrites_meet(ours, rival) for rival in rivals)

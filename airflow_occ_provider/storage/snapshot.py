@@ -144,7 +144,8 @@ class Snapshot:
             return pending_operation(instant, None, (), times, heartbeat)
         if planned is not None:
             return planned_operation(instant, planned, times)
-        return pending_operation(instant, profile, self.markers(instant.time), times, heartbeat)
+        fresh, markers = not self.config.has_record_index, self.markers(instant.time)
+        return pending_operation(instant, profile, markers, times, heartbeat, has_fresh_bases=fresh)
 
     def times(self, instant: Instant) -> Times:
         """Return when the files of an instant were written, by the timeline's listing."""

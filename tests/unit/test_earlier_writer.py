@@ -21,6 +21,7 @@ from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import LockUnreachableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.storage.conflicts import earlier_overlap, planned_before
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
@@ -76,6 +77,18 @@ class Pair:
 
     def dies(self, time):
         os.utime(self.path / ".hoodie" / ".heartbeat" / time, (1, 1))
+
+    def copy(self, later):
+        """Add a pending write with the profile of the earlier one, requested so many ms later."""
+        time = f"{int(self.earlier) + later}"
+        for kind in ("commit.requested", "inflight"):
+            source = self.timeline / f"{self.earlier}.{kind}"
+            (self.timeline / f"{time}.{kind}").write_bytes(source.read_bytes())
+        self.beats(time)
+        return time
+
+    def instant(self, time):
+        return self.table.snapshot().timeline.find(time)
 
     def completes(self, time):
         (self.path / self.done[time]).rename(self.timeline / self.done[time]).touch()
@@ -144,10 +157,11 @@ def test_a_dead_writer_is_no_reason(pair):
     assert lease.asked == 0
 
 
-def test_an_earlier_write_whose_profile_came_later_is_no_reason(pair):
-    """Hudi's early detection would refuse that one: our markers are there first."""
-    pair.planned(pair.earlier, -60)
+def test_the_write_that_was_planned_first_goes_on_whichever_was_requested_first(pair):
+    """Its markers are there first: Hudi's early detection would refuse the other one."""
+    pair.planned(pair.earlier, 10)
     assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+    assert pair.found(Lease(**{pair.later: OTHER}), own=pair.earlier).rival == pair.later
 
 
 @pytest.mark.parametrize("without", ["earlier", "later"])
@@ -165,17 +179,34 @@ def test_writes_of_different_file_groups_go_on(pair):
     assert pair.found(Lease(**{pair.earlier: OTHER})) is None
 
 
-def test_a_rival_that_itself_gives_way_ends_nobody(pair):
-    """It is ended soon: only the first one of a chain goes on."""
-    first = f"{int(pair.earlier) - 1000}"
-    for kind in ("commit.requested", "inflight"):
-        source = pair.timeline / f"{pair.earlier}.{kind}"
-        (pair.timeline / f"{first}.{kind}").write_bytes(source.read_bytes())
-    pair.beats(first)
+@pytest.mark.parametrize("requested", [-1, 1])
+def test_a_rival_that_may_lose_to_a_write_planned_before_it_ends_nobody(pair, requested):
+    """It gives way itself, or is lost once a foreign one has completed."""
+    first = pair.copy(requested)
     pair.planned(first, 90)
     both = Lease(**{first: OTHER, pair.earlier: OTHER})
     assert pair.found(both).rival == first
+    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+
+
+def test_a_rival_that_may_lose_to_a_completed_write_ends_nobody(pair):
+    other = pair.copy(1)
+    done = f"{other}_{int(other) + 1}.commit"
+    pair.done[other] = done
+    (pair.path / done).write_bytes((pair.path / pair.done[pair.earlier]).read_bytes())
+    pair.completes(other)
+    (pair.path / ".hoodie" / ".heartbeat" / other).unlink()
+    earlier = HudiTable(str(pair.path)).snapshot().timeline.find(pair.earlier)
+    planned = planned_before(pair.table.snapshot(), pair.instant(pair.later), [earlier])
+    assert (
+        earlier_overlap(pair.table.snapshot(), pair.instant(pair.later), planned, {pair.earlier}) is None
+    )
+
+
+def test_writes_planned_at_the_same_time_are_in_the_order_of_their_requests(pair):
+    pair.planned(pair.later, 60)
     assert pair.found(Lease(**{pair.earlier: OTHER})).rival == pair.earlier
+    assert pair.found(Lease(**{pair.later: OTHER}), own=pair.earlier) is None
 
 
 def test_a_completed_rival_is_a_lost_conflict_whatever_is_announced(pair):

@@ -23,6 +23,7 @@ from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import DriverKilledError, JobError, WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 
@@ -74,6 +75,9 @@ class Race:
         guard = self.guard()
         self.look(guard)
         return guard.found and guard.found.stop
+
+    def instant(self, time):
+        return self.table.snapshot().timeline.find(time)
 
     def guard(self, mode=EarlyStop.ACT):
         return EarlyStopGuard(self.log, mode, None, LOGGER)
@@ -169,12 +173,34 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     assert (guard.found, told()) == (None, [])
 
 
-def test_a_rival_that_completed_before_the_profile_may_have_been_read(race):
+def before_the_profile(race):
+    """Let the rival have completed before the profile was written."""
     later_s = race.winner.stat().st_mtime + 1
     os.utime(race.profile, (later_s, later_s))
-    guard = race.guard()
-    race.look(guard)
-    assert guard.stop is None
+
+
+def test_a_profile_that_is_not_built_on_the_rival_shows_that_it_was_not_read(race):
+    before_the_profile(race)
+    assert race.found().rival == race.rival
+
+
+def test_a_profile_that_is_built_on_the_rival_shows_that_it_was_read(race):
+    (operation,) = Operations(race.table.snapshot(), {}).read([race.instant(race.ours)])
+    (base,) = set(operation.bases.values())
+    built = race.profile.read_bytes().replace(base.encode(), race.rival.encode())
+    race.profile.write_bytes(built)
+    before_the_profile(race)
+    assert race.found() is None
+
+
+def test_with_a_record_index_a_profile_may_name_an_older_base_than_was_read(race):
+    properties = race.path / ".hoodie" / "hoodie.properties"
+    with properties.open("a") as added:
+        added.write("\nhoodie.table.metadata.partitions=files,record_index\n")
+    race.table = HudiTable(str(race.path))
+    before_the_profile(race)
+    assert race.table.config().has_record_index
+    assert race.found() is None
 
 
 def test_a_commit_that_hudi_is_checking_is_left_to_hudi(race):
@@ -324,6 +350,11 @@ def test_early_stop_applies_where_its_verdict_is_certain(options, told):
     [
         ({RETRIES: "2"}, True, f"with {RETRIES} Hudi writes again after a conflict"),
         ({STRATEGY_OPTION: "a.Merging"}, True, "the rules of a.Merging are not known"),
+        (
+            {"hoodie.index.type": "hbase"},
+            True,
+            "an index in HBase names older files than the job has read",
+        ),
         ({}, False, "its log is not read while it runs"),
     ],
 )

@@ -13,7 +13,7 @@ from airflow_occ_provider.hudi.conflict.verdict import Conflict
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.leases.rules import Owner
-from airflow_occ_provider.storage.conflicts import Setup, earlier_overlap
+from airflow_occ_provider.storage.conflicts import Setup, earlier_overlap, planned_before
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _MOST_QUESTIONS = 3
@@ -40,8 +40,8 @@ class EarlierWriter:
     """Compares a running write with the earlier pending ones of other tasks.
 
     Of two writes that share file groups only one can commit. Which one is a choice, no verdict: so it
-    is made between tasks that announce their writes, and the earlier write goes on. The queue is
-    asked a few times at most for the same pending writes: a foreign one is never announced.
+    is made between tasks that announce their writes, and the one that was planned first goes on. The
+    queue is asked a few times at most for the same pending writes: a foreign one is never announced.
 
     :param lease: of the task.
     :param rule: by which heartbeats are judged.
@@ -63,26 +63,22 @@ class EarlierWriter:
         if self._told != ours.time:
             self.lease.announce(ours.time)
             self._told = ours.time
-        living = self._earlier(view, snapshot, ours)
-        if not living or not self._may_ask(frozenset(one.time for one in living)):
+        planned = planned_before(snapshot, ours, self._living(view, snapshot, ours))
+        if not planned or not self._may_ask(frozenset(one.time for one in planned)):
             return None
         owners = self.lease.announced()
-        earlier = [one for one in living if one.time in owners]
-        conflict = earlier_overlap(snapshot, ours, earlier, Setup(self.strategy)) if earlier else None
+        conflict = earlier_overlap(snapshot, ours, planned, owners, Setup(self.strategy))
         return _stop(ours.time, conflict, owners) if conflict else None
 
-    def _earlier(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
-        """Return the earlier pending writes with a live heartbeat; nothing is read for that."""
-        return [
-            one
-            for one in snapshot.timeline.pending_writes()
-            if one.time < ours.time and self.rule.judge(view.ticks.get(one.time), view.now_ms).live
-        ]
+    def _living(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
+        """Return the other pending writes with a live heartbeat; nothing is read for that."""
+        others = (one for one in snapshot.timeline.pending_writes() if one.time != ours.time)
+        return [one for one in others if self.rule.judge(view.ticks.get(one.time), view.now_ms).live]
 
-    def _may_ask(self, living: frozenset[str]) -> bool:
+    def _may_ask(self, planned: frozenset[str]) -> bool:
         asked, count = self._asked
-        count = count + 1 if asked == living else 1
-        self._asked = living, count
+        count = count + 1 if asked == planned else 1
+        self._asked = planned, count
         return count <= _MOST_QUESTIONS
 
 

@@ -22,6 +22,7 @@ from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possibl
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
+_INDEX = "hoodie.index.type"
 _PERIOD_S = 10.0
 _MOST_NAMED = 3
 
@@ -69,6 +70,8 @@ def _why_off(options: Mapping[str, str]) -> str:
     named = options.get(STRATEGY_OPTION, "").strip()
     if named and strategy_of(options) is None:
         return f"the rules of {named} are not known"
+    if options.get(_INDEX, "").strip().upper() == "HBASE":
+        return "an index in HBase names older files than the job has read"
     return ""
 
 
@@ -76,8 +79,8 @@ def _why_off(options: Mapping[str, str]) -> str:
 class EarlyStopGuard:
     """Compares a driver's write with those of its rivals.
 
-    It is lost if a rival completed after the write's workload profile was written. A pending rival may
-    still fail; it counts only if ``earlier`` says so. The first finding is final.
+    It is lost if a rival has completed that it certainly has not seen. A pending rival may still fail:
+    it counts only if ``earlier`` says so. The first finding is final.
 
     :param mode: whether a finding ends the driver.
     :param strategy: the writers' conflict resolution strategy, if it is known.

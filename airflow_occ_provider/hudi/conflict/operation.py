@@ -29,6 +29,8 @@ class ConcurrentOperation:
     :param file_groups: the file groups that it certainly touches.
     :param existing: the file groups among these that existed before it.
     :param bases: the instant on which an existing file group was built when the write planned it.
+    :param has_fresh_bases: whether these are current. A record index names the instant that inserted a
+        record, whatever has updated it since.
     :param based: the file groups that got a base file (not only a log file).
     :param overwrites: the partitions of which it replaces every existing file group, not named yet.
     :param overwrites_table: whether it replaces every partition in this way.
@@ -46,6 +48,7 @@ class ConcurrentOperation:
     file_groups: frozenset[FileGroupId] = frozenset()
     existing: frozenset[FileGroupId] = frozenset()
     bases: Mapping[FileGroupId, str] = field(default_factory=dict)
+    has_fresh_bases: bool = True
     based: frozenset[FileGroupId] = frozenset()
     replaced: frozenset[FileGroupId] = frozenset()
     overwrites: frozenset[str] = frozenset()
@@ -127,6 +130,8 @@ def pending_operation(
     markers: Iterable[Marker],
     times: Times,
     heartbeat: Heartbeat | None = None,
+    *,
+    has_fresh_bases: bool = True,
 ) -> ConcurrentOperation:
     """Describe a pending write by its workload profile and its markers.
 
@@ -137,6 +142,7 @@ def pending_operation(
 
     :param profile: content of its inflight file; ``None`` if that is empty or missing.
     :param heartbeat: of its writer, which otherwise counts as alive.
+    :param has_fresh_bases: ``False`` if it may have found its file groups by a record index.
     """
     made = tuple(markers)
     marked = frozenset(marker.file_group for marker in made)
@@ -149,6 +155,7 @@ def pending_operation(
         file_groups=existing | marked,
         existing=existing,
         bases=plan.bases,
+        has_fresh_bases=has_fresh_bases,
         overwrites=plan.written_partitions if operation_type in OVERWRITES else frozenset(),
         overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
         may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},

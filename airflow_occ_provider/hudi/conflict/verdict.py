@@ -82,16 +82,11 @@ class Verdict:
         found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
 
-
-def certain_loss(verdict: Verdict, profile_ms: int | None) -> Conflict | None:
-    """Return the conflict with a rival that completed after a write's profile.
-
-    By then the write had taken its comparison point. A rival that is still pending may fail.
-
-    :param profile_ms: epoch milliseconds of the write's inflight file; ``None`` if it has none.
-    """
-    certain = (one for one in verdict.conflicts if one.certainty is Certainty.CERTAIN)
-    return next((one for one in certain if is_before(profile_ms, one.rival.completed_ms)), None)
+    @property
+    def certain_conflict(self) -> Conflict | None:
+        """The first certain conflict, if there is one."""
+        certain = (one for one in self.conflicts if one.certainty is Certainty.CERTAIN)
+        return next(certain, None)
 
 
 class Present(NamedTuple):
@@ -204,9 +199,11 @@ def was_seen(
 
 def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
     for group in rival.based & ours.bases.keys():
-        return ours.bases[group] >= rival.instant.time
+        if ours.bases[group] >= rival.instant.time:
+            return True
+        return False if ours.has_fresh_bases else None
     if ours.existing & rival.replaced:
-        return False
+        return False if ours.has_fresh_bases else None
     if ours.existing & (rival.file_groups - rival.existing):
         return True
     return None

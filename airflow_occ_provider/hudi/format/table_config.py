@@ -85,6 +85,11 @@ class TableConfig:
         return tuple(filter(None, given.split(",")))
 
     @property
+    def has_record_index(self) -> bool:
+        """Whether writers may find their records by a record index."""
+        return "record_index" in self.metadata_partitions
+
+    @property
     def concurrency_mode(self) -> str | None:
         """The value of ``hoodie.write.concurrency.mode``, if the properties have it."""
         return self.properties.get("hoodie.write.concurrency.mode")
