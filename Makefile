@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
-	golden-tables differential early-stop faults faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
+	golden-tables differential early-stop faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead bench-conflict \
 	stack stack-config stack-down clean
 
@@ -54,7 +54,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop faults faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
+	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -98,6 +98,9 @@ differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=200
 RUNS ?= 60
 faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3, gs, wasb LOCK=metastore)
 	$(BIN)/python -m tests.faults --store $(STORE) --lock $(LOCK) --runs $(RUNS) --seed $(SEED)
+
+faults-contended: $(INSTALLED)  ## The same for tasks that write one hot partition, with early stop (RUNS=60 SEED=7)
+	$(BIN)/python -m tests.faults.contended --runs $(RUNS) --seed $(SEED)
 
 faults-yarn: $(INSTALLED)  ## The same on YARN, whose servers and Airflow's are killed as well (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults.yarn --runs $(RUNS) --seed $(SEED)

@@ -26,8 +26,11 @@ def make_tables(stack, folder, faults):
         run_job(stack, folder / "made", "make_tables.py", *some)
 
 
-def inspect(stack, folder, reports):
-    """Add the tables' errors to the reports; print what no procedure of Hudi's removes."""
+def inspect(stack, folder, reports, expected=ROWS):
+    """Add the tables' errors to the reports; print what no procedure of Hudi's removes.
+
+    :param expected: how often each row has to be there.
+    """
     time.sleep(EXPIRY_S)
     lake = Lake(folder / "tables", stack.store)
     opened = {report.table: lake.open(report.table) for report in reports}
@@ -40,9 +43,9 @@ def inspect(stack, folder, reports):
     left = {}
     for report in written:
         found = rows.get(report.table)
-        if found != ROWS:
+        if found != expected:
             counts = sorted(set((found or {}).values()))
-            report.wrong.append(f"{len(found or {})} of {len(ROWS)} rows, each {counts} times")
+            report.wrong.append(f"{len(found or {})} of {len(expected)} rows, each {counts} times")
         for what in leftovers(opened[report.table]):
             left.setdefault(what, []).append(report.fault.name)
         pending = opened[report.table].snapshot().timeline.pending_writes()

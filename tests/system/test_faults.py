@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.system, pytest.mark.nightly]
 RUNS = 2  # of all cells, different ones each day; FAULTS_SEED=... repeats a day's
 
 
-@pytest.mark.parametrize("rig", ["faults", pytest.param("faults.yarn", marks=pytest.mark.yarn)])
+@pytest.mark.parametrize(
+    "rig", ["faults", "faults.contended", pytest.param("faults.yarn", marks=pytest.mark.yarn)]
+)
 def test_one_task_run_makes_one_commit(capsys, rig):
     seed = int(os.environ.get("FAULTS_SEED") or datetime.now(UTC).strftime("%Y%m%d"))
     with capsys.disabled():

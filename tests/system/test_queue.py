@@ -79,6 +79,20 @@ def test_the_lock_provider_of_the_connection_is_used(start, tmp_path):
     assert "(shared, the whole table); order token" in log
 
 
+@pytest.mark.nightly
+def test_a_task_learns_its_scope_and_runs_beside_a_writer_of_another_partition(queue, start, tmp_path):
+    paths = conf(tmp_path)
+    first = start("learning", **paths).wait()
+    assert "none of the table's newest 30 commits is of this task" in first.log("write")
+    apart = hold(queue, paths["table"], ["2"])
+    second = start("learning", **paths).wait()
+    log = second.log("write")
+    assert "the last commit of this task touched 1: requests these." in log
+    assert second.task("write")["state"] == "success", log[-4000:]
+    assert queue.status(apart).held
+    queue.release(apart)
+
+
 def test_a_waiter_marked_failed_leaves_the_queue_and_a_cleared_one_is_queued_once(
     queue, start, tmp_path
 ):

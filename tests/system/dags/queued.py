@@ -75,6 +75,9 @@ with DAG("elsewhere", schedule=None, params=PARAMS):
         task_id="write", application_args=ARGUMENTS, **{**COMMON, "lock_conn_id": "hudi_lock_files"}
     )
 
+with DAG("learning", schedule=None, params=PARAMS):
+    HudiWriteOperator(task_id="write", application_args=ARGUMENTS, learn_scope=True, **COMMON)
+
 with DAG("impatient", schedule=None, params=PARAMS):
     HudiWriteOperator(
         task_id="write",

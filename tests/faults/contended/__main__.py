@@ -1,0 +1,41 @@
+"""``python -m tests.faults.contended --runs 60 --seed 7``: seeded faults among contending tasks.
+
+Each run is one DAG run of three tasks that all update one row, with ``early_stop="act"``, in a real
+Airflow on a real ZooKeeper. It prints each run and a summary; the exit code is 0 if all runs are as they
+should be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from airflow_occ_provider.embedded.stack import EmbeddedStack
+from tests.faults.aftermath import inspect, make_tables
+from tests.faults.command import main, print_run, print_wrong
+from tests.faults.contended.dags.contended import WRITERS
+from tests.faults.contended.plan import draw
+from tests.faults.contended.rig import ContendedRun, Services, airflow
+
+ROWS = dict.fromkeys(("first", *WRITERS), 1)
+
+
+def play(args, folder):
+    faults, reports, outcomes = draw(args.runs, args.seed, only=args.only), [], Counter()
+    with EmbeddedStack(folder / "stack") as stack:
+        make_tables(stack, folder, faults)
+        with (
+            airflow(folder / "airflow", stack) as running,
+            Services(running, stack, folder / "services") as services,
+        ):
+            for fault in faults:
+                run = ContendedRun(running, stack, folder, fault, services)
+                reports.append(run.run())
+                print_run(reports[-1], f", met {run.report.reached or 'nothing'}")
+                outcomes.update(run.outcomes)
+            inspect(stack, folder, reports, ROWS)
+    print("attempts: " + ", ".join(f"{count} {end}" for end, count in outcomes.most_common()))
+    return print_wrong(reports, args.seed)
+
+
+if __name__ == "__main__":
+    main(__doc__, "a moment or victim, or both, such as planned_jvm", play)
