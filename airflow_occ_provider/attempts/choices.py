@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -137,6 +138,16 @@ def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> No
     found = sorted(set(foreign).intersection(given))
     if found:
         raise ConfigurationError(found[0], why, remedy="leave it out")
+
+
+def duration(name: str, value: object) -> timedelta:
+    """Return an argument that is a length of time.
+
+    :raises ConfigurationError: if it is none.
+    """
+    if isinstance(value, timedelta):
+        return value
+    raise ConfigurationError(name, f"{value!r} is no timedelta", remedy="give a datetime.timedelta")
 
 
 def refuse_unfit(given: Mapping[str, object]) -> None:

@@ -80,7 +80,7 @@ class Claim:
     def is_hint(self, scope: Scope | None) -> bool:
         """Whether a scope was learned, and not declared."""
         learned = self.hint if self.partitions is None else None
-        return learned is not None and scope == Scope.of(self.table, learned)
+        return learned is not None and scope is not None and scope.covers(Scope.of(self.table, learned))
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
         """Return the other scopes of the same request."""
@@ -181,6 +181,5 @@ def known_options(
     """
     named = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
     of_spark = {key: value for key, value in named.items() if key.startswith("hoodie.")}
-    indexed = "record_index" in table.metadata_partitions
-    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if indexed else {}
+    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if table.has_record_index else {}
     return {**of_table, **of_spark, **hudi}

@@ -21,10 +21,14 @@ from airflow_occ_provider.attempts.rivals import (
 from airflow_occ_provider.attempts.waits import InstantsWait, WaitNeeded
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+_OPERATION = "hoodie.datasource.write.operation"
+_ONLY_INSERTS = frozenset({"insert", "bulk_insert"})
+_PENDING = frozenset({State.REQUESTED, State.INFLIGHT})
 _UPDATES_STRATEGY = "hoodie.clustering.updates.strategy"
 _REJECTS = "SparkRejectUpdateStrategy"
 _ROLLS_BACK = "hoodie.clustering.rollback.pending.replacecommit.on.conflict"
@@ -57,7 +61,7 @@ def find_elders(
     own: Collection[str],
     rule: HeartbeatRule,
     *,
-    clusterings: bool = True,
+    clusterings: Collection[State] = _PENDING,
 ) -> tuple[Elder, ...]:
     """Return the pending instants that certainly touch what a driver will write.
 
@@ -68,24 +72,35 @@ def find_elders(
 
     :param partitions: what the driver will write; if empty, only an overwrite of the whole table counts.
     :param own: requested times of the task run's own instants.
-    :param clusterings: whether a pending clustering refuses the driver's updates.
+    :param clusterings: the states in which a clustering refuses the driver's updates.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(missing_ok=True)
     if all(one.completed for one in snapshot.timeline):
         return ()
-    found = pending_clusterings(snapshot, rule) if clusterings and partitions else []
+    plans = pending_clusterings(snapshot, rule) if clusterings and partitions else []
+    found = [one for one in plans if one.instant.state in clusterings]
     found += living_writers(table, snapshot, rule)
     others = [one for one in found if one.instant.time not in own]
     elders = (_elder(snapshot, one, partitions) for one in others)
     return tuple(sorted(filter(None, elders), key=lambda one: one.instant))
 
 
-def rejects_updates(options: Mapping[str, str]) -> bool:
-    """Return whether a job's options let a pending clustering refuse its updates.
+def refusing_states(options: Mapping[str, str]) -> frozenset[State]:
+    """Return in which states a pending clustering refuses a job's updates.
 
-    If writers are preferred, Hudi 1.2 infers that it does not.
+    As far as the job's options show it: a plan may stay pending for days, and a job that only inserts
+    does not lose to it. So of a job whose operation is not known, only a clustering that has begun holds
+    up the start.
     """
+    operation = options.get(_OPERATION, "").strip().lower()
+    if operation in _ONLY_INSERTS or not _rejects_updates(options):
+        return frozenset()
+    return _PENDING if operation else frozenset({State.INFLIGHT})
+
+
+def _rejects_updates(options: Mapping[str, str]) -> bool:
+    """Whether Hudi refuses updates of what a clustering plans; 1.2 does not if writers are preferred."""
     rejects = options.get(_UPDATES_STRATEGY, _REJECTS).strip().endswith(_REJECTS)
     rolls_back = options.get(_ROLLS_BACK, "").strip().lower() == "true"
     return rejects and not rolls_back and not prefers_writers(options)
@@ -143,7 +158,7 @@ class Preflight:
         if has_waited or self.timeout <= timedelta(0):
             return
         partitions = (*(claim.partitions or ()), *(record.escalation or ()))
-        own, clusterings = record.instants_in(self.path), rejects_updates(options)
+        own, clusterings = record.instants_in(self.path), refusing_states(options)
         try:
             found = find_elders(self.table, partitions, own, self.rule, clusterings=clusterings)
         except TableUnreadableError as error:

@@ -18,7 +18,7 @@ from airflow_occ_provider.attempts.guards.early_stop import (
     EarlyStop,
     EarlyStopGuard,
     applied_mode,
-    log_outcome,
+    log_outcomes,
 )
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.one_table import OneTable
@@ -55,7 +55,7 @@ class WriteAttempt:
 
     :param path: base path of the table, as the task names it.
     :param require_commit: whether a job that writes nothing fails.
-    :param early_stop: what happens once it is certain that Hudi will refuse the write.
+    :param early_stop: what happens once Hudi will certainly refuse the write, or it is to give way.
     :param is_queued: whether the next try requests a lease.
     :param is_deferrable: whether no process has to watch a driver that outlives it.
     :param grants: whether the policy grants a retry after an error; ``None`` if it is unknown.
@@ -143,8 +143,7 @@ class WriteAttempt:
             self.spark.forget(self.run.record.identity)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
-        rule = HeartbeatRule.of(preparation.options)
-        commit = self.judge(settlement, admitted, rule, driver.planned)
+        commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options), driver.planned)
         if commit:
             audit = CommitLockAudit(self.lock, preparation.options, self.table)
             audit.refuse_unlocked(commit, record.lock_count)
@@ -171,7 +170,8 @@ class WriteAttempt:
         is_live = driver.submitter.traits.logs == "live"
         mode = applied_mode(self.early_stop, options, self.log, is_live=is_live)
         strategy = strategy_of(options)
-        earlier = EarlierWriter(admitted, rule, strategy)
+        may_retry = mode is not EarlyStop.OFF and self._may_retry()
+        earlier = EarlierWriter(admitted, rule, strategy, may_retry)
         early = EarlyStopGuard(log, EarlyStop.OFF if may_wait else mode, strategy, self.log, earlier)
         looking = TableGuards(TableViews(self.table), log, [alarm, early], self.log)
         guards: list[Guard] = [admitted, looking, *([one_table] if has_one_name else [])]
@@ -187,9 +187,7 @@ class WriteAttempt:
             listeners = [one_table.on_line] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
         settlement = attempt.settle(is_judged=True)
-        found = early.found or driver.found
-        if found:
-            log_outcome(self.log, found, settlement.outcome)
+        log_outcomes(self.log, (early.choice, early.found or driver.found), settlement.outcome)
         return settlement
 
     def attempt(
@@ -215,6 +213,11 @@ class WriteAttempt:
             path=self.path,
             record=record,
         )
+
+    def _may_retry(self) -> bool:
+        """Whether another try follows if this one gives way."""
+        granted = self.grants(WriteConflictError("", outcome=Outcome.YIELDED))
+        return self.run.now.number <= self.run.now.max_tries if granted is None else granted
 
     def _explain(
         self,

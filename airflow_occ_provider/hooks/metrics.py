@@ -24,7 +24,9 @@ from airflow_occ_provider.storage.address import canonical_table
 CONFLICTS = frozenset({Outcome.EARLY_CONFLICT, Outcome.COMMIT_CONFLICT, Outcome.CLUSTERING_CONFLICT})
 """The outcomes of an attempt that conflicted with another writer."""
 
-WASTED = CONFLICTS | {Outcome.LOCK_TIMEOUT, Outcome.HEARTBEAT_EXPIRED, Outcome.ROLLED_BACK}
+WASTED = CONFLICTS | {
+    *(Outcome.YIELDED, Outcome.LOCK_TIMEOUT, Outcome.HEARTBEAT_EXPIRED, Outcome.ROLLED_BACK),
+}
 """The outcomes of an attempt whose work was lost through no error of its own."""
 
 _log = logging.getLogger(__name__)

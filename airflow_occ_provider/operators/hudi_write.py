@@ -10,6 +10,7 @@ from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
     constant_options,
+    duration,
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
@@ -147,7 +148,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
-        self.preflight_timeout = preflight_timeout
+        self.preflight_timeout = duration("preflight_timeout", preflight_timeout)
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = choice(
             "early_conflict_detection", EarlyDetection, early_conflict_detection

@@ -109,7 +109,8 @@ def lost_conflict(
     :param rivals: completed writes.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    return _judge(Operations(snapshot, {}), ours, rivals, setup).certain_conflict
+    operations = Operations(snapshot, {})
+    return _judge(operations, ours, _counted(operations, ours, rivals, setup), setup).certain_conflict
 
 
 def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]) -> tuple[Instant, ...]:
@@ -148,7 +149,7 @@ def earlier_overlap(
         if one.time not in choices:
             continue
         conflict = _judge(operations, ours, [one], setup).certain_conflict
-        rivals = [*possible_winners(snapshot, one), *planned[:number]]
+        rivals = _counted(operations, one, [*possible_winners(snapshot, one), *planned[:number]], setup)
         if conflict and _judge(operations, one, rivals, setup).certainty is Certainty.NONE:
             return conflict
     return None
@@ -165,6 +166,13 @@ def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Ope
 def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant]:
     """Return the instants that may be rivals, by the timeline's listing."""
     others = [one for one in operations.snapshot.timeline if _may_be_rival(one, ours)]
+    return _counted(operations, ours, others, setup)
+
+
+def _counted(
+    operations: Operations, ours: Instant, others: Sequence[Instant], setup: Setup
+) -> list[Instant]:
+    """Return those that were not completed when a write began; only the listing is looked at."""
     outlines = operations.outlines([ours, *others])
     return [one for one in others if _may_count(outlines[ours], outlines[one], setup)]
 

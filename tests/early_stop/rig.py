@@ -154,7 +154,8 @@ class Watch:
     @property
     def stop(self) -> Stop | None:
         """The reason for which the writer would have been ended, if there was one."""
-        return self.guard.found.stop if self.guard.found else None
+        first = self.guard.choice or self.guard.found
+        return first.stop if first else None
 
     def hold(self, instants: tuple[str, ...], hold_s: float) -> None:
         """Hold the writer at a point: for some time, or until the write to which it gives way has ended.

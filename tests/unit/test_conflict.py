@@ -87,6 +87,16 @@ SCENARIOS = {
         completed(BEFORE, 150, F, based=frozenset({F})),
         CERTAIN,
     ),
+    "between, and our profile may be built on an older base than was read": (
+        ours(has_fresh_bases=False),
+        completed(BEFORE, 150, F, based=frozenset({F})),
+        POSSIBLE,
+    ),
+    "between, and it took out what our profile names, found before we began": (
+        ours(has_fresh_bases=False),
+        completed(BEFORE, 150, F, replaced=frozenset({F})),
+        POSSIBLE,
+    ),
     "between, and it only wrote a log file": (ours(), completed(BEFORE, 150, F), POSSIBLE),
     "between, and it took out what our profile names": (
         ours(),

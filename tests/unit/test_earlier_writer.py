@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time as clock
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, log_outcomes
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import UnwrittenSignature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.rivals import pending_rivals
 from airflow_occ_provider.attempts.settle import settle
+from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import LockUnreachableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.leases.rules import Owner
@@ -47,6 +51,20 @@ class Lease:
 class Unreachable(Lease):
     def announce(self, instant):
         raise LockUnreachableError("no answer", remedy="wait")
+
+
+class Unheard(Lease):
+    """Its service takes what is announced, and does not tell what others have."""
+
+    def __init__(self, times, **announced):
+        super().__init__(**announced)
+        self.times = times
+
+    def announced(self):
+        self.times -= 1
+        if self.times >= 0:
+            raise LockUnreachableError("no answer", remedy="wait")
+        return super().announced()
 
 
 class Pair:
@@ -99,9 +117,10 @@ class Pair:
         log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
         return log
 
-    def guard(self, lease, own="", mode=EarlyStop.ACT):
+    def guard(self, lease, own="", mode=EarlyStop.ACT, *, may_retry=True):
         log = self.writer(own or self.later)
-        guard = EarlyStopGuard(log, mode, None, LOGGER, EarlierWriter(lease, DEFAULT_RULE, None))
+        earlier = EarlierWriter(lease, DEFAULT_RULE, None, may_retry)
+        guard = EarlyStopGuard(log, mode, None, LOGGER, earlier)
         return guard, TableGuards(TableViews(self.table), log, [guard], LOGGER)
 
     def found(self, lease, own=""):
@@ -147,6 +166,14 @@ def test_one_that_is_announced_late_still_counts(pair):
     looking.check()
     lease.others = {pair.earlier: OTHER}
     looking.check()
+    assert guard.stop.rival == pair.earlier
+
+
+def test_only_answers_are_counted(pair):
+    lease = Unheard(5, **{pair.earlier: OTHER})
+    guard, looking = pair.guard(lease)
+    for _ in range(6):
+        looking.check()
     assert guard.stop.rival == pair.earlier
 
 
@@ -215,11 +242,57 @@ def test_a_completed_rival_is_a_lost_conflict_whatever_is_announced(pair):
     assert (stop.outcome, stop.rival) == (Outcome.COMMIT_CONFLICT, pair.earlier)
 
 
-def test_to_observe_ends_no_driver(pair):
+def test_to_observe_ends_no_driver_and_a_loss_after_the_choice_is_found_too(pair, caplog):
     guard, looking = pair.guard(Lease(**{pair.earlier: OTHER}), mode=EarlyStop.OBSERVE)
     looking.check()
+    looking.check()
     assert guard.stop is None
-    assert guard.found.stop.outcome is Outcome.YIELDED
+    assert (guard.choice.stop.outcome, guard.found) == (Outcome.YIELDED, None)
+    pair.completes(pair.earlier)
+    looking.check()
+    assert guard.stop is None
+    assert guard.found.stop.outcome is Outcome.COMMIT_CONFLICT
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first == f"With early_stop='act': {guard.choice.stop.line}."
+    assert second == f"{guard.found.stop.line}."
+
+
+def test_what_became_of_a_choice_is_no_surprise(pair, caplog):
+    caplog.set_level(logging.INFO)
+    guard, looking = pair.guard(Lease(**{pair.earlier: OTHER}), mode=EarlyStop.OBSERVE)
+    looking.check()
+    log_outcomes(LOGGER, [guard.choice, None], Outcome.COMMITTED)
+    said = caplog.records[-1]
+    assert (said.levelno, said.getMessage()) == (
+        logging.INFO,
+        f"0 s after early_stop chose that {guard.choice.stop.line}: its outcome is committed.",
+    )
+
+
+def test_a_task_that_is_not_tried_again_gives_way_to_nobody_and_announces_its_write(pair):
+    lease = Lease(**{pair.earlier: OTHER})
+    guard, looking = pair.guard(lease, may_retry=False)
+    looking.check()
+    assert guard.stop is None
+    assert (lease.told, lease.asked) == ([pair.later], 0)
+    pair.completes(pair.earlier)
+    looking.check()
+    assert guard.stop.outcome is Outcome.COMMIT_CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("granted", "max_tries", "expected"),
+    [(True, 1, True), (False, 14, False), (None, 2, True), (None, 1, False)],
+)
+def test_a_retry_is_the_policys_or_what_airflow_has_left(granted, max_tries, expected):
+    """The policy judges a conflict; one that is not ours is not asked."""
+    asked = []
+    fields = dict.fromkeys(one.name for one in dataclasses.fields(WriteAttempt))
+    run = SimpleNamespace(now=TryKey(2, max_tries))
+    given = {"run": run, "grants": lambda error: asked.append(error) or granted}
+    attempt = WriteAttempt(**{**fields, **given})
+    assert attempt._may_retry() is expected
+    assert isinstance(asked[0], WriteConflictError)
 
 
 def test_a_queue_that_does_not_answer_hides_no_lost_conflict(pair, caplog):

@@ -160,7 +160,7 @@ def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, to
     race.look(guard)
     assert guard.stop is None
     assert len(told()) == 1
-    early_stop.log_outcome(LOGGER, guard.found, Outcome.COMMIT_CONFLICT)
+    early_stop.log_outcomes(LOGGER, [guard.found], Outcome.COMMIT_CONFLICT)
     assert told()[-1].startswith(f"0 s after early_stop found that {race.ours} can no longer commit")
     assert told()[-1].endswith("its outcome is commit_conflict.")
 
@@ -312,7 +312,7 @@ def test_a_table_that_cannot_be_read_proves_nothing(race, told):
     guards.check()
     assert guard.stop is None
     (line,) = told()
-    assert line.startswith("The driver's file groups cannot be looked at, which says nothing of")
+    assert line.startswith("The driver's rivals cannot be looked at, which says nothing of")
     race.winner.write_bytes(whole)
     os.utime(race.winner, ns=(written, written))
     guards.check()
@@ -368,7 +368,7 @@ def test_what_leaves_no_certain_verdict_is_logged_if_one_was_wanted(options, is_
 def test_a_finding_that_was_wrong_is_a_warning(race, caplog):
     guard = race.guard(EarlyStop.OBSERVE)
     race.look(guard)
-    early_stop.log_outcome(LOGGER, guard.found, Outcome.COMMITTED)
+    early_stop.log_outcomes(LOGGER, [guard.found], Outcome.COMMITTED)
     assert caplog.records[-1].levelno == logging.WARNING
 
 

@@ -289,6 +289,20 @@ def test_a_job_whose_commits_are_not_signed_learns_nothing(start):
     assert not claim_of(write, MainClass(STREAMER, ""), None, learns=True).learns
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"scope": ["dt=1"]}, "scope is given"),
+        ({"key_safe": True}, "key_safe and reads_table need a scope that is certain"),
+        ({"reads_table": True}, "key_safe and reads_table need a scope that is certain"),
+        ({"admission": "off"}, "the task is not queued"),
+    ],
+)
+def test_what_makes_learning_useless_is_logged(start, given, why, capsys):
+    assert not start(**given)[2].claim.learns
+    assert f"learn_scope has no effect: {why}." in capsys.readouterr().out
+
+
 def test_writers_of_one_partition_are_queued_and_others_are_not(commits, start, queue, folder):
     commits("dt=1")
     line, table = Queue(queue), str(folder.parent)
@@ -425,6 +439,8 @@ def test_a_learned_scope_is_not_declared(commits, start):
         assert run.claim.declared({}) is None
         assert run.claim.partitions is None
         assert run.claim.is_hint(admitted.scope)
+        after_a_lost_conflict = Scope.of(admitted.scope.table, ["dt=1", "dt=2"])
+        assert run.claim.is_hint(after_a_lost_conflict)
         assert not run.claim.is_hint(Scope.of(admitted.scope.table, ["dt=2"]))
         assert not run.claim.is_hint(None)
         assert not run._declared.is_hint(Scope(admitted.scope.table, Mode.SHARED))

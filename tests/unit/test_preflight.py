@@ -11,12 +11,13 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import preflight
 from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.preflight import Preflight, find_elders, rejects_updates
+from airflow_occ_provider.attempts.preflight import Preflight, find_elders, refusing_states
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import PreflightRecord
-from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.queue import Queue
@@ -41,6 +42,7 @@ SCOPE = ["p=1"]
 REACHED = {"status": "reached"}
 PLAN = "hoodie.clustering.updates.strategy"
 ALLOWS = "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
+OPERATION = "hoodie.datasource.write.operation"
 ROLLS_BACK = "hoodie.clustering.rollback.pending.replacecommit.on.conflict"
 
 
@@ -130,7 +132,8 @@ def test_a_pending_clustering_of_a_partition_counts_whether_a_process_runs_it_or
     assert found(table, "p2/x", "p9") == (planned,)
     assert found(table, "p1", "p2", own=[planned]) == (inflight,)
     assert found(table, "p0") == found(table) == ()
-    assert found(table, "p1", "p2", clusterings=False) == ()
+    assert found(table, "p1", "p2", clusterings=()) == ()
+    assert found(table, "p1", "p2", clusterings=[State.INFLIGHT]) == (inflight,)
 
 
 def test_an_overwrite_of_the_whole_table_counts_for_any_writer(folder, table):
@@ -153,17 +156,20 @@ def test_a_write_that_is_only_requested_and_a_table_without_any_count_not(folder
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, True),
-        ({PLAN: ALLOWS.replace("Allow", "Reject")}, True),
-        ({PLAN: ALLOWS}, False),
-        ({ROLLS_BACK: "true"}, False),
-        ({ROLLS_BACK: "false"}, True),
-        ({STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}, False),
-        ({STRATEGY_OPTION: Strategy.SIMPLE.class_name}, True),
+        ({}, [State.INFLIGHT]),
+        ({OPERATION: "upsert"}, [State.REQUESTED, State.INFLIGHT]),
+        ({OPERATION: "insert"}, []),
+        ({OPERATION: "BULK_INSERT"}, []),
+        ({PLAN: ALLOWS.replace("Allow", "Reject")}, [State.INFLIGHT]),
+        ({PLAN: ALLOWS}, []),
+        ({ROLLS_BACK: "true"}, []),
+        ({ROLLS_BACK: "false"}, [State.INFLIGHT]),
+        ({STRATEGY_OPTION: Strategy.PREFER_WRITER.class_name}, []),
+        ({STRATEGY_OPTION: Strategy.SIMPLE.class_name}, [State.INFLIGHT]),
     ],
 )
 def test_a_clustering_refuses_updates_unless_the_jobs_options_say_otherwise(options, expected):
-    assert rejects_updates(options) is expected
+    assert refusing_states(options) == set(expected)
 
 
 def test_a_foreign_write_of_the_scope_is_waited_for_without_the_lease(
@@ -287,6 +293,7 @@ def test_a_clustering_of_the_scope_is_waited_for_and_the_task_that_planned_it_na
     cluster(folder, T1, extra=SIGNATURE.options())
     cluster(folder, T2)
     task, context = start()
+    task.options = {**task.options, OPERATION: "upsert"}
     resume, trigger = waits(task, task.execute, context)
     assert trigger.instants == [T1, T2]
     assert store["hudi_write"]["waiting"]["reason"] == (
@@ -297,6 +304,12 @@ def test_a_clustering_of_the_scope_is_waited_for_and_the_task_that_planned_it_na
     (folder / "timeline" / f"{T2}.clustering.requested").unlink()
     resume(context, REACHED)
     assert task.ran == 1
+
+
+@pytest.mark.parametrize("given", [0, 3600, None])
+def test_a_timeout_that_is_no_timedelta_is_refused(start, given):
+    with pytest.raises(ConfigurationError, match=r"preflight_timeout.*is no timedelta"):
+        start(preflight_timeout=given)
 
 
 def test_a_writer_that_prefers_writers_does_not_wait_for_a_clustering(start, folder):

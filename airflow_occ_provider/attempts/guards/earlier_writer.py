@@ -46,11 +46,13 @@ class EarlierWriter:
     :param lease: of the task.
     :param rule: by which heartbeats are judged.
     :param strategy: the writers' conflict resolution strategy, if it is known.
+    :param may_retry: whether the task may be tried again; if not, it never gives way.
     """
 
     lease: Announcements
     rule: HeartbeatRule
     strategy: Strategy | None
+    may_retry: bool = True
     _told: str = field(default="", init=False)
     _asked: tuple[frozenset[str], int] = field(default=(frozenset(), 0), init=False)
 
@@ -64,9 +66,11 @@ class EarlierWriter:
             self.lease.announce(ours.time)
             self._told = ours.time
         planned = planned_before(snapshot, ours, self._living(view, snapshot, ours))
-        if not planned or not self._may_ask(frozenset(one.time for one in planned)):
+        times = frozenset(one.time for one in planned)
+        if not (self.may_retry and times) or self._asked == (times, _MOST_QUESTIONS):
             return None
         owners = self.lease.announced()
+        self._asked = times, self._asked[1] + 1 if self._asked[0] == times else 1
         conflict = earlier_overlap(snapshot, ours, planned, owners, Setup(self.strategy))
         return _stop(ours.time, conflict, owners) if conflict else None
 
@@ -74,12 +78,6 @@ class EarlierWriter:
         """Return the other pending writes with a live heartbeat; nothing is read for that."""
         others = (one for one in snapshot.timeline.pending_writes() if one.time != ours.time)
         return [one for one in others if self.rule.judge(view.ticks.get(one.time), view.now_ms).live]
-
-    def _may_ask(self, planned: frozenset[str]) -> bool:
-        asked, count = self._asked
-        count = count + 1 if asked == planned else 1
-        self._asked = planned, count
-        return count <= _MOST_QUESTIONS
 
 
 def _stop(own: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:

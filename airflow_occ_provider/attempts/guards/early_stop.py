@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 class EarlyStop(StrEnum):
-    """What happens once it is certain that Hudi will refuse a running write."""
+    """What happens once a running write is lost, or another one goes on in its place."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -52,15 +52,17 @@ def applied_mode(
     return EarlyStop.OFF
 
 
-def log_outcome(logger: Any, finding: Finding, outcome: Outcome) -> None:
-    """Log what became of a write that was found to be lost.
+def log_outcomes(logger: Any, findings: Iterable[Finding | None], outcome: Outcome) -> None:
+    """Log what became of a write that was found to be lost, or that was to give way.
 
-    :param outcome: of the attempt, by the table.
+    :param outcome: of the attempt, by the table. Only a lost write that committed is a surprise.
     """
-    level = logging.WARNING if outcome is Outcome.COMMITTED else logging.INFO
-    seconds = time.time() - finding.found_ms / 1000
-    line = "%.0f s after early_stop found that %s: its outcome is %s."
-    logger.log(level, line, seconds, finding.stop.line, outcome.value)
+    for finding in filter(None, findings):
+        is_choice = finding.stop.outcome is Outcome.YIELDED
+        level = logging.WARNING if outcome is Outcome.COMMITTED and not is_choice else logging.INFO
+        verb, seconds = "chose" if is_choice else "found", time.time() - finding.found_ms / 1000
+        line = "%.0f s after early_stop %s that %s: its outcome is %s."
+        logger.log(level, line, seconds, verb, finding.stop.line, outcome.value)
 
 
 def _why_off(options: Mapping[str, str]) -> str:
@@ -80,7 +82,8 @@ class EarlyStopGuard:
     """Compares a driver's write with those of its rivals.
 
     It is lost if a rival has completed that it certainly has not seen. A pending rival may still fail:
-    it counts only if ``earlier`` says so. The first finding is final.
+    it counts only if ``earlier`` says so. Its choice is no verdict: one that ends no driver is followed
+    by the search for a certain loss. The first finding of each kind is final.
 
     :param mode: whether a finding ends the driver.
     :param strategy: the writers' conflict resolution strategy, if it is known.
@@ -93,14 +96,16 @@ class EarlyStopGuard:
     logger: Any
     earlier: EarlierWriter | None = None
     found: Finding | None = field(default=None, init=False)
-    """The finding that the write is in vain, once there is one."""
+    """The finding that the write is lost, once there is one."""
+    choice: Finding | None = field(default=None, init=False)
+    """The choice that another task's write goes on in its place, once there is one."""
     _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def danger(self) -> str:
         """What it watches, in a few words."""
-        return "file groups"
+        return "rivals"
 
     @property
     def period_s(self) -> float:
@@ -110,24 +115,33 @@ class EarlyStopGuard:
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any; known without a request."""
-        return self.found.stop if self.found and self.mode is EarlyStop.ACT else None
+        first = self.choice or self.found
+        return first.stop if first and self.mode is EarlyStop.ACT else None
 
     def look(self, view: TableView) -> None:
         """Look once, and log a finding."""
         snapshot = view.snapshot
-        if snapshot is None or self.found or self.mode is EarlyStop.OFF:
+        if snapshot is None or self.found or self.stop or self.mode is EarlyStop.OFF:
             return
         ours = running_write(self.log, snapshot, view.ticks)
         stop = self._reason(view, snapshot, ours) if ours else None
         if stop is None or self._ended.is_set():
             return
         if ours == running_write(self.log, snapshot, view.ticks):  # the log goes on meanwhile
-            self.found = Finding(stop, round(time.time() * 1000))
-            self.logger.warning("%s.", stop.line)
+            self._keep(Finding(stop, round(time.time() * 1000)))
 
     def end(self) -> None:
         """Find nothing more."""
         self._ended.set()
+
+    def _keep(self, finding: Finding) -> None:
+        if finding.stop.outcome is not Outcome.YIELDED:
+            self.found = finding
+            self.logger.warning("%s.", finding.stop.line)
+        elif self.choice is None:
+            self.choice = finding
+            would = "" if self.mode is EarlyStop.ACT else "With early_stop='act': "
+            self.logger.warning("%s%s.", would, finding.stop.line)
 
     def _reason(self, view: TableView, snapshot: Snapshot, ours: Instant) -> Stop | None:
         conflict = self._loss(snapshot, ours)

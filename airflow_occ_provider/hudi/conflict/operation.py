@@ -13,6 +13,7 @@ from airflow_occ_provider.hudi.format.markers import Marker
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+_PREPPED = "_PREPPED"  # such as UPSERT_PREPPED, whose records come with their locations
 _SERVICES = {"compaction": "COMPACT", "logcompaction": "LOG_COMPACT"}
 # A file that is merged into or appended to existed before.
 _ON_EXISTING = frozenset({"MERGE", "APPEND"})
@@ -29,8 +30,9 @@ class ConcurrentOperation:
     :param file_groups: the file groups that it certainly touches.
     :param existing: the file groups among these that existed before it.
     :param bases: the instant on which an existing file group was built when the write planned it.
-    :param has_fresh_bases: whether these are current. A record index names the instant that inserted a
-        record, whatever has updated it since.
+    :param has_fresh_bases: whether these are the newest that it can have read. A record index names the
+        instant that inserted a record; SQL's ``UPDATE`` and ``MERGE`` find records, and so their file
+        groups, before they take their comparison point.
     :param based: the file groups that got a base file (not only a log file).
     :param overwrites: the partitions of which it replaces every existing file group, not named yet.
     :param overwrites_table: whether it replaces every partition in this way.
@@ -155,7 +157,7 @@ def pending_operation(
         file_groups=existing | marked,
         existing=existing,
         bases=plan.bases,
-        has_fresh_bases=has_fresh_bases,
+        has_fresh_bases=has_fresh_bases and not operation_type.endswith(_PREPPED),
         overwrites=plan.written_partitions if operation_type in OVERWRITES else frozenset(),
         overwrites_table=operation_type == "INSERT_OVERWRITE_TABLE",
         may_touch_more=operation_type in {"UNKNOWN", "DELETE_PARTITION"},

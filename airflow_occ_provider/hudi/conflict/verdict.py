@@ -198,11 +198,10 @@ def was_seen(
 
 
 def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
-    for group in rival.based & ours.bases.keys():
-        if ours.bases[group] >= rival.instant.time:
-            return True
-        return False if ours.has_fresh_bases else None
-    if ours.existing & rival.replaced:
+    shared = rival.based & ours.bases.keys()
+    if any(ours.bases[group] >= rival.instant.time for group in shared):
+        return True
+    if shared or ours.existing & rival.replaced:
         return False if ours.has_fresh_bases else None
     if ours.existing & (rival.file_groups - rival.existing):
         return True
