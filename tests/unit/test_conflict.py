@@ -23,6 +23,7 @@ from airflow_occ_provider.hudi.conflict.verdict import (
     judge_by_any,
     was_seen,
 )
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.markers import parse_marker
 
@@ -249,6 +250,24 @@ def test_without_a_completion_stamp_the_files_times_decide(ms, expected):
         instant, file_groups=frozenset({F}), existing=frozenset({F}), completed_ms=ms
     )
     assert was_seen(ours(), rival) is expected
+
+
+@pytest.mark.parametrize(
+    ("operation_type", "has_index", "expected"),
+    [
+        ("UPSERT", False, True),
+        ("UPSERT", True, False),
+        ("UPSERT_PREPPED", False, False),
+        ("DELETE_PREPPED", False, False),
+    ],
+)
+def test_a_profile_names_what_was_read_unless_the_records_came_with_their_locations(
+    operation_type, has_index, expected
+):
+    instant = Instant(BEFORE, "commit", State.INFLIGHT, f"{BEFORE}.inflight")
+    profile, fresh = CommitMetadata(operation_type), not has_index
+    found = pending_operation(instant, profile, (), Times(), has_fresh_bases=fresh)
+    assert found.has_fresh_bases is expected
 
 
 BASE, LOG = "f-0_0-1-2_{}.parquet", ".f-0_{}.log.1_0-1-2"

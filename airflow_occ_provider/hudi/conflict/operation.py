@@ -31,8 +31,8 @@ class ConcurrentOperation:
     :param existing: the file groups among these that existed before it.
     :param bases: the instant on which an existing file group was built when the write planned it.
     :param has_fresh_bases: whether these are the newest that it can have read. A record index names the
-        instant that inserted a record; SQL's ``UPDATE`` and ``MERGE`` find records, and so their file
-        groups, before they take their comparison point.
+        instant that inserted a record, SQL's ``UPDATE`` and ``DELETE`` the one that wrote it last, and
+        not the one that wrote its file (both seen on 1.2.0).
     :param based: the file groups that got a base file (not only a log file).
     :param overwrites: the partitions of which it replaces every existing file group, not named yet.
     :param overwrites_table: whether it replaces every partition in this way.
