@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,7 +47,7 @@ def test_a_dead_writer_is_reported_and_cleaned_though_the_triggerer_was_killed(
     table = doomed.table
     (ghost,) = (one.time for one in HudiTable(str(table)).snapshot().timeline.pending_writes())
     paths = {**conf(tmp_path), "table": table, "instant": ghost}
-    airflow.call("PATCH", "/dags/deaths", {"is_paused": False})
+    watch_assets(airflow, "deaths")
     run = start("watched", **paths)
     for task in ("from_trigger", "clean", "own"):
         wait_for_state(run, task, "deferred")
@@ -94,6 +96,18 @@ def test_a_retry_waits_for_the_clustering_that_rejected_its_first_try(hudi_stack
     task = run.task("write")
     assert (task["state"], task["try_number"]) == ("success", 2), run.log("write", 2)[-3000:]
     assert table.snapshot().timeline.find(plan.time).completed
+
+
+def watch_assets(airflow, dag_id):
+    """Unpause a DAG whose assets are watched, which begins only once its file is read again."""
+    airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+    file = airflow.call("GET", f"/dags/{dag_id}")["file_token"]
+    airflow.call("PUT", f"/parseDagFile/{file}")
+    watched = (
+        "SELECT 1 FROM asset_watcher JOIN trigger ON trigger.id = trigger_id WHERE triggerer_id > 0"
+    )
+    with closing(sqlite3.connect(airflow.database, 300)) as database:
+        wait_for("the asset's watcher", lambda: database.execute(watched).fetchall())
 
 
 def assert_reported_by_the_asset(airflow, ghost):
