@@ -1,4 +1,4 @@
-"""Tasks that all update one row, each with early stop."""
+"""Tasks that all update one row; only early stop ends one before its commit."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ with DAG("contended", schedule=None, params=PARAMS, max_active_runs=8) as dag:
             application_args=["{{ params.table }}", name, "{{ params.seconds }}"],
             table="{{ params.table }}",
             early_stop="act",
+            early_conflict_detection=False,
             driver_memory="1g",
             hudi_options={
                 "hoodie.client.heartbeat.interval_in_ms": 2000,
