@@ -11,7 +11,7 @@ from tests.clouds import NEEDS_VERSITYGW
 from tests.faulty_proxy import FaultyProxy
 from tests.stores import BUCKET
 
-pytestmark = [pytest.mark.real, NEEDS_VERSITYGW]
+pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
 KEYS_OF_PAGE = 1000
 
 
