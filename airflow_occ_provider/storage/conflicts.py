@@ -110,7 +110,8 @@ def lost_conflict(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = Operations(snapshot, {})
-    return _judge(operations, ours, _counted(operations, ours, rivals, setup), setup).certain_conflict
+    later = _counted(operations, ours, rivals, setup)
+    return _judge(operations, ours, later, setup).certain_conflict if later else None
 
 
 def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]) -> tuple[Instant, ...]:
@@ -149,8 +150,10 @@ def earlier_overlap(
         if one.time not in choices:
             continue
         conflict = _judge(operations, ours, [one], setup).certain_conflict
+        if conflict is None:
+            continue
         rivals = _counted(operations, one, [*possible_winners(snapshot, one), *planned[:number]], setup)
-        if conflict and _judge(operations, one, rivals, setup).certainty is Certainty.NONE:
+        if _judge(operations, one, rivals, setup).certainty is Certainty.NONE:
             return conflict
     return None
 
