@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 
 Choice = TypeVar("Choice", bound=StrEnum)
-_INDEX = "hoodie.index.type"
 _SWITCHES = {
     "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
     STRATEGY_OPTION: "conflict_resolution",
@@ -82,11 +81,11 @@ def refuse_wrong_pairs(
     found = early_detection.contradiction(early, _scheme(table), options)
     if found:
         raise ConfigurationError("early_conflict_detection", found[0], remedy=found[1])
-    index = str(options.get(_INDEX, "BUCKET")).upper()
+    index = str(options.get(INDEX_OPTION, "BUCKET")).upper()
     if resolution is Strategy.BUCKET_INDEX and index != "BUCKET":
         raise ConfigurationError(
             "conflict_resolution",
-            f"{resolution} reads the bucket from each file's name, and {_INDEX} is {index}",
+            f"{resolution} reads the bucket from each file's name, and {INDEX_OPTION} is {index}",
             remedy="use 'simple', or leave it out",
         )
 

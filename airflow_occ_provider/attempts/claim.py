@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
@@ -14,7 +14,6 @@ from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Scope
 
 _UNHURT_SINCE = 9
-_INDEX_OPTION = "hoodie.index.type"
 _GLOBAL_INDEXES = frozenset(
     {"GLOBAL_BLOOM", "GLOBAL_SIMPLE", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"}
 )
@@ -66,7 +65,7 @@ class Claim:
         """
         if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
-        if self.key_safe and options.get(_INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
+        if self.key_safe and options.get(INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
             return Scope.of(self.table, None)
         if not self.is_fenced(options):
             return Scope.of(self.table, self.partitions)
@@ -181,5 +180,5 @@ def known_options(
     """
     named = {key.removeprefix("spark."): str(value) for key, value in spark.items()}
     of_spark = {key: value for key, value in named.items() if key.startswith("hoodie.")}
-    of_table = {_INDEX_OPTION: "RECORD_INDEX"} if table.has_record_index else {}
+    of_table = {INDEX_OPTION: "RECORD_INDEX"} if table.has_record_index else {}
     return {**of_table, **of_spark, **hudi}

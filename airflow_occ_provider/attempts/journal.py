@@ -130,10 +130,8 @@ class Journal:
 
     def begin_preflight(self, reason: str, instants: tuple[str, ...], now_ms: int) -> PreflightRecord:
         """Record what the driver of this try would lose to, and that it waits for that."""
-        found, waiting = (
-            PreflightRecord(self.now.number, now_ms, instants),
-            Waiting(reason, now_ms, instants),
-        )
+        found = PreflightRecord(self.now.number, now_ms, instants)
+        waiting = Waiting(reason, now_ms, instants)
         self._save(replace(self.record, preflight=found, waiting=waiting))
         return found
 

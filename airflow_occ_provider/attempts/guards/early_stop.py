@@ -15,14 +15,18 @@ from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Finding, Outcome, Stop
-from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
+from airflow_occ_provider.hudi.conflict.strategy import (
+    INDEX_OPTION,
+    STRATEGY_OPTION,
+    Strategy,
+    strategy_of,
+)
 from airflow_occ_provider.hudi.conflict.verdict import Conflict
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
-_INDEX = "hoodie.index.type"
 _PERIOD_S = 10.0
 _MOST_NAMED = 3
 
@@ -72,7 +76,7 @@ def _why_off(options: Mapping[str, str]) -> str:
     named = options.get(STRATEGY_OPTION, "").strip()
     if named and strategy_of(options) is None:
         return f"the rules of {named} are not known"
-    if options.get(_INDEX, "").strip().upper() == "HBASE":
+    if options.get(INDEX_OPTION, "").strip().upper() == "HBASE":
         return "an index in HBase names older files than the job has read"
     return ""
 

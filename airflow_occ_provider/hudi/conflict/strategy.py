@@ -11,6 +11,7 @@ from airflow_occ_provider.hudi.format.instant import State
 
 _TRANSACTION = "org.apache.hudi.client.transaction"
 STRATEGY_OPTION = "hoodie.write.lock.conflict.resolution.strategy"
+INDEX_OPTION = "hoodie.index.type"
 
 
 class Strategy(StrEnum):

@@ -16,7 +16,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.airflow_component import Component
 from tests.faults.contended.dags.contended import WRITERS
-from tests.faults.processes import Census, drivers, end_all, send
+from tests.faults.processes import drivers, end_all, send
 from tests.faults.rig import SETTINGS, Report
 from tests.stores import Lake
 from tests.writers import inflight
@@ -85,13 +85,11 @@ class ContendedRun:
         self.outcomes = []
 
     def run(self):
-        started, census = time.monotonic(), Census(self.table)
+        started = time.monotonic()
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - reported with all others at the end
             self.report.wrong.append(f"{type(error).__name__}: {error}")
-        finally:
-            census.close()
         if drivers(self.table):
             self.report.wrong.append("a driver still runs after its run")
             end_all(self.table)
