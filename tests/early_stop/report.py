@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import Stop
 from tests.early_stop.race import Race
 from tests.early_stop.rig import Course
 
@@ -18,7 +18,7 @@ _LOST = ("conflict", "early")
 class Report:
     """The counts of a series, filled race by race.
 
-    :param certain: findings because a rival had completed.
+    :param certain: findings because a rival had completed, also those that followed a choice.
     :param choices: findings because an earlier write was pending.
     :param vain: of these, those whose earlier write did not commit.
     :param late: further ones of writes that committed before they could have been ended.
@@ -45,28 +45,32 @@ class Report:
             self._add(race, one, committed)
 
     def _add(self, race: Race, one: Course, committed: set[str]) -> None:
-        title, stop = f"{race.hudi} seed {race.seed} index {race.index} {one.name}", one.stop
+        title = f"{race.hudi} seed {race.seed} index {race.index} {one.name}"
         if one.fate.result == "error":
             self.problems.append(f"{title}: failed otherwise\n{one.fate.evidence}")
         if one.fate.result in _LOST:
-            self.lost += 1
-            self.named += stop is not None
-            if stop is None:
-                operation = next(turn.write.operation for turn in race.turns if turn.name == one.name)
-                self.unnamed[f"{operation} {race.template.kind}"] += 1
-        if stop is None:
-            return
-        if stop.outcome is Outcome.COMMIT_CONFLICT:
+            self._add_loser(race, one)
+        if one.loss:
             self.certain += 1
             if one.fate.result not in _LOST:
-                self.problems.append(f"{title}: WRONG, {one.fate.result} although {stop.line}")
-            return
-        if one.fate.result == "committed" and stop.rival not in committed:
+                self.problems.append(f"{title}: WRONG, {one.fate.result} although {one.loss.line}")
+        if one.choice:
+            self._add_choice(one.choice, one, committed)
+
+    def _add_loser(self, race: Race, one: Course) -> None:
+        self.lost += 1
+        self.named += bool(one.loss or one.choice)
+        if not (one.loss or one.choice):
+            operation = next(turn.write.operation for turn in race.turns if turn.name == one.name)
+            self.unnamed[f"{operation} {race.template.kind}"] += 1
+
+    def _add_choice(self, choice: Stop, one: Course, committed: set[str]) -> None:
+        is_vain = choice.rival not in committed
+        if one.fate.result == "committed" and is_vain:
             self.late += 1  # it was past the last point at which the rig can hold it
             return
         self.choices += 1
-        if stop.rival not in committed:
-            self.vain += 1
+        self.vain += is_vain
 
     def add_rig_error(self, race: Race, error: BaseException) -> None:
         """Count a race that did not run as planned."""

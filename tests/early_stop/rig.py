@@ -21,7 +21,7 @@ from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStop
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
@@ -37,7 +37,7 @@ from tests.memory_store import MemoryStore
 
 _LOG = logging.getLogger(__name__)
 _TTL_MS = 600_000
-_PATIENCE_S = 45.0
+_PATIENCE_S = 300.0
 _PERIOD_S = 0.2  # between two looks; a race takes seconds, a job hours
 
 
@@ -45,11 +45,13 @@ _PERIOD_S = 0.2  # between two looks; a race takes seconds, a job hours
 class Course:
     """What became of one writer.
 
-    :param stop: the reason for which early stop would have ended it; ``None`` if there was none.
+    :param choice: that early stop would have let an earlier write go on in its place, if it would have.
+    :param loss: that it found the write to be lost, if it did.
     """
 
     name: str
-    stop: Stop | None
+    choice: Stop | None
+    loss: Stop | None
     fate: Fate
 
     @property
@@ -125,7 +127,7 @@ class Rig:
             writer.finish()
             over.update(instant.partition(".")[0] for instant in writer.instants)
         fate = read_fate(turn.name, write, error, writer.instants, table)
-        return Course(turn.name, watch.stop, fate)
+        return Course(turn.name, watch.choice, watch.loss, fate)
 
 
 @dataclass(slots=True)
@@ -152,10 +154,14 @@ class Watch:
         return cls(over, log, guard, TableGuards(TableViews(opened), log, [guard], _LOG))
 
     @property
-    def stop(self) -> Stop | None:
-        """The reason for which the writer would have been ended, if there was one."""
-        first = self.guard.choice or self.guard.found
-        return first.stop if first else None
+    def choice(self) -> Stop | None:
+        """The choice that another write goes on in its place, if there was one."""
+        return self.guard.choice.stop if self.guard.choice else None
+
+    @property
+    def loss(self) -> Stop | None:
+        """The finding that the write is lost, if there was one."""
+        return self.guard.found.stop if self.guard.found else None
 
     def hold(self, instants: tuple[str, ...], hold_s: float) -> None:
         """Hold the writer at a point: for some time, or until the write to which it gives way has ended.
@@ -167,10 +173,10 @@ class Watch:
             self.log.feed(f"INFO A: Creating a new instant [==>{time_}__{action}__REQUESTED]")
         self._told = len(instants)
         time.sleep(hold_s)
-        stop, deadline_s = self.stop, time.monotonic() + _PATIENCE_S
-        while stop and stop.outcome is Outcome.YIELDED and stop.rival not in self.over:
+        choice, deadline_s = self.choice, time.monotonic() + _PATIENCE_S
+        while choice and choice.rival not in self.over:
             if time.monotonic() > deadline_s:
-                raise RigError(f"the earlier write {stop.rival} does not end")
+                raise RigError(f"the earlier write {choice.rival} does not end")
             time.sleep(0.05)
 
 

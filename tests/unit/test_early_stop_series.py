@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,8 @@ GAVE_WAY = Stop(Outcome.YIELDED, "w11 gives way", "w01")
 
 
 def course(name, result, stop=None):
-    return Course(name, stop, Fate(result, "", (f"{name}1.commit",)))
+    found = [one if stop is one else None for one in (GAVE_WAY, LOST)]
+    return Course(name, *found, Fate(result, "", (f"{name}1.commit",)))
 
 
 def reported(*races):
@@ -53,6 +55,14 @@ def test_a_choice_is_in_vain_if_the_earlier_write_did_not_commit():
     assert any("in vain: 1 of 2" in line for line in failures(CHOSEN, vain))
     assert failures(*[CHOSEN] * 19, vain) == []
     assert any("in vain: 1 of 19" in line for line in failures(BOTH, *[CHOSEN] * 18, vain))
+
+
+def test_a_loss_that_follows_a_choice_counts_as_well():
+    both = Course("w1", GAVE_WAY, LOST, Fate("conflict", "", ("w11.commit",)))
+    report = reported([course("w0", "committed"), both])
+    assert (report.certain, report.choices, report.lost, report.named) == (1, 1, 1, 1)
+    wrong = replace(both, fate=Fate("committed", "", ("w11.commit",)))
+    assert any("WRONG" in line for line in failures([course("w0", "committed"), wrong]))
 
 
 def test_a_choice_that_comes_too_late_ends_nobody():
