@@ -145,6 +145,12 @@ def test_the_later_of_two_announced_writes_gives_way(pair):
     assert lease.told == [pair.later]
 
 
+def test_a_profile_that_was_still_being_written_in_the_listing_has_no_final_time(pair):
+    lease = Lease(**{pair.earlier: OTHER})
+    lease.announced = lambda: pair.planned(pair.earlier, 10) or lease.others  # after the listing
+    assert pair.found(lease) is None
+
+
 def test_the_earlier_one_goes_on(pair):
     lease = Lease(**{pair.later: OTHER})
     assert pair.found(lease, own=pair.earlier) is None

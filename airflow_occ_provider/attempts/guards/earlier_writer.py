@@ -72,12 +72,23 @@ class EarlierWriter:
         owners = self.lease.announced()
         self._asked = times, self._asked[1] + 1 if self._asked[0] == times else 1
         conflict = earlier_overlap(snapshot, ours, planned, owners, Setup(self.strategy))
-        return _stop(ours.time, conflict, owners) if conflict else None
+        if conflict is None or not _is_still_before(snapshot, ours, conflict.rival.instant):
+            return None
+        return _stop(ours.time, conflict, owners)
 
     def _living(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
         """Return the other pending writes with a live heartbeat; nothing is read for that."""
         others = (one for one in snapshot.timeline.pending_writes() if one.time != ours.time)
         return [one for one in others if self.rule.judge(view.ticks.get(one.time), view.now_ms).live]
+
+
+def _is_still_before(snapshot: Snapshot, ours: Instant, rival: Instant) -> bool:
+    """Whether a newer listing shows the same order of two profiles that were read.
+
+    Where a file is visible before its content (Hudi 0.15 on a disk or HDFS), its time in an earlier
+    listing may be that of the empty file: then each of the two could give way to the other.
+    """
+    return rival in planned_before(snapshot.reload(), ours, [rival])
 
 
 def _stop(own: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:

@@ -64,7 +64,7 @@ def log_outcomes(logger: Any, findings: Iterable[Finding | None], outcome: Outco
     for finding in filter(None, findings):
         is_choice = finding.stop.outcome is Outcome.YIELDED
         level = logging.WARNING if outcome is Outcome.COMMITTED and not is_choice else logging.INFO
-        verb, seconds = "chose" if is_choice else "found", time.time() - finding.found_ms / 1000
+        verb, seconds = "chose" if is_choice else "found", max(time.time() - finding.found_ms / 1000, 0)
         line = "%.0f s after early_stop %s that %s: its outcome is %s."
         logger.log(level, line, seconds, verb, finding.stop.line, outcome.value)
 
