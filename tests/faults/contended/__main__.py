@@ -8,6 +8,7 @@ should be.
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
@@ -15,24 +16,33 @@ from tests.faults.command import main, print_run, print_wrong
 from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.plan import draw
 from tests.faults.contended.rig import ContendedRun, Services, airflow
+from tests.faults.contended.stops import summary
 
 ROWS = dict.fromkeys(("first", *WRITERS), 1)
 
 
 def play(args, folder):
-    faults, reports, outcomes = draw(args.runs, args.seed, only=args.only), [], Counter()
+    faults = draw(args.runs, args.seed, only=args.only)
+    outcomes, delays_s = Counter(), []
+
+    def one(fault):
+        run = ContendedRun(running, stack, folder, fault, services)
+        report = run.run()
+        print_run(report, f", met {report.reached or 'nothing'}")
+        outcomes.update(run.outcomes)
+        delays_s.extend(run.delays_s)
+        return report
+
     with EmbeddedStack(folder / "stack") as stack:
         make_tables(stack, folder, faults)
         with (
             airflow(folder / "airflow", stack) as running,
             Services(running, stack, folder / "services") as services,
+            ThreadPoolExecutor(args.jobs) as pool,
         ):
-            for fault in faults:
-                run = ContendedRun(running, stack, folder, fault, services)
-                reports.append(run.run())
-                print_run(reports[-1], f", met {run.report.reached or 'nothing'}")
-                outcomes.update(run.outcomes)
+            reports = list(pool.map(one, faults))
             inspect(stack, folder, reports, ROWS)
+    print(summary(delays_s))
     print("attempts: " + ", ".join(f"{count} {end}" for end, count in outcomes.most_common()))
     return print_wrong(reports, args.seed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.airflow_component import Component
 from tests.faults.contended.dags.contended import WRITERS
+from tests.faults.contended.stops import Seen
 from tests.faults.processes import drivers, end_all, send
 from tests.faults.rig import SETTINGS, Report
 from tests.stores import Lake
@@ -52,6 +54,7 @@ class Services:
         self._stack = stack
         self._triggerer = Component(running, "triggerer", folder)
         self._zookeeper = stack.zookeeper
+        self._one = threading.Lock()
 
     def __enter__(self):
         return self
@@ -61,7 +64,11 @@ class Services:
         self._zookeeper.stop()
 
     def interrupt(self, victim, outage_s):
-        """Kill a service, and start it again after so many seconds."""
+        """Kill a service, and start it again after so many seconds; one at a time."""
+        with self._one:
+            self._interrupt(victim, outage_s)
+
+    def _interrupt(self, victim, outage_s):
         if victim == "triggerer":
             self._triggerer.kill()
             time.sleep(outage_s)
@@ -82,7 +89,8 @@ class ContendedRun:
         self.table = lake.path(fault.name)
         self.reader = lake.open(self.table)
         self.report = Report(fault, self.table)
-        self.outcomes = []
+        self.seen = Seen(self.reader)
+        self.outcomes, self.delays_s = [], []
 
     def run(self):
         started = time.monotonic()
@@ -138,6 +146,7 @@ class ContendedRun:
         signatures = [one for one in self._commits() if one.dag_id == "contended"]
         self.report.identities = tuple(one.identity for one in signatures)
         for task in TASKS:
+            self.delays_s += [second for log in self._logs(task) for second in self.seen.delays_s(log)]
             tries = [one.try_number for one in signatures if one.task_id == task]
             if len(tries) != 1:
                 self.report.wrong.append(f"signed commits of {task}: tries {tries}")
@@ -168,9 +177,19 @@ class ContendedRun:
         number = next(one["try_number"] for one in self._tasks() if one["task_id"] == task)
         return "\n".join(self.airflow.log_lines("contended", self.run_id, task, number)[-25:])
 
+    def _logs(self, task):
+        """Return the lines of each try of a task, with their times."""
+        path = f"{self._path}/taskInstances/{task}"
+        last = self.airflow.call("GET", path)["try_number"]
+        return [
+            self.airflow.call("GET", f"{path}/logs/{number}?full_content=true")["content"]
+            for number in range(1, last + 1)
+        ]
+
     def _wait(self, what, happened):
         deadline = time.monotonic() + _PATIENCE_S
         while True:
+            self.seen.look()
             with contextlib.suppress(EmbeddedError):
                 if answer := happened() or self._ended():
                     return answer

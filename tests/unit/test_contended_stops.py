@@ -1,0 +1,65 @@
+"""How the fault rig of contending tasks times the end of a driver that early stop has ended."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_occ_provider.hudi.conflict.operation import Times
+from tests.faults.contended.stops import Seen, summary
+
+OWN, RIVAL = "20261125184044291", "20261125184043189"
+
+
+def seen(*instants):
+    """Return what was seen of instants, each with the seconds of its profile and its completion."""
+    found = {time: Times(None, *ms(*seconds)) for time, *seconds in instants}
+    timeline = [SimpleNamespace(time=time) for time in found]
+    snapshot = SimpleNamespace(timeline=timeline, times=lambda one: found[one.time])
+    one = Seen(SimpleNamespace(snapshot=lambda **_: snapshot))
+    one.look()
+    return one
+
+
+def ms(*seconds):
+    return [None if one is None else one * 1000 for one in seconds]
+
+
+def line(second, text):
+    return {"timestamp": f"1970-01-01T00:00:{second:02}Z", "event": text}
+
+
+def log(verb):
+    return [
+        {"event": "::group::"},
+        line(20, f"{OWN} {verb} {RIVAL}, and more."),
+        line(23, "26/11/25 18:40:44 INFO ShutdownHookManager: Shutdown hook called"),
+        line(30, "Queued behind another writer."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "delay_s"), [("gives way to the earlier", 8), ("can no longer commit:", 4)]
+)
+def test_a_stop_is_timed_from_its_evidence_to_the_drivers_last_line(verb, delay_s):
+    assert seen((OWN, 15, None), (RIVAL, 12, 19)).delays_s(log(verb)) == [delay_s]
+
+
+@pytest.mark.parametrize("instants", [(), ((OWN, 15, None), (RIVAL, 12, None)), ((RIVAL, 12, 19),)])
+def test_without_both_times_nothing_is_said(instants):
+    assert seen(*instants).delays_s(log("can no longer commit:")) == []
+
+
+def test_a_log_without_a_driver_or_a_stop_has_no_delay():
+    whole = log("gives way to the earlier")
+    assert seen((OWN, 15, None), (RIVAL, 12, 19)).delays_s(whole[:2]) == []
+    assert seen((OWN, 15, None), (RIVAL, 12, 19)).delays_s(whole[2:]) == []
+
+
+def test_the_slowest_of_twenty_does_not_count():
+    assert summary([]) == "0 drivers were ended early"
+    assert summary([3.0] * 99 + [60.0]) == (
+        "100 drivers were ended early: p50 3.0 s, p95 3.0 s after the evidence"
+    )
+    assert summary([3.0] * 9 + [60.0]).endswith("more than 12 s")
