@@ -30,6 +30,7 @@ with DAG(
         # Forces the most expensive conflict: Hudi's check at commit, which logs both instants. By
         # default the loser is stopped earlier.
         "early_conflict_detection": False,
+        "early_stop": "off",
         "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=4)),
     },
 ) as dag:

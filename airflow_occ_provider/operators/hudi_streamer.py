@@ -95,7 +95,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
-        early_stop: EarlyStop | str = EarlyStop.OFF,
+        early_stop: EarlyStop | str = EarlyStop.ACT,
         hudi_options: Mapping[str, Any] | str | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),

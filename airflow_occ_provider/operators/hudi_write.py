@@ -76,9 +76,9 @@ class HudiWriteOperator(HudiSparkOperator):
         ``"bucket_index"``, or ``"prefer_writer"``, which all writers and table services of the table
         must share; by default the one that Hudi infers from the index.
     :param early_stop: what happens once it is certain that Hudi will refuse the commit, because a rival
-        has completed, or once another task's earlier write turns out to overlap: ``"off"``,
-        ``"observe"`` (it is logged, and compared with what Hudi then does), or ``"act"`` (the driver is
-        ended, and the task queued). A trigger that watches the driver looks for completed rivals alone.
+        has completed, or once another task's earlier write turns out to overlap: ``"act"``
+        (the driver is ended, and the task queued), ``"observe"`` (it is logged, and compared with what
+        Hudi then does), or ``"off"``. A trigger that watches the driver looks for completed rivals only.
     :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
         one. (templated)
     :param require_commit: whether the task fails if the job succeeds but writes nothing.
@@ -125,7 +125,7 @@ class HudiWriteOperator(HudiSparkOperator):
         storage_conn_id: str | None = None,
         early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
         conflict_resolution: Strategy | str | None = None,
-        early_stop: EarlyStop | str = EarlyStop.OFF,
+        early_stop: EarlyStop | str = EarlyStop.ACT,
         hudi_options: Mapping[str, Any] | str | None = None,
         require_commit: bool = False,
         survivor_timeout: timedelta = timedelta(hours=12),

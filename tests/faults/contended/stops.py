@@ -12,7 +12,7 @@ _OF_DRIVER = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ ")
 
 
 class Seen:
-    """When profiles and commits of a table's writes were written, as far as somebody looked in time.
+    """When profiles and commits of a table's writes were written, as far as the rig looked in time.
 
     :param reader: the table.
     """
