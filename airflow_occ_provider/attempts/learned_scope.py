@@ -56,7 +56,7 @@ def learn(
         commits = last_commits(_newest(snapshot), sign(snapshot))
         says = unusable(commits)
         if not says:
-            learned = replace(learned, partitions=touched(commits))
+            learned = replace(learned, partitions=changed(commits))
             log.info("%s", _found(learned, len(commits)))
     except TableUnreadableError as error:
         says = error.message
@@ -70,14 +70,17 @@ def last_commits(newest_first: Iterable[CommitMetadata], signature: Signature) -
     return list(islice((one for one in newest_first if _is_of(one, signature)), COMMITS))
 
 
-def touched(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
-    """Return the partitions that commits wrote or replaced, sorted."""
-    return tuple(sorted({partition for one in commits for partition in one.partitions}))
+def changed(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
+    """Return the partitions in which commits changed or replaced existing file groups, sorted.
+
+    New ones are nobody else's: a task that only adds files loses to no other writer.
+    """
+    return tuple(sorted({partition for one in commits for partition in one.changed_partitions}))
 
 
 def unusable(commits: Sequence[CommitMetadata]) -> str:
     """Return why commits give no scope; empty if they give one."""
-    partitions = touched(commits)
+    partitions = changed(commits)
     if not commits:
         return f"none of the table's newest {MOST_READ} commits is of this task"
     if any(one.operation_type == "INSERT_OVERWRITE_TABLE" for one in commits):
@@ -85,9 +88,9 @@ def unusable(commits: Sequence[CommitMetadata]) -> str:
     if not all(partitions):
         return "the table is not partitioned"
     if not partitions:
-        return "its last commits touched no partition"
+        return "its last commits changed no file group"
     if len(partitions) > MOST_PARTITIONS:
-        return f"its last commits touched {len(partitions)} partitions"
+        return f"its last commits changed {len(partitions)} partitions"
     return ""
 
 
@@ -107,4 +110,4 @@ def _is_of(commit: CommitMetadata, signature: Signature) -> bool:
 def _found(learned: LearnedScope, number: int) -> str:
     last = "last commit" if number == 1 else f"last {number} commits"
     extent = Scope.of(learned.table, learned.partitions).extent
-    return f"No scope was given; the {last} of this task touched {extent}: requests these."
+    return f"No scope was given; the {last} of this task changed {extent}: requests these."

@@ -65,14 +65,15 @@ def audit_scope(commit: Commit, admitted: Admitted, log: Any, *, is_hint: bool =
     :param is_hint: whether that scope was learned, so that it may be too narrow.
     :raises MisconfigurationError: if only the lease kept other writers away.
     """
-    outside = admitted.outside(commit.metadata.partitions)
+    metadata, is_guess = commit.metadata, is_hint and admitted.is_fenced
+    outside = admitted.outside(metadata.changed_partitions if is_guess else metadata.partitions)
     if not outside:
         return
     wrote = (
         f"commit {commit.instant.time} wrote {', '.join(outside[:5])}"
         f"{f' and {len(outside) - 5} more' if len(outside) > 5 else ''}, outside its"
     )
-    if is_hint and admitted.is_fenced:
+    if is_guess:
         log.info("%s learned scope, which was too narrow: Hudi's check alone decided there.", wrote)
         return
     message = f"{wrote} scope"

@@ -51,8 +51,8 @@ class HudiWriteOperator(HudiSparkOperator):
         ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
         unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
         lost conflict. (templated)
-    :param learn_scope: whether a task without ``scope`` takes the partitions that its last commits
-        touched as its scope. It is a hint: where the job writes others, Hudi's check decides, and
+    :param learn_scope: whether a task without ``scope`` takes the partitions in which its last commits
+        changed files as its scope. It is a hint: where the job writes others, Hudi's check decides, and
         nothing is refused. Not used with ``key_safe``, ``reads_table`` or a lock of one process.
     :param key_safe: whether two writers must never insert the same new key, which Hudi's check does
         not detect; all writers of the table should agree on it. If so, the job writes its scope alone,

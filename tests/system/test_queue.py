@@ -84,11 +84,13 @@ def test_a_task_learns_its_scope_and_runs_beside_a_writer_of_another_partition(q
     paths = conf(tmp_path)
     first = start("learning", **paths).wait()
     assert "none of the table's newest 30 commits is of this task" in first.log("write")
+    second = start("learning", **paths).wait()  # updates what the first one added
+    assert "its last commits changed no file group" in second.log("write")
     apart = hold(queue, paths["table"], ["2"])
-    second = start("learning", **paths).wait()
-    log = second.log("write")
-    assert "the last commit of this task touched 1: requests these." in log
-    assert second.task("write")["state"] == "success", log[-4000:]
+    third = start("learning", **paths).wait()
+    log = third.log("write")
+    assert "the last 2 commits of this task changed 1: requests these." in log
+    assert third.task("write")["state"] == "success", log[-4000:]
     assert queue.status(apart).held
     queue.release(apart)
 

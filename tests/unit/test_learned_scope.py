@@ -40,19 +40,22 @@ from tests.unit.test_record import Store, Task
 from tests.unit.test_write_run import Write
 
 OWN = Signature("another run", "d", "r0", "t", site="here")
-REQUESTS = "No scope was given; the last {} of this task touched {}: requests these."
+REQUESTS = "No scope was given; the last {} of this task changed {}: requests these."
 
 
 @pytest.fixture
 def commits(folder):
     """Adds a commit that is younger than all before."""
 
-    def add(*partitions, by=OWN, operation="UPSERT", replaced=()):
+    def add(*partitions, by=OWN, operation="UPSERT", replaced=(), new=()):
         number = len(list((folder / "timeline").glob("*commit")))
         record = {
             "operationType": operation,
             "extraMetadata": by.options() if by else {},
-            "partitionToWriteStats": {path: [statistic()] for path in partitions},
+            "partitionToWriteStats": {
+                **{path: [statistic()] for path in new},
+                **{path: [statistic(prevCommit="20261121092500000")] for path in partitions},
+            },
             "partitionToReplaceFileIds": {path: ["g-0"] for path in replaced},
         }
         action = "replacecommit" if replaced or operation == "CLUSTER" else "commit"
@@ -62,8 +65,9 @@ def commits(folder):
     return add
 
 
-def statistic():
-    return {"fileId": "f-0", "numInserts": 1, "numUpdateWrites": 0, "numDeletes": 0}
+def statistic(prevCommit="null"):  # noqa: N803 - Hudi's name
+    changes = {"numInserts": 1, "numUpdateWrites": 0, "numDeletes": 0}
+    return {"fileId": "f-0", "prevCommit": prevCommit, **changes}
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +208,7 @@ def test_too_many_partitions_leave_it_unknown(commits, asked, capsys, number):
     commits("dt=1000")
     found = asked()
     assert (found is None) is (number > 100)
-    why = "its last commits touched 101 partitions"
+    why = "its last commits changed 101 partitions"
     assert (f"none was learned: {why}." in capsys.readouterr().out) is (number > 100)
 
 
@@ -227,7 +231,18 @@ def test_commits_that_touched_nothing_leave_it_unknown(commits, asked, capsys):
     for _ in range(3):
         commits()
     assert asked() is None
-    assert "none was learned: its last commits touched no partition." in capsys.readouterr().out
+    assert "none was learned: its last commits changed no file group." in capsys.readouterr().out
+
+
+def test_new_files_meet_no_other_writer(commits, asked, capsys):
+    commits(new=("dt=1", "dt=2"), operation="BULK_INSERT")
+    assert asked() is None
+    assert "none was learned: its last commits changed no file group." in capsys.readouterr().out
+
+
+def test_new_files_beside_changed_ones_are_left_out(commits, asked):
+    commits("dt=2", new=("dt=3",))
+    assert asked() == ("dt=2",)
 
 
 def test_a_table_that_does_not_exist_yet_leaves_it_unknown(asked, folder):

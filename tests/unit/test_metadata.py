@@ -27,7 +27,7 @@ _STAT = {
     "type": "record",
     "name": "Stat",
     "fields": [
-        {"name": "fileId", "type": ["null", "string"]},
+        *({"name": n, "type": ["null", "string"]} for n in ("fileId", "prevCommit")),
         *(
             {"name": n, "type": ["null", "long"]}
             for n in ("numInserts", "numUpdateWrites", "numDeletes")

@@ -53,6 +53,11 @@ class CommitMetadata:
         return tuple(sorted({partition for partition, _ in self.file_groups | self.replaced}))
 
     @property
+    def changed_partitions(self) -> tuple[str, ...]:
+        """Partition paths in which it changed or replaced existing file groups, sorted."""
+        return tuple(sorted({partition for partition, _ in self.bases.keys() | self.replaced}))
+
+    @property
     def is_table_service(self) -> bool:
         """Whether it was committed by a table service, not by a writer."""
         return self.operation_type in {"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"}
