@@ -71,9 +71,9 @@ def last_commits(newest_first: Iterable[CommitMetadata], signature: Signature) -
 
 
 def changed(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
-    """Return the partitions in which commits changed or replaced existing file groups, sorted.
+    """Return the partitions in which commits changed file groups, sorted.
 
-    New ones are nobody else's: a task that only adds files loses to no other writer.
+    No other writer has new ones: a task that only adds files loses to none.
     """
     return tuple(sorted({partition for one in commits for partition in one.changed_partitions}))
 

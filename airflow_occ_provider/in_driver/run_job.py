@@ -1,11 +1,10 @@
 """Runs a user's PySpark job in a driver that has proven its protection.
 
-Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job's path
-and its arguments, the rules that no configuration of the site may break, and the classes that the lock
-needs. Before the job's first line, this program adds the options to Hudi's own configuration, and reads
-it again. The job does not run if an option contradicts the rules or has another value than given, or a
-class is missing. What decides the outcome goes to the driver's log, and to a file that the payload may
-name. Payload and job may be Hadoop's URLs. This file goes to other machines, and imports only PySpark.
+Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job and its
+arguments, the rules that no configuration of the site may break, and the lock's classes. Before the
+job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
+does not run if one contradicts the rules or has another value, or a class is missing. What decides the
+outcome goes to the driver's log, and to a file that the payload may name. It imports only PySpark.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.common.table.timeline",
     "org.apache.hudi.client.transaction",
     "org.apache.hudi.client.utils.TransactionUtils",
+    "org.apache.hudi.async.AsyncCleanerService",
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
 LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'

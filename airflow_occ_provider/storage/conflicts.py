@@ -48,6 +48,8 @@ class Setup:
     :param check_commits: whether early detection also checks completed commits.
     :param writing: whether pending writers may still begin files; ``False`` if a driver's log shows
         that only the commit is left.
+    :param unseen: requested times of the writes that completed after the comparison point of the write
+        that is judged, as far as its driver's log and earlier listings show them.
     """
 
     strategy: Strategy | None = None
@@ -55,6 +57,7 @@ class Setup:
     early: EarlyDetection = EarlyDetection.OFF
     check_commits: bool = True
     writing: bool = True
+    unseen: frozenset[str] = frozenset()
 
 
 DEFAULT_SETUP = Setup()
@@ -104,7 +107,8 @@ def lost_conflict(
     """Return the certain conflict of a pending write with a completed rival.
 
     It is certain that the write has not seen the rival: this completed after the write's profile was
-    written, or the profile names what the rival has replaced. A pending rival is not read: it may fail.
+    written, or the profile names what the rival has replaced, or the setup says so. A pending rival is
+    not read: it may fail.
 
     :param rivals: completed writes.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -197,7 +201,8 @@ def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Set
 
 
 def _judge(operations: Operations, instant: Instant, others: Sequence[Instant], setup: Setup) -> Verdict:
-    (ours,), rivals = operations.read([instant]), operations.read(others)
+    (read,), rivals = operations.read([instant]), operations.read(others)
+    ours = replace(read, unseen=setup.unseen)
     candidates = _candidates(operations.snapshot, ours, rivals, setup)
     overwrites = any(overwrites_meet(ours, rival) for rival in rivals)
     present = _present(operations, ours) if overwrites else NO_OVERWRITES

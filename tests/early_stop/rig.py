@@ -38,6 +38,10 @@ from tests.memory_store import MemoryStore
 _LOG = logging.getLogger(__name__)
 _TTL_MS = 600_000
 _PATIENCE_S = 300.0
+_COMPARED = (
+    "INFO A: The HoodieWriteClient is not configured to auto & async clean. "
+    "Async clean service will not start."
+)
 _PERIOD_S = 0.2  # between two looks; a race takes seconds, a job hours
 
 
@@ -121,7 +125,7 @@ class Rig:
                 for point, hold_s in zip(POINTS, turn.holds_s, strict=True):
                     if not writer.run_to(point):
                         break
-                    watch.hold(writer.instants, hold_s)
+                    watch.hold(writer.instants, hold_s, is_compared=point != "requested")
                 error = writer.finish()
         finally:
             writer.finish()
@@ -142,6 +146,7 @@ class Watch:
     guard: EarlyStopGuard
     guards: TableGuards
     _told: int = 0
+    _is_compared: bool = False
 
     @classmethod
     def of(cls, turn: Turn, table: Path, queue: Queue, over: set[str]) -> Watch:
@@ -163,15 +168,19 @@ class Watch:
         """The finding that the write is lost, if there was one."""
         return self.guard.found.stop if self.guard.found else None
 
-    def hold(self, instants: tuple[str, ...], hold_s: float) -> None:
+    def hold(self, instants: tuple[str, ...], hold_s: float, *, is_compared: bool) -> None:
         """Hold the writer at a point: for some time, or until the write to which it gives way has ended.
 
         :param instants: what its driver's log has told.
+        :param is_compared: whether it has told that the comparison point of the write is past.
         """
         for instant in instants[self._told :]:
             time_, _, action = instant.partition(".")
             self.log.feed(f"INFO A: Creating a new instant [==>{time_}__{action}__REQUESTED]")
         self._told = len(instants)
+        if is_compared and not self._is_compared:
+            self.log.feed(_COMPARED)
+            self._is_compared = True
         time.sleep(hold_s)
         choice, deadline_s = self.choice, time.monotonic() + _PATIENCE_S
         while choice and choice.rival not in self.over:

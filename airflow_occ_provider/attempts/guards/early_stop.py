@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from airflow_occ_provider.attempts.guards.comparison_point import ComparisonPoint
 from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
 from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
@@ -99,12 +100,16 @@ class EarlyStopGuard:
     strategy: Strategy | None
     logger: Any
     earlier: EarlierWriter | None = None
+    point: ComparisonPoint = field(init=False)
     found: Finding | None = field(default=None, init=False)
     """The finding that the write is lost, once there is one."""
     choice: Finding | None = field(default=None, init=False)
     """The choice that another task's write goes on in its place, once there is one."""
     _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self.point = ComparisonPoint(self.log)
 
     @property
     def danger(self) -> str:
@@ -148,6 +153,7 @@ class EarlyStopGuard:
             self.logger.warning("%s%s.", would, finding.stop.line)
 
     def _reason(self, view: TableView, snapshot: Snapshot, ours: Instant) -> Stop | None:
+        self.point.look(view, snapshot, ours)
         conflict = self._loss(snapshot, ours)
         if conflict:
             return _stop(ours.time, conflict)
@@ -162,7 +168,8 @@ class EarlyStopGuard:
         judged = ours.time, frozenset(one.time for one in rivals)
         if judged == self._judged or not rivals or snapshot.reader.profile(ours) is None:
             return None
-        conflict = lost_conflict(snapshot, ours, rivals, Setup(self.strategy))
+        setup = Setup(self.strategy, unseen=self.point.unseen(ours, rivals))
+        conflict = lost_conflict(snapshot, ours, rivals, setup)
         if conflict is None:
             self._judged = judged
         return conflict

@@ -32,6 +32,9 @@ _HEARTBEAT_FRAME = re.compile(r"\s*at org\.apache\.hudi\.client\.heartbeat\.Hood
 _CONFLICT = re.compile(
     r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
 )
+# Logged by each write, also of the metadata table, just after its comparison point (Hudi 0.15.0 to
+# 1.2.0, ``BaseHoodieWriteClient.preWrite``).
+_COMPARED = "not configured to auto & async clean. Async clean service will not start"
 _CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
 
@@ -55,6 +58,7 @@ class OwnInstants:
     :param committing: the writes that have made all markers and reached their commit. Hudi checks
         their heartbeats just before, and not again (Hudi 0.15.0 to 1.2.0,
         ``BaseHoodieWriteClient.commitStats``).
+    :param compared: the writes for which Hudi has taken the point from which it compares.
     :param dead_timers: the writes whose heartbeat timers died; Hudi never restarts one. A storage error
         causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
     :param tables: the table in which the driver began each of its instants, as Hadoop prints it.
@@ -64,6 +68,7 @@ class OwnInstants:
     checked: bool = False
     requested: set[str] = field(default_factory=set)
     committing: set[str] = field(default_factory=set)
+    compared: set[str] = field(default_factory=set)
     dead_timers: set[str] = field(default_factory=set)
     tables: dict[str, str] = field(default_factory=dict)
     _actions: dict[str, str] = field(default_factory=dict)
@@ -71,6 +76,8 @@ class OwnInstants:
     _completed: dict[str, str] = field(default_factory=dict)
     _inflight: set[str] = field(default_factory=set)
     _dying: str = ""
+    _newest: str = ""
+    _created: set[str] = field(default_factory=set)
 
     def feed(self, line: str) -> None:
         """Take the next line of the log."""
@@ -81,6 +88,8 @@ class OwnInstants:
             self.conflict = line.strip()
         elif _CHECKED in line:
             self.checked = self.checked or follows_record_start(line, line.index(_CHECKED))
+        elif _COMPARED in line and follows_record_start(line, line.index("The HoodieWriteClient")):
+            self._note_comparison()
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
@@ -132,12 +141,21 @@ class OwnInstants:
 
     def _note_request(self, line: str) -> None:
         requested = _REQUESTED.search(line)
+        if requested:  # an instant of the metadata table has the time of the table's
+            self._newest = "" if requested[1] in self._created else requested[1]
+            self._created.add(requested[1])
         if requested and not requested[1].startswith("0000"):
             self.requested.add(requested[1])
             if requested[1] not in self._logged and follows_record_start(line, requested.start()):
                 self._logged.append(requested[1])
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
+
+    def _note_comparison(self) -> None:
+        """Take the line for the only write that it can be of; with several, it proves nothing."""
+        begun = [time for time in self.times if time not in self._inflight | self.compared]
+        if begun == [self._newest]:
+            self.compared.add(self._newest)
 
     def _note_file(self, line: str) -> None:
         made = _FILE_MADE.search(line)

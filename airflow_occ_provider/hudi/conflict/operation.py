@@ -43,6 +43,7 @@ class ConcurrentOperation:
     :param has_heartbeat: whether its writer has a heartbeat, maybe expired, or the instant is completed.
     :param stat_fields: field names of its write statistics, which show a pending write's release;
         ``None`` without any.
+    :param unseen: requested times of writes that are known to have completed after its comparison point.
     """
 
     instant: Instant
@@ -61,6 +62,7 @@ class ConcurrentOperation:
     live: bool = True
     has_heartbeat: bool = True
     stat_fields: frozenset[str] | None = None
+    unseen: frozenset[str] = frozenset()
     requested_ms: int | None = None
     inflight_ms: int | None = None
     completed_ms: int | None = None

@@ -6,9 +6,10 @@
                   │  completed before: seen by the write, never a rival
                   └─ completed later: a rival; a shared file group is a conflict
 
-The table does not record the comparison point. If a rival completed between our requested and our
-inflight file, the workload profile decides: built on the rival, it was seen; still naming what the
-rival replaced, it was not seen. If the profile shows neither, the verdict is *possible*.
+The table does not record the comparison point; the driver's log may show that it is past. If a rival
+completed between our requested and our inflight file, the workload profile decides: built on the rival,
+it was seen; still naming what the rival replaced, it was not seen. If the profile shows neither, the
+verdict is *possible*.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def was_seen(
         return True
     if is_before(rival.completed_ms, ours.requested_ms):
         return True
-    if is_before(ours.inflight_ms, rival.completed_ms):
+    if rival.instant.time in ours.unseen or is_before(ours.inflight_ms, rival.completed_ms):
         return False
     if bucketed and _adds_replaced_bucket(ours, rival):
         return True

@@ -1,0 +1,108 @@
+"""What a write cannot have seen: the driver's log shows the point, and listings show what came later."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.log.own_instants import OwnInstants
+from tests.unit.test_early_stop import Race, before_the_profile
+
+OWN, NEXT = "20261125190412486", "20261125190500000"
+PAST = (
+    "INFO AsyncCleanerService: The HoodieWriteClient is not configured to auto & async clean. "
+    "Async clean service will not start."
+)
+
+
+def created(time, action="commit"):
+    return f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]"
+
+
+def inflight(time):
+    made = f"/t/.hoodie/timeline/{time}.inflight"
+    return f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}"
+
+
+def compared(*lines):
+    log = OwnInstants()
+    for line in lines:
+        log.feed(line)
+    return log.compared
+
+
+def test_the_line_is_of_the_write_that_was_requested_before_it():
+    assert compared(created(OWN)) == set()
+    assert compared(created(OWN), PAST) == {OWN}
+    assert compared(created(OWN), PAST, inflight(OWN), created(NEXT)) == {OWN}
+    assert compared(created(OWN), PAST, inflight(OWN), created(NEXT), PAST) == {OWN, NEXT}
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        created("00000000000000010", "deltacommit"),  # the metadata table is made
+        created(OWN, "deltacommit"),  # it is written to with the same time
+        created(NEXT),  # another thread writes
+        created(NEXT, "rollback"),
+    ],
+)
+def test_a_line_that_may_be_of_another_write_proves_nothing(between):
+    assert compared(created(OWN), between, PAST) == set()
+
+
+def test_what_a_job_prints_proves_nothing():
+    assert compared(created(OWN), PAST.removeprefix("INFO AsyncCleanerService: ")) == set()
+
+
+def test_a_commit_proves_nothing_of_the_metadata_table():
+    assert compared(created(OWN), PAST, inflight(OWN), created(OWN, "deltacommit"), PAST) == {OWN}
+
+
+class Unclear(Race):
+    """A race whose rival completed before the profile, which does not show whether it was seen."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        with (self.path / ".hoodie" / "hoodie.properties").open("a") as added:
+            added.write("\nhoodie.table.metadata.partitions=files,record_index\n")
+        before_the_profile(self)
+        self.views = TableViews(self.table)
+        self.watch = self.guard()
+        self.gone = self.path / self.winner.name
+        self.winner.rename(self.gone)
+
+    def look(self):
+        self.watch.look(self.views.current())
+        return self.watch.found
+
+    def completes(self):
+        self.gone.rename(self.winner)
+
+
+@pytest.fixture
+def race(tmp_path):
+    return Unclear(tmp_path)
+
+
+def test_a_rival_that_was_pending_after_the_point_is_known_to_win(race):
+    race.log.feed(PAST)
+    assert race.look() is None
+    assert race.look() is None  # the first view that began after the line was read
+    race.completes()
+    assert race.look().stop.rival == race.rival
+
+
+def test_a_view_that_began_before_the_line_was_read_proves_nothing(race):
+    race.log.feed(PAST)
+    assert race.look() is None
+    race.completes()
+    assert race.look() is None
+    assert race.look() is None
+
+
+def test_without_the_line_nothing_is_known(race):
+    race.look()
+    race.look()
+    race.completes()
+    assert race.look() is None
