@@ -59,7 +59,7 @@ def run(place, monkeypatch):
         task = SimpleNamespace(execute=step, resumed=step, retry_policy=policy, retries=9)
         monkeypatch.setattr(ours.Task, "_operator", lambda _: task)
         monkeypatch.setenv(ours.TIMES_VARIABLE, "")
-        ours.Task(place, JOB, {}).run()
+        ours.Task(place, JOB, "").run()
         return tries
 
     return run

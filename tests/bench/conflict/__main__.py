@@ -2,7 +2,8 @@
 
 Some writers of one table run in six ways (see ``arms``), on three workloads, on three slots of this
 machine. Each round runs all ways on the same jobs, the next one in the reverse order. ``CHECK=1`` makes
-it a test. ``--smoke`` is one round of a small *hot*; ``--from`` reads the raw data of an earlier run.
+it a test. ``--smoke`` is one round of a small *hot*; ``--airflow`` runs that beside the same writers as
+tasks of a real Airflow; ``--from`` reads the raw data of an earlier run.
 
 On two idle cores a usual driver takes about 30 s, a third of them before its write begins. By that the
 full run is expected to take 80 minutes, and the smoke run 9.
@@ -15,7 +16,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
@@ -28,23 +30,38 @@ from tests.bench.conflict.rig import Rig
 from tests.bench.conflict.summary import summaries
 from tests.bench.conflict.table import table
 from tests.bench.conflict.workloads import WORKLOADS, Size, jobs_of
-from tests.bench.harness import conclude
+from tests.bench.harness import Goal, conclude
 
 OUTPUT = Path("build/bench-conflict")
-FULL, SMOKE = Size(writers=4, pause_s=8.0), Size(writers=3, pause_s=4.0)
-ROWS = 200_000
+FULL, SMOKE = Size(writers=4, pause_s=40.0), Size(writers=3, pause_s=4.0)
+ROWS = 20_000
 
 
 def main() -> int:
     """Run the benchmark, or read one, and print what it came to."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no writer is left behind
+    if arguments.airflow:
+        return _beside_airflow(arguments)
     runs = read_runs(arguments.read) if arguments.read else _measured(arguments)
     found = summaries(runs)
     print(table(found))
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "plot.svg").write_text(plot(found))
     return conclude(goals(found))
+
+
+def _beside_airflow(arguments: argparse.Namespace) -> int:
+    jobs = jobs_of("hot", SMOKE, arguments.seed)
+    with _rig(sorted({one for job in jobs for one in job.partitions})) as rig:
+        rig.prepare(jobs)
+        letters = "".join(letter for letter in arguments.arms if ARMS[letter].ours)
+        alone = [rig.run("hot", letter, 0, arguments.seed, jobs) for letter in letters]
+        scheduled = list(rig.run_scheduled("hot", letters, 0, arguments.seed, jobs))
+    for title, runs in (("Without a scheduler", alone), ("In Airflow", scheduled)):
+        print(f"\n{title}", *map(_told, runs), sep="\n  ")
+    wrong = sum(run.lost + run.doubled + measures.unfinished(run) for run in (*alone, *scheduled))
+    return conclude([Goal("lost, doubled, given up", wrong, at_most=0, unit="")])
 
 
 def _measured(arguments: argparse.Namespace) -> list[Run]:
@@ -65,14 +82,20 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     rounds = [(turn, workload) for turn in range(arguments.rounds) for workload in arguments.workloads]
     jobs = {(turn, workload): jobs_of(workload, size, seed + turn) for turn, workload in rounds}
     partitions = sorted({one for some in jobs.values() for job in some for one in job.partitions})
+    with _rig(partitions) as rig:
+        for turn, workload in rounds:
+            rig.prepare(jobs[turn, workload])
+            for letter in in_turn(arguments.arms, turn):
+                yield rig.run(workload, letter, turn, seed + turn, jobs[turn, workload])
+
+
+@contextmanager
+def _rig(partitions: Sequence[str]) -> Iterator[Rig]:
     with (
         tempfile.TemporaryDirectory(prefix="bench_conflict_", ignore_cleanup_errors=True) as scratch,
         EmbeddedStack(Path(scratch) / "stack") as stack,
     ):
-        rig = Rig(Path(scratch), stack, partitions, ROWS, arguments.early_stop)
-        for turn, workload in rounds:
-            for letter in in_turn(arguments.arms, turn):
-                yield rig.run(workload, letter, turn, seed + turn, jobs[turn, workload])
+        yield Rig(Path(scratch), stack, partitions, ROWS)
 
 
 def _told(run: Run) -> str:
@@ -86,11 +109,11 @@ def _told(run: Run) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.conflict", description=__doc__)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--airflow", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--arms", default="".join(ARMS), help="their letters, such as aef")
-    parser.add_argument("--early-stop", default="", help="of the operator, if not its default")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--from", dest="read", type=Path, help="runs.jsonl of an earlier run")
     arguments = parser.parse_args()

@@ -24,7 +24,7 @@ class Arm:
     detects_early: bool = False
     in_job_retries: int = 0
     pool: int | None = None
-    ours: Literal["", "no scopes", "scopes"] = ""
+    ours: Literal["", "no scopes", "learned", "scopes"] = ""
 
 
 ARMS = {
@@ -36,6 +36,7 @@ ARMS = {
         Arm("d", "the same, a pool of one slot", pool=1),
         Arm("e", "HudiWriteOperator", ours="no scopes"),
         Arm("f", "HudiWriteOperator with scope", ours="scopes"),
+        Arm("g", "HudiWriteOperator that learns it", ours="learned"),
     )
 }
 BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,11 @@ def to_line(run: Run) -> str:
     return json.dumps(asdict(run))
 
 
+def job_of(given: Mapping[str, Any]) -> Job:
+    """Read a job back."""
+    return Job(**{**given, "partitions": tuple(given["partitions"])})
+
+
 def from_line(line: str) -> Run:
     """Read a run back.
 
@@ -95,7 +100,7 @@ def from_line(line: str) -> Run:
             f"{_WHEN_BEGUN}: an event of {given['workload']} ({given['arm']}), round {given['turn']}, "
             "has no such field. The data is of an older version: run the benchmark again."
         )
-    jobs = tuple(Job(**{**job, "partitions": tuple(job["partitions"])}) for job in given["jobs"])
+    jobs = tuple(map(job_of, given["jobs"]))
     return Run(**{**given, "jobs": jobs, "events": tuple(Event(**one) for one in given["events"])})
 
 

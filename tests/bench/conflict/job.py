@@ -13,7 +13,7 @@ import sys
 import time
 
 ROWS = 5
-SHARE_BEFORE = 0.5  # of the pause, before the profile
+SHARE_BEFORE = 0.25  # of the pause, before the profile
 WRITE_BEGINS = "conflict bench: the write begins"
 SCHEMA = "id string, p string, payload string, ts long"
 OPTIONS = {

@@ -11,17 +11,19 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
 
 LOCK, SPARK = "bench_lock", "bench_spark"
+SITE = DAG_ID = "bench"
 
 
 def connections(hosts: str) -> dict[str, str]:
@@ -31,7 +33,7 @@ def connections(hosts: str) -> dict[str, str]:
     return {
         f"AIRFLOW_CONN_{LOCK.upper()}": json.dumps(lock),
         f"AIRFLOW_CONN_{SPARK.upper()}": json.dumps(spark),
-        "AIRFLOW_VAR_AIRFLOW_OCC_SITE": "bench",
+        "AIRFLOW_VAR_AIRFLOW_OCC_SITE": SITE,
     }
 
 
@@ -53,23 +55,51 @@ class Instance:
     task_id: str
     try_number: int
     max_tries: int
-    dag_id: str = "bench"
+    dag_id: str = DAG_ID
     map_index: int = -1
 
     def xcom_push(self, **_: object) -> None:
         """Publish nothing: no other task reads it."""
 
 
+def signature_of(job: Job, run_id: str) -> Signature:
+    """Return the signature of a writer's commit."""
+    return Signature(run_id, DAG_ID, run_id, job.writer, site=SITE)
+
+
+def operator_of(
+    job: Job, table: str, arguments: Sequence[str], scopes: str, **more: Any
+) -> HudiWriteOperator:
+    """Return the task of a writer.
+
+    :param scopes: ``scopes`` for declared ones, ``learned`` for those of its last commits.
+    :param more: further arguments of the operator.
+    """
+    options = {"scopes": {"scope": list(job.partitions)}, "learned": {"learn_scope": True}}
+    return HudiWriteOperator(
+        task_id=job.writer,
+        application=str(JOB),
+        application_args=arguments,
+        conn_id=SPARK,
+        driver_memory=MEMORY,
+        conf=CONF,
+        table=table,
+        lock_conn_id=LOCK,
+        **options.get(scopes, {}),
+        **more,
+    )
+
+
 @dataclass(slots=True)
 class Task:
     """One writer's task, from try to try.
 
-    :param options: further arguments of the operator.
+    :param scopes: as in ``operator_of``.
     """
 
     place: Place
     job: Job
-    options: dict[str, Any]
+    scopes: str
     _store: Store = field(default_factory=Store, init=False)
 
     def run(self) -> None:
@@ -126,31 +156,18 @@ class Task:
             self.place.keep(event)
 
     def _operator(self) -> HudiWriteOperator:
-        return HudiWriteOperator(
-            task_id=self.job.writer,
-            application=str(JOB),
-            application_args=self.place.arguments(self.job),
-            conn_id=SPARK,
-            driver_memory=MEMORY,
-            conf=CONF,
-            table=self.place.table,
-            lock_conn_id=LOCK,
-            **self.options,
-        )
+        return operator_of(self.job, self.place.table, self.place.arguments(self.job), self.scopes)
 
     def _context(self, task: HudiWriteOperator, number: int) -> Any:
         instance = Instance(self.place.name, self.job.writer, number, task.retries or 0)
         return {"ti": instance, "task": task, "task_state_store": self._store}
 
 
-def run_ours(place: Place, job: Job, *, has_scope: bool, early_stop: str) -> None:
-    """Run a writer until it commits, or is given up."""
+def run_ours(place: Place, job: Job, scopes: str) -> None:
+    """Run a writer until it commits, or is given up; its scopes are as in ``operator_of``."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.update({**place.environment, **connections(place.hosts)})
-    options: dict[str, Any] = {"early_stop": early_stop} if early_stop else {}
-    if has_scope:
-        options["scope"] = list(job.partitions)
-    Task(place, job, options).run()
+    Task(place, job, scopes).run()
 
 
 async def _first_event(trigger: Any) -> Any:

@@ -51,7 +51,7 @@ class Place:
 
     def arguments(self, job: Job) -> list[str]:
         """Return the arguments of a writer's PySpark job."""
-        return [self.table, job.writer, ",".join(job.partitions), str(job.pause_s)]
+        return arguments(self.table, job)
 
     @property
     def words(self) -> list[str]:
@@ -96,6 +96,11 @@ class Place:
             start_s = at_s if step == "started" else None
         if start_s is not None:
             yield start_s, self.now_s
+
+
+def arguments(table: str, job: Job) -> list[str]:
+    """Return the arguments of a writer's PySpark job."""
+    return [table, job.writer, ",".join(job.partitions), str(job.pause_s)]
 
 
 def timed_submit(folder: Path, real: str) -> Path:

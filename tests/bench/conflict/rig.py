@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -22,8 +22,10 @@ from tests.bench.conflict.events import Job, Run
 from tests.bench.conflict.found_rows import compare, read_rows
 from tests.bench.conflict.instants import times_of_writes, with_spans
 from tests.bench.conflict.job import OPTIONS
-from tests.bench.conflict.ours import run_ours
+from tests.bench.conflict.make_table import BASE
+from tests.bench.conflict.ours import run_ours, signature_of
 from tests.bench.conflict.place import DRIVER, Place, timed_submit
+from tests.bench.conflict.scheduled import airflow, run_scheduled
 
 SLOTS = 3
 _BETWEEN_STARTS_S = 0.1
@@ -39,25 +41,39 @@ class Rig:
     :param stack: running.
     :param partitions: of the table.
     :param rows: of each partition, in one file; so many are written anew with each commit.
-    :param early_stop: of the operator; empty for its default.
     """
 
     folder: Path
     stack: EmbeddedStack
     partitions: Sequence[str]
     rows: int
-    early_stop: str = ""
     _count: int = field(default=0, init=False)
     _environment: dict[str, str] = field(default_factory=dict, init=False)
+    _real: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         own, theirs = str(Path(sys.executable).parent), self.stack.environment["PATH"]
         real = shutil.which("spark-submit", path=f"{own}{os.pathsep}{theirs}")
         assert real, "spark-submit is not installed"
+        self._real = real
         submit = timed_submit(self.folder / "bin", real)
         path = os.pathsep.join([str(submit.parent), own, theirs])
         self._environment = {**self.stack.environment, "PATH": path}
-        self._make_table(real)
+        self._make_table()
+
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Make the table of a round: each writer has committed once before, to its partitions."""
+        shutil.rmtree(self._earlier, ignore_errors=True)
+        shutil.copytree(self._base, self._earlier)
+        writes = [
+            (
+                [(f"{BASE}{self.partitions.index(one)}", one) for one in job.partitions],
+                signature_of(job, "earlier").options(),
+            )
+            for job in jobs
+        ]
+        options = {"hoodie.datasource.write.operation": "upsert"}
+        self._submit("make_history.py", self._earlier, json.dumps(writes), options=options)
 
     def run(self, workload: str, letter: str, turn: int, seed: int, jobs: Sequence[Job]) -> Run:
         """Run the writers of one workload to their ends; return what they did."""
@@ -71,6 +87,19 @@ class Rig:
         slots, events = arm.pool or SLOTS, tuple(place.events())
         run = Run(workload, letter, turn, seed, slots, tuple(jobs), events)
         return self._with_rows(run, place)
+
+    def run_scheduled(
+        self, workload: str, letters: str, turn: int, seed: int, jobs: Sequence[Job]
+    ) -> Iterator[Run]:
+        """Run the writers of one workload as tasks of a real Airflow, in each of some ways."""
+        places = {letter: self._place(ARMS[letter]) for letter in letters}
+        some = places[letters[0]]
+        with airflow(self.folder / "airflow", some, jobs, SLOTS) as running:
+            for letter, place in places.items():
+                begun = replace(place, began_s=time.time())
+                run_scheduled(running, begun, jobs, letter)
+                run = Run(workload, letter, turn, seed, SLOTS, tuple(jobs), tuple(begun.events()))
+                yield self._with_rows(run, begun)
 
     def _with_rows(self, run: Run, place: Place) -> Run:
         """Return the run with what its rows and its timeline show; remove its table."""
@@ -98,8 +127,7 @@ class Rig:
 
     def _target(self, place: Place, job: Job, arm: Arm, seed: int) -> Callable[[], None]:
         if arm.ours:
-            has_scope, early_stop = arm.ours == "scopes", self.early_stop
-            return lambda: run_ours(place, job, has_scope=has_scope, early_stop=early_stop)
+            return lambda: run_ours(place, job, arm.ours)
         return lambda: run_by_hand(place, job, arm, seed)
 
     def _place(self, arm: Arm) -> Place:
@@ -107,7 +135,7 @@ class Rig:
         name = f"{self._count}-{arm.letter}"
         folder = self.folder / name
         folder.mkdir()
-        table = shutil.copytree(self._base, folder / "table")
+        table = shutil.copytree(self._earlier, folder / "table")
         return Place(
             folder,
             str(table),
@@ -122,18 +150,25 @@ class Rig:
     def _base(self) -> Path:
         return self.folder / "base"
 
-    def _make_table(self, submit: str) -> None:
+    @property
+    def _earlier(self) -> Path:
+        return self.folder / "earlier"
+
+    def _make_table(self) -> None:
+        partitions = ",".join(self.partitions)
         options = {
-            **OPTIONS,
-            **options_of(ARMS["a"], self.stack.zookeeper.hosts),
             "hoodie.datasource.write.operation": "bulk_insert",
             "hoodie.bulkinsert.shuffle.parallelism": "1",
         }
-        job = Path(__file__).parent / "make_table.py"
-        arguments = [str(self._base), ",".join(self.partitions), str(self.rows), json.dumps(options)]
-        with (self.folder / "base.log").open("w") as log:
+        self._submit("make_table.py", self._base, partitions, str(self.rows), options=options)
+
+    def _submit(self, job: str, table: Path, *arguments: str, options: Mapping[str, str]) -> None:
+        """Run a job that prepares a table; the last of its arguments are Hudi's options."""
+        given = {**OPTIONS, **options_of(ARMS["a"], self.stack.zookeeper.hosts), **options}
+        path = str(Path(__file__).parent / job)
+        with table.with_suffix(".log").open("w") as log:
             subprocess.run(
-                [submit, *DRIVER, str(job), *arguments],
+                [self._real, *DRIVER, path, str(table), *arguments, json.dumps(given)],
                 env=self._environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

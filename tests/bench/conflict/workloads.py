@@ -10,7 +10,7 @@ from tests.bench.conflict.events import Job
 
 PARTITIONS = tuple(f"p{number}" for number in range(7))
 HOT = PARTITIONS[0]
-LONGER = 5
+LONGER = 3
 _SPREAD = 0.2  # of a job's pause, in either direction
 
 
