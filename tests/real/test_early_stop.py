@@ -52,6 +52,18 @@ def test_a_driver_whose_write_has_lost_is_ended_and_the_next_one_commits(hudi_st
     assert not snapshot.timeline.pending_writes()
 
 
+@pytest.mark.parametrize("has_metadata_table", [True, False])
+def test_the_drivers_log_shows_when_hudi_has_taken_its_comparison_point(
+    hudi_stack, tmp_path, has_metadata_table
+):
+    options = {"hoodie.metadata.enable": str(has_metadata_table).lower()}
+    writers = [Writer(hudi_stack, tmp_path / "t", hudi_options=options) for _ in range(2)]
+    for number, writer in enumerate(writers):
+        instant = writer.run().instant
+        is_making_it = has_metadata_table and number == 0  # a line of its writes proves nothing
+        assert writer.guard.log.instants.compared == (set() if is_making_it else {instant})
+
+
 def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
     loser, won = losing(hudi_stack, tmp_path / "t", EarlyStop.OBSERVE)
     wait_for("the finding", lambda: loser.guard.found, loser)
