@@ -32,7 +32,7 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.async.AsyncCleanerService",
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
-LAYOUT = PREFIX + '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}"}%n'
+LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 COPIES = []  # where facts go besides the log
@@ -263,7 +263,7 @@ def follow(jvm, *files):
 def reporting_appender(jvm, file=None):
     """Return a started appender that writes messages as facts to the log or a file."""
     core = jvm.org.apache.logging.log4j.core
-    layout = core.layout.PatternLayout.newBuilder().withPattern(LAYOUT)
+    layout = core.layout.PatternLayout.newBuilder().withPattern(PREFIX + LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
     console = core.appender.ConsoleAppender
     builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)

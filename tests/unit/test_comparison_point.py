@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from tests.unit.test_early_stop import Race, before_the_profile
 
 OWN, NEXT = "20261125190412486", "20261125190500000"
 PAST = (
-    "INFO AsyncCleanerService: The HoodieWriteClient is not configured to auto & async clean. "
-    "Async clean service will not start."
+    "The HoodieWriteClient is not configured to auto & async clean. Async clean service will not start."
 )
+MAIN = "Thread-5"
 
 
 def created(time, action="commit"):
@@ -24,11 +27,17 @@ def inflight(time):
     return f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}"
 
 
-def compared(*lines):
+def compared(*lines, thread=MAIN):
+    """Return what is known after lines, each of the main thread or with a thread of its own."""
     log = OwnInstants()
     for line in lines:
-        log.feed(line)
+        log.feed(*(line if isinstance(line, tuple) else (line, thread)))
     return log.compared
+
+
+def fact(message, logger, thread=MAIN):
+    given = {"fact": "hudi", "logger": logger, "message": message, "thread": thread}
+    return f"airflow_occ_provider: {json.dumps(given)}"
 
 
 def test_the_line_is_of_the_write_that_was_requested_before_it():
@@ -43,7 +52,7 @@ def test_the_line_is_of_the_write_that_was_requested_before_it():
     [
         created("00000000000000010", "deltacommit"),  # the metadata table is made
         created(OWN, "deltacommit"),  # it is written to with the same time
-        created(NEXT),  # another thread writes
+        (created(NEXT), "another"),  # it writes, too
         created(NEXT, "rollback"),
     ],
 )
@@ -51,8 +60,21 @@ def test_a_line_that_may_be_of_another_write_proves_nothing(between):
     assert compared(created(OWN), between, PAST) == set()
 
 
+def test_a_line_of_another_thread_is_of_its_table_service():
+    assert compared(created(OWN), (PAST, "another")) == set()
+    assert compared((created(NEXT, "compaction"), "another"), created(OWN), (PAST, "another")) == set()
+    assert compared((created(NEXT, "compaction"), "another"), created(OWN), PAST) == {OWN}
+
+
+def test_a_line_without_its_thread_proves_nothing():
+    assert compared(created(OWN), PAST, thread="") == set()
+
+
 def test_what_a_job_prints_proves_nothing():
-    assert compared(created(OWN), PAST.removeprefix("INFO AsyncCleanerService: ")) == set()
+    log = DriverLog()
+    for line in (created(OWN), PAST, f"x {PAST[30:]}"):
+        log.feed(line)
+    assert log.instants.compared == set()
 
 
 def test_a_commit_proves_nothing_of_the_metadata_table():
@@ -67,10 +89,17 @@ class Unclear(Race):
         with (self.path / ".hoodie" / "hoodie.properties").open("a") as added:
             added.write("\nhoodie.table.metadata.partitions=files,record_index\n")
         before_the_profile(self)
+        self.log = DriverLog()
+        self.log.feed('airflow_occ_provider: {"fact": "protected", "followed": true}')
+        self.log.feed(fact(created(self.ours).partition(": ")[2], "ActiveTimelineV2"))
         self.views = TableViews(self.table)
         self.watch = self.guard()
         self.gone = self.path / self.winner.name
         self.winner.rename(self.gone)
+
+    def passes(self):
+        """Let Hudi take the point from which it compares."""
+        self.log.feed(fact(PAST, "AsyncCleanerService"))
 
     def look(self):
         self.watch.look(self.views.current())
@@ -86,7 +115,7 @@ def race(tmp_path):
 
 
 def test_a_rival_that_was_pending_after_the_point_is_known_to_win(race):
-    race.log.feed(PAST)
+    race.passes()
     assert race.look() is None
     assert race.look() is None  # the first view that began after the line was read
     race.completes()
@@ -94,7 +123,7 @@ def test_a_rival_that_was_pending_after_the_point_is_known_to_win(race):
 
 
 def test_a_view_that_began_before_the_line_was_read_proves_nothing(race):
-    race.log.feed(PAST)
+    race.passes()
     assert race.look() is None
     race.completes()
     assert race.look() is None

@@ -69,7 +69,8 @@ class DriverLog:
                 self._end = int(fact.get("exit_code", 1))
             case "hudi":
                 for line in str(fact.get("message", "")).splitlines():
-                    self.instants.feed(f"INFO {fact.get('logger', '')}: {line}")
+                    logged = f"INFO {fact.get('logger', '')}: {line}"
+                    self.instants.feed(logged, str(fact.get("thread", "")))
 
     @property
     def own_instants(self) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ _CONFLICT = re.compile(
 )
 # Logged by each write, also of the metadata table, just after its comparison point (Hudi 0.15.0 to
 # 1.2.0, ``BaseHoodieWriteClient.preWrite``).
-_COMPARED = "not configured to auto & async clean. Async clean service will not start"
+_COMPARED = (
+    "The HoodieWriteClient is not configured to auto & async clean. Async clean service will not start"
+)
 _CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
 
@@ -58,7 +60,8 @@ class OwnInstants:
     :param committing: the writes that have made all markers and reached their commit. Hudi checks
         their heartbeats just before, and not again (Hudi 0.15.0 to 1.2.0,
         ``BaseHoodieWriteClient.commitStats``).
-    :param compared: the writes for which Hudi has taken the point from which it compares.
+    :param compared: the writes for which Hudi has taken the point from which it compares, as far as
+        the records name their threads.
     :param dead_timers: the writes whose heartbeat timers died; Hudi never restarts one. A storage error
         causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
     :param tables: the table in which the driver began each of its instants, as Hadoop prints it.
@@ -76,20 +79,23 @@ class OwnInstants:
     _completed: dict[str, str] = field(default_factory=dict)
     _inflight: set[str] = field(default_factory=set)
     _dying: str = ""
-    _newest: str = ""
+    _newest: dict[str, str] = field(default_factory=dict)
     _created: set[str] = field(default_factory=set)
 
-    def feed(self, line: str) -> None:
-        """Take the next line of the log."""
+    def feed(self, line: str, thread: str = "") -> None:
+        """Take the next line of the log.
+
+        :param thread: of the JVM that logged it, if that is known.
+        """
         if "instant" in line.lower() or "]" in line:
-            self._note_request(line)
+            self._note_request(line, thread)
             self._note_file(line)
         if "operation = " in line and "instantTime=" in line:
             self.conflict = line.strip()
         elif _CHECKED in line:
             self.checked = self.checked or follows_record_start(line, line.index(_CHECKED))
-        elif _COMPARED in line and follows_record_start(line, line.index("The HoodieWriteClient")):
-            self._note_comparison()
+        elif thread and _COMPARED in line:
+            self._note_comparison(thread)
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
@@ -139,10 +145,10 @@ class OwnInstants:
         """Return the line in which Hudi named ``instant`` as a conflict's loser."""
         return self.conflict if self.rival_of(instant) else None
 
-    def _note_request(self, line: str) -> None:
+    def _note_request(self, line: str, thread: str) -> None:
         requested = _REQUESTED.search(line)
         if requested:  # an instant of the metadata table has the time of the table's
-            self._newest = "" if requested[1] in self._created else requested[1]
+            self._newest[thread] = "" if requested[1] in self._created else requested[1]
             self._created.add(requested[1])
         if requested and not requested[1].startswith("0000"):
             self.requested.add(requested[1])
@@ -151,11 +157,14 @@ class OwnInstants:
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
 
-    def _note_comparison(self) -> None:
-        """Take the line for the only write that it can be of; with several, it proves nothing."""
+    def _note_comparison(self, thread: str) -> None:
+        """Count the line for what its thread requested last, if that is the only write that has begun.
+
+        A table service, and a write to the metadata table, logs it as well.
+        """
         begun = [time for time in self.times if time not in self._inflight | self.compared]
-        if begun == [self._newest]:
-            self.compared.add(self._newest)
+        if begun == [self._newest.get(thread)]:
+            self.compared.update(begun)
 
     def _note_file(self, line: str) -> None:
         made = _FILE_MADE.search(line)

@@ -191,11 +191,12 @@ def was_seen(
         return True
     if is_before(rival.completed_ms, ours.requested_ms):
         return True
-    if rival.instant.time in ours.unseen or is_before(ours.inflight_ms, rival.completed_ms):
+    if is_before(ours.inflight_ms, rival.completed_ms):
         return False
     if bucketed and _adds_replaced_bucket(ours, rival):
         return True
-    return _seen_by_profile(ours, rival)
+    seen = _seen_by_profile(ours, rival)
+    return False if seen is None and rival.instant.time in ours.unseen else seen
 
 
 def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
