@@ -28,7 +28,7 @@ class Claim:
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
     :param learns: whether the last commits of the task may stand in for an unknown scope.
-    :param hint: what those commits touched, which may be wrong; ``None`` if that is not known.
+    :param hint: what those commits changed, which may be wrong; ``None`` if that is not known.
     """
 
     table: str

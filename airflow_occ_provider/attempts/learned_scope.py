@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record_parts import LearnedScope
@@ -65,12 +66,12 @@ def learn(
     run.learn(learned)
 
 
-def last_commits(newest_first: Iterable[CommitMetadata], signature: Signature) -> list[CommitMetadata]:
+def last_commits(newest_first: Iterable[Commit], signature: Signature) -> list[Commit]:
     """Return the last writes of a signature's task, in any of its runs."""
-    return list(islice((one for one in newest_first if _is_of(one, signature)), COMMITS))
+    return list(islice((one for one in newest_first if _is_of(one.metadata, signature)), COMMITS))
 
 
-def changed(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
+def changed(commits: Iterable[Commit]) -> tuple[str, ...]:
     """Return the partitions in which commits changed file groups, sorted.
 
     No other writer has new ones: a task that only adds files loses to none.
@@ -78,12 +79,12 @@ def changed(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
     return tuple(sorted({partition for one in commits for partition in one.changed_partitions}))
 
 
-def unusable(commits: Sequence[CommitMetadata]) -> str:
+def unusable(commits: Sequence[Commit]) -> str:
     """Return why commits give no scope; empty if they give one."""
     partitions = changed(commits)
     if not commits:
         return f"none of the table's newest {MOST_READ} commits is of this task"
-    if any(one.operation_type == "INSERT_OVERWRITE_TABLE" for one in commits):
+    if any(one.metadata.operation_type == "INSERT_OVERWRITE_TABLE" for one in commits):
         return "its last commits overwrote the whole table"
     if not all(partitions):
         return "the table is not partitioned"
@@ -94,11 +95,11 @@ def unusable(commits: Sequence[CommitMetadata]) -> str:
     return ""
 
 
-def _newest(snapshot: Snapshot) -> Iterator[CommitMetadata]:
+def _newest(snapshot: Snapshot) -> Iterator[Commit]:
     for instant in islice(reversed(snapshot.timeline.completed_writes()), MOST_READ):
         metadata = snapshot.reader.commit(instant)
         if metadata is not None:  # else it was archived since
-            yield metadata
+            yield Commit(instant, metadata)
 
 
 def _is_of(commit: CommitMetadata, signature: Signature) -> bool:

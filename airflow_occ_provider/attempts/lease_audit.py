@@ -65,8 +65,8 @@ def audit_scope(commit: Commit, admitted: Admitted, log: Any, *, is_hint: bool =
     :param is_hint: whether that scope was learned, so that it may be too narrow.
     :raises MisconfigurationError: if only the lease kept other writers away.
     """
-    metadata, is_guess = commit.metadata, is_hint and admitted.is_fenced
-    outside = admitted.outside(metadata.changed_partitions if is_guess else metadata.partitions)
+    is_guess = is_hint and admitted.is_fenced
+    outside = admitted.outside(commit.changed_partitions if is_guess else commit.metadata.partitions)
     if not outside:
         return
     wrote = (

@@ -54,7 +54,7 @@ def commits(folder):
             "extraMetadata": by.options() if by else {},
             "partitionToWriteStats": {
                 **{path: [statistic()] for path in new},
-                **{path: [statistic(prevCommit="20261121092500000")] for path in partitions},
+                **{path: [statistic(prevCommit="20261120092500000")] for path in partitions},
             },
             "partitionToReplaceFileIds": {path: ["g-0"] for path in replaced},
         }

@@ -51,8 +51,11 @@ def test_more_partitions_than_a_lease_can_name_mean_the_whole_table(tmp_path, mo
 
 
 def commit(*partitions):
-    metadata = SimpleNamespace(partitions=partitions, changed_partitions=partitions)
-    return SimpleNamespace(instant=SimpleNamespace(time="T"), metadata=metadata)
+    return SimpleNamespace(
+        instant=SimpleNamespace(time="T"),
+        metadata=SimpleNamespace(partitions=partitions),
+        changed_partitions=partitions,
+    )
 
 
 def test_a_commit_within_its_scope_is_not_reported(caplog):

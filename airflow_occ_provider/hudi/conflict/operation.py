@@ -106,7 +106,7 @@ def completed_operation(
         instant,
         operation_type=metadata.operation_type,
         file_groups=metadata.file_groups | metadata.replaced,
-        existing=named | metadata.replaced | metadata.bases.keys(),
+        existing=named | metadata.changed(instant.time),
         based=frozenset(filter(None, map(_based, metadata.paths))),
         replaced=metadata.replaced,
         **times._asdict(),

@@ -52,10 +52,15 @@ class CommitMetadata:
         """Partition paths written or replaced, sorted; empty if unpartitioned."""
         return tuple(sorted({partition for partition, _ in self.file_groups | self.replaced}))
 
-    @property
-    def changed_partitions(self) -> tuple[str, ...]:
-        """Partition paths in which it changed or replaced existing file groups, sorted."""
-        return tuple(sorted({partition for partition, _ in self.bases.keys() | self.replaced}))
+    def changed(self, time: str) -> frozenset[FileGroupId]:
+        """Return the file groups that it changed or replaced: they existed before it.
+
+        A group that begins with a log file names the commit itself as its base (Hudi 1.2.0,
+        ``HoodieAppendHandle``).
+
+        :param time: requested time of the commit.
+        """
+        return self.replaced.union(group for group, base in self.bases.items() if base != time)
 
     @property
     def is_table_service(self) -> bool:
