@@ -3,7 +3,7 @@
 Some writers of one table run in seven ways (see ``arms``), on three workloads, on three slots of this
 machine. Each round runs all ways on the same jobs, the next one in the reverse order. ``CHECK=1`` makes
 it a test. ``--smoke`` is one round of a small *hot*; ``--airflow`` runs that beside the same writers as
-tasks of a real Airflow; ``--from`` reads the raw data of an earlier run.
+tasks of a real Airflow; ``--from`` reads the raw data of earlier runs with different seeds.
 
 On two idle cores a usual driver takes about 55 s, ten of them before its write begins, and one way to
 run *hot* takes four minutes.
@@ -43,7 +43,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no writer is left behind
     if arguments.airflow:
         return _beside_airflow(arguments)
-    runs = read_runs(arguments.read) if arguments.read else _measured(arguments)
+    read = [run for path in arguments.read for run in read_runs(path)]
+    runs = read or _measured(arguments)
     found = summaries(runs)
     print(table(found))
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     with _rig(partitions) as rig:
         for turn, workload in rounds:
             rig.prepare(jobs[turn, workload])
-            for letter in in_turn(arguments.arms, turn):
+            for letter in in_turn(arguments.arms, turn + seed):
                 yield rig.run(workload, letter, turn, seed + turn, jobs[turn, workload])
 
 
@@ -115,7 +116,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--arms", default="".join(ARMS), help="their letters, such as aef")
     parser.add_argument("--output", type=Path, default=OUTPUT)
-    parser.add_argument("--from", dest="read", type=Path, help="runs.jsonl of an earlier run")
+    parser.add_argument(
+        "--from", dest="read", nargs="+", default=[], type=Path, help="runs.jsonl of earlier runs"
+    )
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.smoke else 2)
     arguments.workloads = arguments.workloads or (["hot"] if arguments.smoke else list(WORKLOADS))

@@ -15,7 +15,6 @@ import time
 ROWS = 5
 SHARE_BEFORE = 0.25  # of the pause, before the profile
 WRITE_BEGINS = "conflict bench: the write begins"
-SCHEMA = "id string, p string, payload string, ts long"
 OPTIONS = {
     "hoodie.table.name": "bench",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -58,15 +57,19 @@ def main(table, writer, partitions, pause_s, options="{}"):
 
     spark = SparkSession.builder.getOrCreate()
     keys = [(key, p) for p in partitions.split(",") for key in own_keys(writer, p)]
-    (before_s, after_s), now = pauses(float(pause_s)), time.time_ns()
-
-    def computed(some):
-        """In the place of executors that read, join and sort for so long."""
-        time.sleep(before_s)
-        return [(key, p, writer, now) for key, p in some]
-
-    rows = spark.sparkContext.parallelize(keys, 1).mapPartitions(computed)
-    frame = spark.createDataFrame(rows, SCHEMA)
+    before_s, after_s = pauses(float(pause_s))
+    # In the place of executors that read, join and sort for so long.
+    computed = f"java_method('java.lang.Thread', 'sleep', {round(before_s * 1000 / len(keys))}L)"
+    frame = (
+        spark.createDataFrame(keys, "id string, p string")
+        .coalesce(1)
+        .selectExpr(
+            "id",
+            "p",
+            f"'{writer}' as payload",
+            f"coalesce(cast({computed} as long), {time.time_ns()}L) as ts",
+        )
+    )
     print(WRITE_BEGINS, flush=True)
     given = {**OPTIONS, **checks_for(after_s), **json.loads(options)}
     frame.write.format("hudi").options(**given).mode("append").save(table)

@@ -23,7 +23,8 @@ from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
 
 LOCK, SPARK = "bench_lock", "bench_spark"
-SITE = DAG_ID = "bench"
+SITE = "bench"
+DAG_ID = "conflict_g"  # as in Airflow: a task learns from its own DAG alone
 
 
 def connections(hosts: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.ours import connections
 from tests.bench.conflict.place import Place
@@ -36,13 +37,14 @@ def airflow(folder: Path, place: Place, jobs: Sequence[Job], slots: int) -> Iter
     }
     with EmbeddedAirflow(folder, DAGS, environment) as running:
         running.call("POST", "/pools", {"name": POOL, "slots": slots, "include_deferred": False})
+        for letter, arm in ARMS.items():
+            _wait(lambda letter=letter, arm=arm: not arm.ours or running.has_dag(dag_id(letter)))
         yield running
 
 
 def run_scheduled(running: EmbeddedAirflow, place: Place, jobs: Sequence[Job], letter: str) -> None:
     """Run the writers in one way; their drivers are recorded in the place."""
     name = dag_id(letter)
-    _wait(lambda: running.has_dag(name))
     run_id = running.trigger(name, {"table": place.table, "folder": str(place.folder)})
     path = f"/dags/{name}/dagRuns/{run_id}"
     _wait(lambda: running.call("GET", path)["state"] in _ENDED)

@@ -189,8 +189,8 @@ class ContendedRun:
     def _wait(self, what, happened):
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            self.seen.look()
             with contextlib.suppress(EmbeddedError):
+                self.seen.look()
                 if answer := happened() or self._ended():
                     return answer
             if time.monotonic() > deadline:
