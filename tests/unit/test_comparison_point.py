@@ -9,6 +9,7 @@ import pytest
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
+from airflow_occ_provider.storage.operations import Operations
 from tests.unit.test_early_stop import Race, before_the_profile
 
 OWN, NEXT = "20261125190412486", "20261125190500000"
@@ -120,6 +121,18 @@ def test_a_rival_that_was_pending_after_the_point_is_known_to_win(race):
     assert race.look() is None  # the first view that began after the line was read
     race.completes()
     assert race.look().stop.rival == race.rival
+
+
+def test_a_profile_that_is_built_on_the_rival_overrules_the_log(race):
+    (operation,) = Operations(race.table.snapshot(), {}).read([race.instant(race.ours)])
+    (base,) = set(operation.bases.values())
+    race.profile.write_bytes(race.profile.read_bytes().replace(base.encode(), race.rival.encode()))
+    race.passes()
+    race.look()
+    race.look()
+    race.completes()
+    before_the_profile(race)
+    assert race.look() is None
 
 
 def test_a_view_that_began_before_the_line_was_read_proves_nothing(race):

@@ -104,3 +104,9 @@ def test_only_the_fields_asked_for_are_decoded():
     assert record == {
         "partitionToWriteStats": {p: [{"fileId": s["fileId"]} for s in of] for p, of in STATS.items()}
     }
+
+
+def test_a_group_that_begins_with_a_log_file_was_not_there_before():
+    stats = [{"fileId": "new", "prevCommit": "2"}, {"fileId": "old", "prevCommit": "1"}]
+    metadata = read_commit(avro(RECORD | {"partitionToWriteStats": {"p": stats}}))
+    assert metadata.changed("2") == {("p", "old"), ("p=3", "f9-0")}
