@@ -115,7 +115,13 @@ def lost_conflict(
     """
     operations = Operations(snapshot, {})
     later = _counted(operations, ours, rivals, setup)
-    return _judge(operations, ours, later, setup).certain_conflict if later else None
+    if not later:
+        return None
+    # An overwrite replaces the file groups that it has listed, maybe without those made since.
+    made = {group for one in operations.read(later) for group in one.file_groups - one.existing}
+    found = _judge(operations, ours, later, setup).conflicts
+    certain = (one for one in found if one.certainty is Certainty.CERTAIN)
+    return next((one for one in certain if not one.file_groups <= made), None)
 
 
 def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]) -> tuple[Instant, ...]:
