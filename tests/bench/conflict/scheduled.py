@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,11 +13,11 @@ from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.ours import connections
 from tests.bench.conflict.place import Place
+from tests.bench.overhead import wait_for
 
 DAGS = Path(__file__).parent / "dags"
 JOBS_VARIABLE = "BENCH_CONFLICT_JOBS"
 POOL = "bench"
-_PATIENCE_S = 1800
 _ENDED = ("success", "failed")
 
 
@@ -37,8 +36,8 @@ def airflow(folder: Path, place: Place, jobs: Sequence[Job], slots: int) -> Iter
     }
     with EmbeddedAirflow(folder, DAGS, environment) as running:
         running.call("POST", "/pools", {"name": POOL, "slots": slots, "include_deferred": False})
-        for letter, arm in ARMS.items():
-            _wait(lambda letter=letter, arm=arm: not arm.ours or running.has_dag(dag_id(letter)))
+        names = [dag_id(letter) for letter, arm in ARMS.items() if arm.ours]
+        wait_for(lambda: all(map(running.has_dag, names)))
         yield running
 
 
@@ -47,7 +46,7 @@ def run_scheduled(running: EmbeddedAirflow, place: Place, jobs: Sequence[Job], l
     name = dag_id(letter)
     run_id = running.trigger(name, {"table": place.table, "folder": str(place.folder)})
     path = f"/dags/{name}/dagRuns/{run_id}"
-    _wait(lambda: running.call("GET", path)["state"] in _ENDED)
+    wait_for(lambda: running.call("GET", path)["state"] in _ENDED)
     for job in jobs:
         task = running.call("GET", f"{path}/taskInstances/{job.writer}")
         for number in range(1, task["try_number"] + 1):
@@ -60,11 +59,3 @@ def _keep(place: Place, job: Job, number: int, *, done: bool) -> None:
     for order, (start_s, end_s) in enumerate(spans, 1):
         committed = done and order == len(spans)
         place.keep(Event(job.writer, number, start_s, end_s, committed))
-
-
-def _wait(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not happened():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not in {_PATIENCE_S} s")
-        time.sleep(0.5)

@@ -6,6 +6,8 @@ import re
 import statistics
 from datetime import datetime
 
+from airflow_occ_provider.hudi.conflict.operation import Times
+
 MOST_S = 12.0  # a period of the guard, and two seconds
 _FOUND = re.compile(r"^(\d{17}) (gives way to the earlier|can no longer commit:) (\d{17})")
 _OF_DRIVER = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ ")
@@ -18,18 +20,14 @@ class Seen:
     """
 
     def __init__(self, reader):
-        self._reader, self._planned, self._completed = reader, {}, {}
+        self._reader, self._times = reader, {}
 
     def look(self):
         snapshot = self._reader.snapshot(missing_ok=True)
         for one in snapshot.timeline:
             times = snapshot.times(one)
-            for known, at_ms in (
-                (self._planned, times.inflight_ms),
-                (self._completed, times.completed_ms),
-            ):
-                if at_ms is not None:
-                    known[one.time] = at_ms
+            if times.inflight_ms is not None:  # else it has none yet, or is being rolled back
+                self._times[one.time] = times
 
     def delays_s(self, content):
         """Return the seconds from the evidence of each stop in a try's log to its driver's last line."""
@@ -39,8 +37,9 @@ class Seen:
         return [last_s - at_ms / 1000 for at_ms in ends if last_s and at_ms]
 
     def _evident_ms(self, own, verb, rival):
-        of_rival = self._planned if verb.startswith("gives") else self._completed
-        times = self._planned.get(own), of_rival.get(rival)
+        ours, theirs = (self._times.get(one, Times()) for one in (own, rival))
+        of_rival = theirs.inflight_ms if verb.startswith("gives") else theirs.completed_ms
+        times = ours.inflight_ms, of_rival
         return max(times) if None not in times else None
 
 
