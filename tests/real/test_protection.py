@@ -28,7 +28,7 @@ HARMLESS = "hoodie.parquet.max.file.size=1000000\n_site=kept\n"
 CONTRADICTS = "hoodie.cleaner.policy.failed.writes=EAGER\n"
 CHECKED = (
     'airflow_occ_provider: {"fact": "hudi", "logger": "TransactionUtils", '
-    '"message": "Successfully resolved conflicts, if any"}\n'
+    '"message": "Successfully resolved conflicts, if any", "thread": "'
 )
 SILENT = """
 rootLogger.level = error
