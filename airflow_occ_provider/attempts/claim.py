@@ -27,8 +27,8 @@ class Claim:
 
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
-    :param learns: whether the last commits of the task may stand in for an unknown scope.
-    :param hint: what those commits changed, which may be wrong; ``None`` if that is not known.
+    :param learns: whether the last commits of the task may say more than an unknown scope.
+    :param hint: the file groups or partitions that each of them changed; empty if that is not known.
     """
 
     table: str
@@ -37,7 +37,7 @@ class Claim:
     reads_table: bool
     _: KW_ONLY
     learns: bool = False
-    hint: tuple[str, ...] | None = None
+    hint: tuple[str, ...] = ()
 
     def refuse_impossible(self, table: TableConfig) -> None:
         """Refuse a partition that the table cannot have.
@@ -69,21 +69,16 @@ class Claim:
             return Scope.of(self.table, None)
         if not self.is_fenced(options):
             return Scope.of(self.table, self.partitions)
-        expected = self.hint if self.partitions is None else self.partitions
         if escalation is not None:
-            partitions = (*(expected or ()), *escalation) if escalation else None
+            partitions = (*(self.partitions or ()), *escalation) if escalation else None
             return Scope.of(self.table, partitions)
-        mode = Mode.SHARED if expected is None else Mode.EXCLUSIVE
-        return Scope.of(self.table, expected, mode)
+        mode = Mode.SHARED if self.partitions is None else Mode.EXCLUSIVE
+        return Scope.of(self.table, self.partitions, mode)
 
-    def is_hint(self, scope: Scope | None) -> bool:
-        """Whether a scope was learned, and not declared."""
-        learned = self.hint if self.partitions is None else None
-        return learned is not None and scope is not None and scope.covers(Scope.of(self.table, learned))
-
-    def beside(self, asked: Scope) -> tuple[Scope, ...]:  # noqa: ARG002
-        """Return the other scopes of the same request."""
-        return ()
+    def beside(self, asked: Scope) -> tuple[Scope, ...]:
+        """Return the other scopes of the same request: a hint excludes only other hints."""
+        is_hint = self.hint and asked.mode is Mode.SHARED
+        return (Scope.of(f"{self.table}/.hoodie/learned", self.hint),) if is_hint else ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
         """Return what is certainly written; ``None`` if it was not declared."""

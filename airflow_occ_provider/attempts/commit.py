@@ -32,11 +32,6 @@ class Commit:
     instant: Instant
     metadata: CommitMetadata
 
-    @property
-    def changed_partitions(self) -> tuple[str, ...]:
-        """The partitions in which it changed or replaced existing file groups, sorted."""
-        return tuple(sorted({path for path, _ in self.metadata.changed(self.instant.time)}))
-
     def facts(self) -> dict[str, Any]:
         """Return what it did, for XCom and asset events.
 

@@ -235,7 +235,7 @@ def refuse_two_jobs(task: Any) -> None:
 def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> Claim:
     """Return the claim of a writing task, with what its job implies.
 
-    :param learns: whether the task's last commits may give its scope, if they are signed.
+    :param learns: whether the task's last commits may say what it changes, if they are signed.
     :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table; or if
         the job reads what it writes, and the task is not queued.
     """
@@ -245,21 +245,9 @@ def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> 
         task.log.info("reads_table is implied: %s. The task runs exclusively.", implied)
     refuse_unqueued(task.admission, task.key_safe, task.reads_table)
     partitions = named_partitions(task.scope)
-    useless = _why_not_learned(task, job, partitions) if learns else ""
-    if useless:
-        task.log.info("learn_scope has no effect: %s.", useless)
+    learns = learns and partitions is None and job.signs and task.admission is not AdmissionMode.OFF
     path = canonical_table(task.table)
-    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns and not useless)
-
-
-def _why_not_learned(task: Any, job: Job, partitions: tuple[str, ...] | None) -> str:
-    if partitions is not None:
-        return "scope is given"
-    if not job.signs:
-        return "the job's commits are not signed"
-    if task.key_safe or task.reads_table:
-        return "key_safe and reads_table need a scope that is certain"
-    return "the task is not queued" if task.admission is AdmissionMode.OFF else ""
+    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns)
 
 
 def refuse_unqueued(admission: AdmissionMode, key_safe: bool, reads_table: bool) -> None:

@@ -1,7 +1,8 @@
-"""The scope that a task learns from its last commits, where none was declared."""
+"""What a task without a scope changes, learned from its last commits."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -9,27 +10,29 @@ from typing import Any
 
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
+from airflow_occ_provider.attempts.failure import listed
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.leases.rules import Scope
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
-COMMITS = 3
+LEAST_COMMITS, MOST_COMMITS = 2, 3
 MOST_READ = 30
 """Of the table's newest commits: each is one request to the storage."""
-MOST_PARTITIONS = 100
-"""A task that touches more would hold up most other writers for a guess."""
+MOST_PATHS = 100
+"""In a request to the lock service, which all waiting tasks read."""
+_SHOWN = 5
 
 
 def with_hint(claim: Claim, learned: LearnedScope | None) -> Claim:
-    """Return a claim with the scope that its task run has learned, if it learns."""
+    """Return a claim with what its task run has learned, if it learns."""
     if not claim.learns or learned is None or learned.table != claim.table:
         return claim
-    return replace(claim, hint=learned.partitions or None)
+    return replace(claim, hint=learned.paths)
 
 
 def learn(
@@ -41,7 +44,7 @@ def learn(
     sign: Callable[[Snapshot], Signature],
     log: Any,
 ) -> None:
-    """Record the scope that a claim learns, once per task run.
+    """Record what a claim learns, once per task run.
 
     Only where Hudi's own check finds conflicts: a guess must not be the only protection.
 
@@ -51,48 +54,51 @@ def learn(
     known = run.record.learned
     if not claim.learns or not claim.is_fenced(options) or (known and known.table == claim.table):
         return
-    learned, says = LearnedScope(claim.table), ""
+    steady: frozenset[FileGroupId] = frozenset()
     try:
         snapshot = table.snapshot(missing_ok=True)
         commits = last_commits(_newest(snapshot), sign(snapshot))
-        says = unusable(commits)
-        if not says:
-            learned = replace(learned, partitions=changed(commits))
-            log.info("%s", _found(learned, len(commits)))
+        steady = steady_groups(commits)
+        says = _found(steady, len(commits))
     except TableUnreadableError as error:
-        says = error.message
-    if says:
-        log.info("No scope was given, and none was learned: %s.", says)
-    run.learn(learned)
+        says = f"nothing was learned of its last commits: {error.message}"
+    log.info("No scope was given; %s.", says)
+    run.learn(LearnedScope(claim.table, paths_of(steady)))
 
 
 def last_commits(newest_first: Iterable[Commit], signature: Signature) -> list[Commit]:
     """Return the last writes of a signature's task, in any of its runs."""
-    return list(islice((one for one in newest_first if _is_of(one.metadata, signature)), COMMITS))
+    return list(islice((one for one in newest_first if _is_of(one.metadata, signature)), MOST_COMMITS))
 
 
-def changed(commits: Iterable[Commit]) -> tuple[str, ...]:
-    """Return the partitions in which commits changed file groups, sorted.
+def steady_groups(commits: Sequence[Commit]) -> frozenset[FileGroupId]:
+    """Return the file groups that each of some commits changed.
 
-    No other writer has new ones: a task that only adds files loses to none.
+    A single commit shows none. An overwrite makes new file groups each time: the partitions that it
+    replaced stand for them, with an empty file id. New file groups do not count: no other writer has
+    them.
     """
-    return tuple(sorted({partition for one in commits for partition in one.changed_partitions}))
+    if len(commits) < LEAST_COMMITS:
+        return frozenset()
+    return frozenset.intersection(*map(_changed, commits))
 
 
-def unusable(commits: Sequence[Commit]) -> str:
-    """Return why commits give no scope; empty if they give one."""
-    partitions = changed(commits)
-    if not commits:
-        return f"none of the table's newest {MOST_READ} commits is of this task"
-    if any(one.metadata.operation_type == "INSERT_OVERWRITE_TABLE" for one in commits):
-        return "its last commits overwrote the whole table"
-    if not all(partitions):
-        return "the table is not partitioned"
-    if not partitions:
-        return "its last commits changed no file group"
-    if len(partitions) > MOST_PARTITIONS:
-        return f"its last commits changed {len(partitions)} partitions"
-    return ""
+def paths_of(groups: Iterable[FileGroupId]) -> tuple[str, ...]:
+    """Return the paths of file groups, or of their partitions if there are too many.
+
+    None if there are too many partitions, too: a request would hold up most other writers.
+    """
+    groups = frozenset(groups)
+    for some in (groups, frozenset((partition, "") for partition, _ in groups)):
+        if len(some) <= MOST_PATHS:
+            return tuple(sorted(posixpath.join(*one).rstrip("/") for one in some))
+    return ()
+
+
+def _changed(commit: Commit) -> frozenset[FileGroupId]:
+    replaced = commit.metadata.replaced
+    changed = commit.metadata.changed(commit.instant.time) - replaced
+    return changed.union((partition, "") for partition, _ in replaced)
 
 
 def _newest(snapshot: Snapshot) -> Iterator[Commit]:
@@ -108,7 +114,14 @@ def _is_of(commit: CommitMetadata, signature: Signature) -> bool:
     return signed is not None and signed.task == signature.task and not commit.is_table_service
 
 
-def _found(learned: LearnedScope, number: int) -> str:
-    last = "last commit" if number == 1 else f"last {number} commits"
-    extent = Scope.of(learned.table, learned.partitions).extent
-    return f"No scope was given; the {last} of this task changed {extent}: requests these."
+def _found(steady: frozenset[FileGroupId], commits: int) -> str:
+    if commits < LEAST_COMMITS:
+        return f"of the table's newest {MOST_READ} commits {commits or 'none'} is of this task"
+    each = f"each of the last {commits} commits of this task"
+    if not steady:
+        return f"no file group was changed by {each}"
+    partitions = sorted({partition for partition, _ in steady})
+    where = f" of {listed(partitions, _SHOWN, 40)}" if any(partitions) else ""
+    if not paths_of(steady):
+        return f"{each} changed the same {len(partitions)} partitions, too many to queue for"
+    return f"{each} changed the same file groups{where}: it is queued with other tasks that do so"

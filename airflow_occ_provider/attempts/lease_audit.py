@@ -59,24 +59,18 @@ def planned_in(snapshot: Snapshot, instant: str) -> tuple[str, ...]:
     return tuple(sorted(planned)) if len(planned) <= MOST_PARTITIONS else ()
 
 
-def audit_scope(commit: Commit, admitted: Admitted, log: Any, *, is_hint: bool = False) -> None:
+def audit_scope(commit: Commit, admitted: Admitted, log: Any) -> None:
     """Report committed partitions outside the requested scope.
 
-    :param is_hint: whether that scope was learned, so that it may be too narrow.
     :raises MisconfigurationError: if only the lease kept other writers away.
     """
-    is_guess = is_hint and admitted.is_fenced
-    outside = admitted.outside(commit.changed_partitions if is_guess else commit.metadata.partitions)
+    outside = admitted.outside(commit.metadata.partitions)
     if not outside:
         return
-    wrote = (
+    message = (
         f"commit {commit.instant.time} wrote {', '.join(outside[:5])}"
-        f"{f' and {len(outside) - 5} more' if len(outside) > 5 else ''}, outside its"
+        f"{f' and {len(outside) - 5} more' if len(outside) > 5 else ''}, outside its scope"
     )
-    if is_guess:
-        log.info("%s learned scope, which was too narrow: Hudi's check alone decided there.", wrote)
-        return
-    message = f"{wrote} scope"
     if admitted.is_fenced:
         log.warning("%s: writers of those partitions were not kept apart from it.", message)
         return

@@ -63,21 +63,21 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True)
 class LearnedScope:
-    """What the task run expects to touch, by the last commits of its task.
+    """What the task run expects to change, by the last commits of its task.
 
-    It stays the same for the whole run: a request for other partitions would lose its place.
+    It stays the same for the whole run: a request for something else would lose its place.
 
     :param table: canonical path of the table.
-    :param partitions: empty if the commits gave no scope.
+    :param paths: of file groups and partitions; empty if the commits gave none.
     """
 
     table: str
-    partitions: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
         """Read ``to_json`` back."""
-        return cls(kept["table"], tuple(kept["partitions"]))
+        return cls(kept["table"], tuple(kept["paths"]))
 
 
 @dataclass(frozen=True, slots=True)

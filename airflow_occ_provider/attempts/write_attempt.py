@@ -147,7 +147,7 @@ class WriteAttempt:
         if commit:
             audit = CommitLockAudit(self.lock, preparation.options, self.table)
             audit.refuse_unlocked(commit, record.lock_count)
-            audit_scope(commit, admitted, self.log, is_hint=self.claim.is_hint(admitted.scope))
+            audit_scope(commit, admitted, self.log)
             audit_lease(commit, admitted)
         return commit
 

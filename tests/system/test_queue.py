@@ -80,19 +80,22 @@ def test_the_lock_provider_of_the_connection_is_used(start, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_task_learns_its_scope_and_runs_beside_a_writer_of_another_partition(queue, start, tmp_path):
+def test_a_task_learns_what_it_changes_and_is_queued_with_its_like(queue, start, tmp_path):
     paths = conf(tmp_path)
-    first = start("learning", **paths).wait()
-    assert "none of the table's newest 30 commits is of this task" in first.log("write")
-    second = start("learning", **paths).wait()  # updates what the first one added
-    assert "its last commits changed no file group" in second.log("write")
-    apart = hold(queue, paths["table"], ["2"])
-    third = start("learning", **paths).wait()
-    log = third.log("write")
-    assert "the last 2 commits of this task changed 1: requests these." in log
-    assert third.task("write")["state"] == "success", log[-4000:]
-    assert queue.status(apart).held
-    queue.release(apart)
+    found = "of the table's newest 30 commits"
+    assert f"{found} none is of this task" in start("learning", **paths).wait().log("write")
+    assert f"{found} 1 is of this task" in start("learning", **paths).wait().log("write")
+    for _ in range(2):  # they change what the first one added
+        start("learning", **paths).wait()
+    learned = f"{paths['table']}/.hoodie/learned"
+    hold(queue, learned, ["2"])
+    rival = hold(queue, learned, ["1"])
+    run = start("learning", **paths)
+    wait_for_trigger(run, "write")
+    queue.release(rival)
+    log = run.wait().log("write")
+    assert "commits of this task changed the same file groups of 1: it is queued" in log
+    assert run.task("write")["state"] == "success", log[-4000:]
 
 
 def test_a_waiter_marked_failed_leaves_the_queue_and_a_cleared_one_is_queued_once(

@@ -1,9 +1,8 @@
-"""The scope that a task learns from its last commits, on a table made by hand and a queue in memory."""
+"""What a task learns from its last commits, on a table made by hand and a queue in memory."""
 
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +16,6 @@ from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.jobs import MainClass, PythonFile, claim_of
 from airflow_occ_provider.attempts.learned_scope import with_hint
-from airflow_occ_provider.attempts.lease_audit import audit_scope
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import TaskRecord
@@ -25,7 +23,7 @@ from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.errors import MisconfigurationError, TableUnreadableError, WriteConflictError
+from airflow_occ_provider.errors import TableUnreadableError, WriteConflictError
 from airflow_occ_provider.hooks import deployment
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver.run_main import STREAMER
@@ -34,27 +32,33 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_lease_audit import commit as outcome
-from tests.unit.test_lease_audit import log
 from tests.unit.test_metadata import avro
 from tests.unit.test_record import Store, Task
 from tests.unit.test_write_run import Write
 
 OWN = Signature("another run", "d", "r0", "t", site="here")
-REQUESTS = "No scope was given; the last {} of this task changed {}: requests these."
+REQUESTS = (
+    "No scope was given; each of the last {} commits of this task changed the same file groups of {}: "
+    "it is queued with other tasks that do so."
+)
+TWICE = range(2)
 
 
 @pytest.fixture
 def commits(folder):
     """Adds a commit that is younger than all before."""
 
-    def add(*partitions, by=OWN, operation="UPSERT", replaced=(), new=()):
+    def add(*partitions, by=OWN, operation="UPSERT", replaced=(), new=(), groups=("f-0",)):
         number = len(list((folder / "timeline").glob("*commit")))
         record = {
             "operationType": operation,
             "extraMetadata": by.options() if by else {},
             "partitionToWriteStats": {
                 **{path: [statistic()] for path in new},
-                **{path: [statistic(prevCommit="20261120092500000")] for path in partitions},
+                **{
+                    path: [statistic(one, prevCommit="20261120092500000") for one in groups]
+                    for path in partitions
+                },
             },
             "partitionToReplaceFileIds": {path: ["g-0"] for path in replaced},
         }
@@ -65,9 +69,9 @@ def commits(folder):
     return add
 
 
-def statistic(prevCommit="null"):  # noqa: N803 - Hudi's name
+def statistic(group="f-0", prevCommit="null"):  # noqa: N803 - Hudi's name
     changes = {"numInserts": 1, "numUpdateWrites": 0, "numDeletes": 0}
-    return {"fileId": "f-0", "prevCommit": prevCommit, **changes}
+    return {"fileId": group, "prevCommit": prevCommit, **changes}
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +90,7 @@ def start(folder, queue, store):
     """Makes one process of the task's run: the operator, and its protected run."""
 
     def start(number=1, max_tries=14, table=str(folder.parent), **given):
-        arguments = {"task_id": "t", "application": "job.py", "table": table, "learn_scope": True}
+        arguments = {"task_id": "t", "application": "job.py", "table": table}
         context = {"ti": Task(number, max_tries), "task_state_store": store}
         write = Write(**{**arguments, **given})
         return write, context, write._protected_run(context)
@@ -96,38 +100,84 @@ def start(folder, queue, store):
 
 @pytest.fixture
 def asked(start, folder):
-    """Returns the partitions that a new process requests, ``None`` if it writes beside others."""
+    """Returns what a new process requests beside the whole table, shared."""
 
     def asked(number=1, options=None, **given):
-        with start(number, **given)[2].admitted(options or {}) as admitted:
-            assert admitted.scope.table == str(folder.parent)
-            shared = Scope(admitted.scope.table, Mode.SHARED)
-            return None if admitted.scope == shared else admitted.scope.partitions
+        run = start(number, **given)[2]
+        with run.admitted(options or {}) as admitted:
+            table = str(folder.parent)
+            assert admitted.scope == Scope(table, Mode.SHARED)
+            beside = run.claim.beside(admitted.scope)
+            assert not beside or beside[0].table == f"{table}/.hoodie/learned"
+            return beside[0].partitions if beside else ()
 
     return asked
 
 
-def test_a_task_requests_what_its_last_commits_touched(commits, asked, capsys):
+def test_a_task_requests_what_its_last_commits_changed(commits, asked, capsys):
+    for _ in TWICE:
+        commits("dt=1")
+    assert asked() == ("dt=1/f-0",)
+    assert REQUESTS.format(2, "dt=1") in capsys.readouterr().out
+
+
+def test_one_commit_is_no_habit(commits, asked, capsys):
     commits("dt=1")
-    assert asked() == ("dt=1",)
-    assert REQUESTS.format("commit", "dt=1") in capsys.readouterr().out
+    assert asked() == ()
+    assert "of the table's newest 30 commits 1 is of this task" in capsys.readouterr().out
 
 
-def test_it_is_the_union_of_the_last_three(commits, asked, capsys):
-    for partitions in (["dt=0"], ["dt=2", "dt=1"], ["dt=3"], ["dt=2"]):
-        commits(*partitions)
-    assert asked() == ("dt=1", "dt=2", "dt=3")
-    assert REQUESTS.format("3 commits", "dt=1, dt=2, dt=3") in capsys.readouterr().out
+def test_what_each_of_the_last_three_changed_counts(commits, asked, capsys):
+    commits("dt=4")
+    for more in ("dt=1", "dt=2", "dt=3"):
+        commits("hot", more)
+    assert asked() == ("hot/f-0",)
+    assert REQUESTS.format(3, "hot") in capsys.readouterr().out
 
 
-def test_what_was_replaced_was_touched_too(commits, asked):
-    commits("dt=1", replaced=("dt=2",), operation="INSERT_OVERWRITE")
-    assert asked() == ("dt=1", "dt=2")
+def test_a_new_partition_each_day_is_no_habit(commits, asked, capsys):
+    for day in range(4):
+        commits(f"dt={day}")
+    assert asked() == ()
+    said = capsys.readouterr().out
+    assert "no file group was changed by each of the last 3 commits of this task" in said
 
 
-def test_it_is_off_unless_asked_for(commits, asked, store):
-    commits("dt=1")
-    assert asked(learn_scope=False) is None
+def test_other_file_groups_of_one_partition_are_no_habit(commits, asked, store):
+    commits("hot", groups=("f-1", "f-2"))
+    commits("hot", groups=("f-2", "f-3"))
+    assert asked() == ("hot/f-2",)
+    commits("hot", groups=("f-3",))
+    store.clear()
+    assert asked() == ()
+
+
+def test_an_overwrite_stands_for_its_partition(commits, asked):
+    for _ in TWICE:
+        commits("dt=1", replaced=("dt=2",), operation="INSERT_OVERWRITE")
+    assert asked() == ("dt=1/f-0", "dt=2")
+
+
+def test_the_groups_that_a_write_replaced_count_once(commits, asked):
+    for _ in TWICE:
+        commits("dt=2", replaced=("dt=2",), groups=("g-0",), operation="INSERT_OVERWRITE")
+    assert asked() == ("dt=2",)
+
+
+def test_a_table_without_partitions_has_file_groups_too(commits, asked, store):
+    for _ in TWICE:
+        commits("")
+    assert asked() == ("f-0",)
+    for _ in range(3):
+        commits(replaced=("",), operation="INSERT_OVERWRITE_TABLE")
+    store.clear()
+    assert asked() is None
+
+
+def test_it_can_be_switched_off(commits, asked, store):
+    for _ in TWICE:
+        commits("dt=1")
+    assert asked(learn_scope=False) == ()
     assert store["hudi_write"]["learned"] is None
 
 
@@ -143,45 +193,49 @@ def test_it_is_off_unless_asked_for(commits, asked, store):
     ids=str,
 )
 def test_another_tasks_commits_teach_nothing(commits, asked, other):
-    commits("dt=1")
-    commits("dt=2", by=replace(OWN, **other))
-    commits("dt=3", by=None)
-    assert asked() == ("dt=1",)
+    for _ in TWICE:
+        commits("dt=1")
+        commits("dt=2", by=replace(OWN, **other))
+        commits("dt=3", by=None)
+    assert asked() == ("dt=1/f-0",)
 
 
-def test_only_other_tasks_commits_leave_the_scope_unknown(commits, asked, capsys):
+def test_only_other_tasks_commits_teach_nothing(commits, asked, capsys):
     commits("dt=2", by=replace(OWN, task_id="u"))
-    assert asked() is None
-    why = "none of the table's newest 30 commits is of this task"
-    assert f"none was learned: {why}." in capsys.readouterr().out
+    assert asked() == ()
+    said = capsys.readouterr().out
+    assert "No scope was given; of the table's newest 30 commits none is of this task." in said
 
 
 @pytest.mark.parametrize("operation", ["CLUSTER", "COMPACT"])
 def test_a_table_service_that_copied_the_labels_teaches_nothing(commits, asked, operation):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     for _ in range(3):
         commits("dt=2", operation=operation)
-    assert asked() == ("dt=1",)
+    assert asked() == ("dt=1/f-0",)
 
 
 def test_a_site_is_compared_as_hudi_writes_it(commits, asked, monkeypatch):
     monkeypatch.setenv("AIRFLOW_VAR_AIRFLOW_OCC_SITE", "two  words")
     deployment.site.cache_clear()
-    commits("dt=1", by=replace(OWN, site="two  words"))
-    assert asked() == ("dt=1",)
+    for _ in TWICE:
+        commits("dt=1", by=replace(OWN, site="two  words"))
+    assert asked() == ("dt=1/f-0",)
     deployment.site.cache_clear()
 
 
-@pytest.mark.parametrize(("others", "partitions"), [(29, ("dt=1",)), (30, None)])
-def test_only_the_newest_commits_are_read(commits, asked, monkeypatch, others, partitions):
-    commits("dt=1")
+@pytest.mark.parametrize(("others", "found"), [(28, ("dt=1/f-0",)), (29, ())])
+def test_only_the_newest_commits_are_read(commits, asked, monkeypatch, others, found):
+    for _ in TWICE:
+        commits("dt=1")
     for _ in range(others):
         commits("dt=2", by=None)
     read, original = [], InstantReader.commit
     monkeypatch.setattr(
         InstantReader, "commit", lambda self, one: (read.append(one), original(self, one))[1]
     )
-    assert asked() == partitions
+    assert asked() == found
     assert len(read) == 30
 
 
@@ -193,56 +247,46 @@ def test_no_more_commits_are_read_than_count(commits, asked, monkeypatch):
         InstantReader, "commit", lambda self, one: (read.append(one), original(self, one))[1]
     )
     asked()
-    assert len(read) == learned_scope.COMMITS
+    assert len(read) == learned_scope.MOST_COMMITS
 
 
 def test_an_archived_commit_teaches_nothing(commits, asked, monkeypatch):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     monkeypatch.setattr(InstantReader, "commit", lambda *_: None)
-    assert asked() is None
+    assert asked() == ()
 
 
 @pytest.mark.parametrize("number", [100, 101])
-def test_too_many_partitions_leave_it_unknown(commits, asked, capsys, number):
-    commits(*(f"dt={day}" for day in range(number - 1)))
-    commits("dt=1000")
+def test_of_many_file_groups_the_partitions_count(commits, asked, number):
+    for _ in TWICE:
+        commits("hot", "less", groups=[f"f-{one}" for one in range(number // 2)])
+        commits("hot", "less", groups=[f"f-{one}" for one in range((number + 1) // 2)])
     found = asked()
-    assert (found is None) is (number > 100)
-    why = "its last commits changed 101 partitions"
-    assert (f"none was learned: {why}." in capsys.readouterr().out) is (number > 100)
+    assert len(found) == 100 or found == ("hot", "less")
 
 
-def test_a_task_that_overwrote_the_table_lately_leaves_it_unknown(commits, asked, capsys):
-    commits("dt=1", replaced=("dt=2",), operation="INSERT_OVERWRITE_TABLE")
-    commits("dt=1")
-    commits("dt=1")
-    assert asked() is None
-    assert "none was learned: its last commits overwrote the whole table." in capsys.readouterr().out
+@pytest.mark.parametrize("number", [100, 101])
+def test_of_too_many_partitions_none_counts(commits, asked, capsys, number):
+    for _ in TWICE:
+        commits(*(f"dt={day}" for day in range(number)), groups=("f-0", "f-1"))
+    assert len(asked()) == (number if number <= 100 else 0)
+    said = capsys.readouterr().out
+    assert ("changed the same 101 partitions, too many to queue for" in said) is (number > 100)
 
 
-def test_a_table_without_partitions_leaves_it_unknown(commits, asked, capsys):
-    commits("")
-    assert asked() is None
-    assert "none was learned: the table is not partitioned." in capsys.readouterr().out
-
-
-def test_commits_that_touched_nothing_leave_it_unknown(commits, asked, capsys):
-    commits("dt=1")
-    for _ in range(3):
-        commits()
-    assert asked() is None
-    assert "none was learned: its last commits changed no file group." in capsys.readouterr().out
-
-
-def test_new_files_meet_no_other_writer(commits, asked, capsys):
-    commits(new=("dt=1", "dt=2"), operation="BULK_INSERT")
-    assert asked() is None
-    assert "none was learned: its last commits changed no file group." in capsys.readouterr().out
+@pytest.mark.parametrize("given", [{}, {"new": ("dt=1", "dt=2"), "operation": "BULK_INSERT"}], ids=str)
+def test_new_files_meet_no_other_writer(commits, asked, capsys, given):
+    for _ in TWICE:
+        commits(**given)
+    assert asked() == ()
+    assert "no file group was changed by each of the last 2 commits" in capsys.readouterr().out
 
 
 def test_new_files_beside_changed_ones_are_left_out(commits, asked):
-    commits("dt=2", new=("dt=3",))
-    assert asked() == ("dt=2",)
+    for _ in TWICE:
+        commits("dt=2", new=("dt=3",))
+    assert asked() == ("dt=2/f-0",)
 
 
 def test_a_table_that_does_not_exist_yet_leaves_it_unknown(asked, folder):
@@ -250,26 +294,29 @@ def test_a_table_that_does_not_exist_yet_leaves_it_unknown(asked, folder):
     (folder / "timeline" / "history").rmdir()
     (folder / "timeline").rmdir()
     (folder / ".heartbeat").rmdir()
-    assert asked() is None
+    assert asked() == ()
 
 
 def test_a_commit_that_cannot_be_read_fails_nothing(commits, asked, folder, capsys):
     commits("dt=1")
     (folder / "timeline" / "20261121092599999_20261122092559999.commit").write_bytes(b"Obj\x01cut")
-    assert asked() is None
+    assert asked() == ()
     said = capsys.readouterr().out
-    assert "No scope was given, and none was learned: " in said
+    assert "No scope was given; nothing was learned of its last commits: " in said
     assert "cannot be decoded" in said
 
 
-def test_a_declared_scope_wins(commits, asked, store):
-    commits("dt=1")
-    assert asked(scope=["dt=7"]) == ("dt=7",)
+def test_a_declared_scope_wins(commits, start, store, folder):
+    for _ in TWICE:
+        commits("dt=1")
+    run = start(scope=["dt=7"])[2]
+    with run.admitted({}) as admitted:
+        assert admitted.scope == Scope.of(str(folder.parent), ["dt=7"])
+        assert run.claim.beside(admitted.scope) == ()
     assert store["hudi_write"]["learned"] is None
     claim = with_hint(Claim("/t", ("a",), False, False, learns=True), LearnedScope("/t", ("b",)))
     assert claim.scope({}, None) == Scope.of("/t", ["a"])
-    assert claim.scope({}, ("c",)) == Scope.of("/t", ["a", "c"])
-    assert not claim.is_hint(Scope.of("/t", ["a"]))
+    assert claim.beside(Scope.of("/t", ["a"])) == ()
 
 
 @pytest.mark.parametrize(
@@ -280,14 +327,17 @@ def test_a_declared_scope_wins(commits, asked, store):
 def test_where_the_lease_alone_protects_a_hint_is_not_enough(
     commits, start, folder, store, given, options
 ):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     run = start(**given)[2]
     with run.admitted(options) as admitted:
         assert admitted.scope == Scope.of(str(folder.parent), None)
     assert store["hudi_write"]["learned"] is None
     run.journal.learn(LearnedScope(str(folder.parent), ("dt=1",)))  # before its options changed
-    with start(**given)[2].admitted(options) as admitted:
+    again = start(**given)[2]
+    with again.admitted(options) as admitted:
         assert admitted.scope == Scope.of(str(folder.parent), None)
+        assert again.claim.beside(admitted.scope) == ()
 
 
 def test_a_writer_that_is_not_queued_learns_nothing(commits, start, store):
@@ -304,28 +354,38 @@ def test_a_job_whose_commits_are_not_signed_learns_nothing(start):
     assert not claim_of(write, MainClass(STREAMER, ""), None, learns=True).learns
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"scope": ["dt=1"]}, "scope is given"),
-        ({"key_safe": True}, "key_safe and reads_table need a scope that is certain"),
-        ({"reads_table": True}, "key_safe and reads_table need a scope that is certain"),
-        ({"admission": "off"}, "the task is not queued"),
-    ],
-)
-def test_what_makes_learning_useless_is_logged(start, given, why, capsys):
+@pytest.mark.parametrize("given", [{"scope": ["dt=1"]}, {"admission": "off"}], ids=str)
+def test_where_nothing_is_left_to_learn_nothing_is_read(start, given):
     assert not start(**given)[2].claim.learns
-    assert f"learn_scope has no effect: {why}." in capsys.readouterr().out
 
 
-def test_writers_of_one_partition_are_queued_and_others_are_not(commits, start, queue, folder):
-    commits("dt=1")
+def test_tasks_of_one_habit_are_queued_and_others_run_beside(commits, start, queue, folder, capsys):
+    for _ in TWICE:
+        commits("dt=1")
     line, table = Queue(queue), str(folder.parent)
-    beside = Request("beside", Owner(("d", "r", "u")), (Scope.of(table, ["dt=2"]),), 60_000)
-    line.request(beside)
+
+    def add(name, *paths):
+        hinted = Claim(table, None, False, False, hint=paths)
+        scopes = (shared, *hinted.beside(shared))
+        line.request(Request(name, Owner(("d", "r", name)), scopes, 60_000))
+
+    shared = Scope(table, Mode.SHARED)
+    add("unknown")
+    add("beside", "dt=2/f-0", "dt=1/f-1")
     with start()[2].admitted({}):
         pass
-    line.request(replace(beside, id="rival", scopes=(Scope.of(table, ["dt=1/hour=7"]),)))
+    add("rival", "dt=1/f-0")
+    with pytest.raises(WaitNeeded), start()[2].admitted({}):
+        raise AssertionError("not reached")
+    said = capsys.readouterr().out
+    assert "Blocked by 1 earlier request: d / r / rival (exclusive, dt=1/f-0, since" in said
+
+
+def test_a_learned_habit_never_runs_beside_a_declared_scope(commits, start, queue, folder):
+    for _ in TWICE:
+        commits("dt=1")
+    declared = (Scope.of(str(folder.parent), ["dt=2"]),)
+    Queue(queue).request(Request("declared", Owner(("d", "r", "u")), declared, 60_000))
     with pytest.raises(WaitNeeded), start()[2].admitted({}):
         raise AssertionError("not reached")
 
@@ -343,17 +403,19 @@ def place(store):
 def test_a_queued_task_keeps_its_place_while_the_table_changes(
     commits, start, queue, folder, store, capsys
 ):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     theirs = rival_of(queue, folder)
     write, context, _ = start()
     with pytest.raises(TaskDeferred) as deferred:
         write.execute(context)
     before, tokens = place(store), [one.token for one in Queue(queue).requests()]
-    commits("dt=2", by=replace(OWN, run_id="r1"))
+    for _ in range(3):
+        commits("dt=2", by=replace(OWN, run_id="r1"))
     Queue(queue).release(theirs)
     again, context, run = start()
-    with run.admitted({}) as admitted:
-        assert admitted.scope.partitions == ("dt=1",)
+    with run.admitted({}):
+        assert run.claim.hint == ("dt=1/f-0",)
         assert place(store) == before
         assert [one.token for one in Queue(queue).requests()] == tokens[1:]
     assert capsys.readouterr().out.count("No scope was given") == 1
@@ -366,51 +428,57 @@ def test_a_queued_task_that_found_nothing_keeps_its_place_too(commits, start, qu
     with pytest.raises(WaitNeeded), start()[2].admitted({}):
         raise AssertionError("not reached")
     before = place(store)
-    commits("dt=2")
+    for _ in TWICE:
+        commits("dt=2")
     Queue(queue).release(theirs)
-    with start(2)[2].admitted({}) as admitted:
-        assert admitted.scope.mode is Mode.SHARED
+    again = start(2)[2]
+    with again.admitted({}):
+        assert again.claim.hint == ()
         assert place(store) == before
 
 
 def test_a_task_that_is_cleared_after_its_success_learns_anew(commits, start, asked):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1", "dt=2")
     run = start()[2]
     with run.admitted({}):
         pass
     run.journal.succeed()
     commits("dt=2")
-    assert asked() == ("dt=1",)
-    assert asked(2, max_tries=15) == ("dt=1", "dt=2")
+    assert asked() == ("dt=1/f-0", "dt=2/f-0")
+    assert asked(2, max_tries=15) == ("dt=2/f-0",)
 
 
-def test_what_was_learned_of_one_table_is_no_hint_for_another(commits, start, asked, folder, tmp_path):
-    commits("dt=1")
-    other = tmp_path / "other"
-    with start(table=str(other))[2].admitted({}) as admitted:
-        assert admitted.scope == Scope(str(other), Mode.SHARED)
-    assert asked() == ("dt=1",)
-    with start(table=str(other))[2].admitted({}) as admitted:
-        assert admitted.scope == Scope(str(other), Mode.SHARED)
+def test_what_was_learned_of_one_table_is_no_hint_for_another(commits, asked, start, tmp_path):
+    for _ in TWICE:
+        commits("dt=1")
+    other = start(table=str(tmp_path / "other"))[2]
+    with other.admitted({}):
+        assert other.claim.hint == ()
+    assert asked() == ("dt=1/f-0",)
+    with other.admitted({}):
+        assert other.claim.hint == ()
 
 
 def test_an_attempt_that_is_continued_learns_nothing_new(commits, start, folder, store):
     run = start()[2]
     with run.admitted({}), start()[2].admitted({}, begun=begun(run)):
         pass
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     store["hudi_write"]["learned"] = None  # it was started before the task learned
     again = start()[2]
     with again.admitted({}, begun=begun(again)):
-        assert again.claim.hint is None
+        assert again.claim.hint == ()
 
 
 def begun(run):
     return new_attempt(run.journal, "/t")
 
 
-def test_a_lost_writer_requests_what_it_planned_too(commits, start, folder, monkeypatch):
-    commits("dt=1")
+def test_a_lost_writer_requests_what_it_planned(commits, start, folder, monkeypatch):
+    for _ in TWICE:
+        commits("dt=1")
     write, _, run = start()
     with run.admitted({}):
         pass
@@ -422,11 +490,12 @@ def test_a_lost_writer_requests_what_it_planned_too(commits, start, folder, monk
     with pytest.raises(WriteConflictError):
         attempt.judge(Settlement(Outcome.COMMIT_CONFLICT), Admitted(), HeartbeatRule(60_000, 2))
     with start(2)[2].admitted({}) as admitted:
-        assert admitted.scope == Scope.of(str(folder.parent), ["dt=1", "dt=2"])
+        assert admitted.scope == Scope.of(str(folder.parent), ["dt=2"])
 
 
 def test_a_lost_writer_whose_plan_is_unknown_requests_the_whole_table(commits, start, folder):
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     run = start()[2]
     run.journal.escalate(())
     with start(2)[2].admitted({}) as admitted:
@@ -436,53 +505,24 @@ def test_a_lost_writer_whose_plan_is_unknown_requests_the_whole_table(commits, s
 def test_only_a_claim_that_learns_takes_what_was_learned_of_its_table():
     claim = Claim("/t", None, False, False, learns=True)
     assert with_hint(claim, LearnedScope("/t", ("a",))).hint == ("a",)
-    assert with_hint(claim, LearnedScope("/t")).hint is None
     assert with_hint(claim, LearnedScope("/other", ("a",))) is claim
     assert with_hint(claim, None) is claim
     once = replace(claim, learns=False)  # it was switched off between two tries
     assert with_hint(once, LearnedScope("/t", ("a",))) is once
 
 
-def test_the_whole_table_is_not_learned():
-    assert not Claim("/t", None, False, False, learns=True).is_hint(Scope.of("/t", None))
-
-
-def test_a_learned_scope_is_not_declared(commits, start):
-    commits("dt=1")
-    run = start()[2]
-    with run.admitted({}) as admitted:
-        assert run.claim.declared({}) is None
-        assert run.claim.partitions is None
-        assert run.claim.is_hint(admitted.scope)
-        after_a_lost_conflict = Scope.of(admitted.scope.table, ["dt=1", "dt=2"])
-        assert run.claim.is_hint(after_a_lost_conflict)
-        assert not run.claim.is_hint(Scope.of(admitted.scope.table, ["dt=2"]))
-        assert not run.claim.is_hint(None)
-        assert not run._declared.is_hint(Scope(admitted.scope.table, Mode.SHARED))
-
-
 def test_the_work_is_the_same_whatever_was_learned(commits, start):
     write, _, run = start()
     before = write._digest(run)
-    commits("dt=1")
+    for _ in TWICE:
+        commits("dt=1")
     with run.admitted({}):
         assert write._digest(run) == before
 
 
-def test_a_learned_scope_that_was_too_narrow_is_only_logged(caplog):
-    admitted = Admitted(Scope.of("/t", ["dt=1"]))
-    with caplog.at_level(logging.INFO):
-        audit_scope(outcome("dt=1", "dt=2", "dt=3"), admitted, log, is_hint=True)
-    (said,) = caplog.records
-    assert said.levelno == logging.INFO
-    assert said.getMessage() == (
-        "commit T wrote dt=2, dt=3, outside its learned scope, which was too narrow: Hudi's check alone "
-        "decided there."
-    )
-
-
-def test_a_commit_outside_its_learned_scope_is_no_failure(commits, start, monkeypatch, capsys):
-    commits("dt=1")
+def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monkeypatch, capsys):
+    for _ in TWICE:
+        commits("dt=1")
     write, _, run = start()
     landed = outcome("dt=1", "dt=2")
     monkeypatch.setattr(
@@ -493,27 +533,13 @@ def test_a_commit_outside_its_learned_scope_is_no_failure(commits, start, monkey
     with run.admitted({}) as admitted:
         attempt = write._write_attempt(run)
         assert attempt._outcome(driver, prepared, admitted, begun(run)) is landed
-    said = capsys.readouterr().out
-    assert "commit T wrote dt=2, outside its learned scope, which was too narrow" in said
-    assert "warning" not in said
-
-
-def test_a_hint_excuses_nothing_where_the_lease_alone_protects():
-    admitted = Admitted(Scope.of("/t", ["dt=1"]), is_fenced=False)
-    with pytest.raises(MisconfigurationError, match="outside its scope"):
-        audit_scope(outcome("dt=2"), admitted, log, is_hint=True)
-
-
-def test_a_commit_within_its_learned_scope_is_not_reported(caplog):
-    with caplog.at_level(logging.INFO):
-        audit_scope(outcome("dt=1"), Admitted(Scope.of("/t", ["dt=1"])), log, is_hint=True)
-    assert caplog.text == ""
+    assert "outside its" not in capsys.readouterr().out
 
 
 def test_a_record_keeps_it(store):
     record = TaskRecord("i", learned=LearnedScope("/t", ("b", "a")))
     kept = record.to_json()
-    assert kept["learned"] == {"table": "/t", "partitions": ["b", "a"]}
+    assert kept["learned"] == {"table": "/t", "paths": ["b", "a"]}
     assert TaskRecord.from_json(kept) == record
     del kept["learned"]  # of an earlier release
     assert TaskRecord.from_json(kept).learned is None
@@ -534,4 +560,4 @@ def test_a_failing_storage_is_no_reason_to_fail(start, monkeypatch, capsys):
     monkeypatch.setattr(run.table, "snapshot", refuses)
     with run.admitted({}) as admitted:
         assert admitted.scope.mode is Mode.SHARED
-    assert "none was learned: the storage is away." in capsys.readouterr().out
+    assert "nothing was learned of its last commits: the storage is away." in capsys.readouterr().out

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
@@ -80,6 +81,7 @@ def _measured(arguments: argparse.Namespace) -> list[Run]:
 
 def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     size, seed = SMOKE if arguments.smoke else FULL, arguments.seed
+    size = replace(size, pause_s=arguments.pause_s or size.pause_s)
     rounds = [(turn, workload) for turn in range(arguments.rounds) for workload in arguments.workloads]
     jobs = {(turn, workload): jobs_of(workload, size, seed + turn) for turn, workload in rounds}
     partitions = sorted({one for some in jobs.values() for job in some for one in job.partitions})
@@ -111,7 +113,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.conflict", description=__doc__)
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--airflow", action="store_true")
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--pause-s", type=float, help="how long a usual job computes and writes")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--arms", default="".join(ARMS), help="their letters, such as aef")
@@ -120,7 +123,6 @@ def _arguments() -> argparse.Namespace:
         "--from", dest="read", nargs="+", default=[], type=Path, help="runs.jsonl of earlier runs"
     )
     arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.smoke else 2)
     arguments.workloads = arguments.workloads or (["hot"] if arguments.smoke else list(WORKLOADS))
     if not set(arguments.arms) <= ARMS.keys():
         parser.error(f"--arms takes the letters {''.join(ARMS)}")

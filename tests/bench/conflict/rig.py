@@ -62,7 +62,7 @@ class Rig:
         self._make_table()
 
     def prepare(self, jobs: Sequence[Job]) -> None:
-        """Make the table of a round: each writer has committed once before, to its partitions."""
+        """Make the table of a round: each writer has committed twice before, to its partitions."""
         shutil.rmtree(self._earlier, ignore_errors=True)
         shutil.copytree(self._base, self._earlier)
         writes = [
