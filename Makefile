@@ -190,7 +190,7 @@ bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-sub
 	$(BIN)/python -m tests.bench.overhead
 
 bench-conflict: $(INSTALLED)  ## What lost conflicts cost in seven ways to run writers (SMOKE=1: a short run; AIRFLOW=1: that one beside real Airflow; SEED=7; CHECK=1 as above)
-	$(BIN)/python -m tests.bench.conflict --seed $(SEED) $(if $(SMOKE),--smoke)$(if $(AIRFLOW), --airflow)$(if $(ROUNDS), --rounds $(ROUNDS))$(if $(PAUSE), --pause-s $(PAUSE))
+	$(BIN)/python -m tests.bench.conflict --seed $(SEED) $(if $(SMOKE),--smoke)$(if $(AIRFLOW), --airflow)$(if $(ROUNDS), --rounds $(ROUNDS))
 
 COMPOSE := docker compose --file docker/compose.yaml
 docker/.env:

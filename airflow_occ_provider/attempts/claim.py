@@ -28,7 +28,7 @@ class Claim:
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
     :param learns: whether the last commits of the task may say more than an unknown scope.
-    :param hint: the file groups or partitions that each of them changed; empty if that is not known.
+    :param hint: paths of the file groups that each of its runs changed; empty if that is not known.
     """
 
     table: str

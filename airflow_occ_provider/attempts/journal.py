@@ -120,7 +120,7 @@ class Journal:
         self._save(replace(self.record, escalation=partitions, rivals=rivals))
 
     def learn(self, learned: LearnedScope) -> None:
-        """Record the scope learned from the task's last commits."""
+        """Record what was learned from the task's last runs."""
         self._save(replace(self.record, learned=learned))
 
     def forget_rivals(self) -> None:

@@ -1,9 +1,9 @@
-"""What a task without a scope changes, learned from its last commits."""
+"""What a task without a scope changes each time, learned from its last runs."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -15,15 +15,15 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.leases.rules import digest
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
-LEAST_COMMITS, MOST_COMMITS = 2, 3
+LEAST_RUNS, MOST_RUNS = 2, 3
 MOST_READ = 30
 """Of the table's newest commits: each is one request to the storage."""
-MOST_PATHS = 100
+MOST_GROUPS = 100
 """In a request to the lock service, which all waiting tasks read."""
 _SHOWN = 5
 
@@ -57,42 +57,45 @@ def learn(
     steady: frozenset[FileGroupId] = frozenset()
     try:
         snapshot = table.snapshot(missing_ok=True)
-        commits = last_commits(_newest(snapshot), sign(snapshot))
-        steady = steady_groups(commits)
-        says = _found(steady, len(commits))
+        runs = changed_by_runs(_newest(snapshot), sign(snapshot))
+        steady = steady_groups(runs)
+        says = _found(steady, len(runs))
     except TableUnreadableError as error:
-        says = f"nothing was learned of its last commits: {error.message}"
+        says = f"nothing was learned of earlier runs: {error.message}"
     log.info("No scope was given; %s.", says)
     run.learn(LearnedScope(claim.table, paths_of(steady)))
 
 
-def last_commits(newest_first: Iterable[Commit], signature: Signature) -> list[Commit]:
-    """Return the last writes of a signature's task, in any of its runs."""
-    return list(islice((one for one in newest_first if _is_of(one.metadata, signature)), MOST_COMMITS))
+def changed_by_runs(
+    newest_first: Iterable[Commit], signature: Signature
+) -> list[frozenset[FileGroupId]]:
+    """Return what each of the last runs of a signature's task changed.
 
-
-def steady_groups(commits: Sequence[Commit]) -> frozenset[FileGroupId]:
-    """Return the file groups that each of some commits changed.
-
-    A single commit shows none. An overwrite makes new file groups each time: the partitions that it
-    replaced stand for them, with an empty file id. New file groups do not count: no other writer has
-    them.
+    A run may commit several times. New file groups do not count: no other writer has them. An overwrite
+    makes new ones each time: the partitions that it replaced stand for them, with an empty file id.
     """
-    if len(commits) < LEAST_COMMITS:
-        return frozenset()
-    return frozenset.intersection(*map(_changed, commits))
+    runs: dict[str, frozenset[FileGroupId]] = {}
+    for one in newest_first:
+        signed = Signature.from_extra(one.metadata.extra)
+        if signed is None or signed.task != signature.task or one.metadata.wrote_nothing:
+            continue
+        if signed.identity not in runs and len(runs) == MOST_RUNS:
+            break
+        runs[signed.identity] = runs.get(signed.identity, frozenset()) | _changed(one)
+    return list(runs.values())
 
 
-def paths_of(groups: Iterable[FileGroupId]) -> tuple[str, ...]:
-    """Return the paths of file groups, or of their partitions if there are too many.
+def steady_groups(runs: Sequence[frozenset[FileGroupId]]) -> frozenset[FileGroupId]:
+    """Return the file groups that each of some runs changed; a single run shows none."""
+    return frozenset.intersection(*runs) if len(runs) >= LEAST_RUNS else frozenset()
 
-    None if there are too many partitions, too: a request would hold up most other writers.
-    """
-    groups = frozenset(groups)
-    for some in (groups, frozenset((partition, "") for partition, _ in groups)):
-        if len(some) <= MOST_PATHS:
-            return tuple(sorted(posixpath.join(*one).rstrip("/") for one in some))
-    return ()
+
+def paths_of(groups: Collection[FileGroupId]) -> tuple[str, ...]:
+    """Return the paths of file groups, with hashed ids; empty if they are too many."""
+    if len(groups) > MOST_GROUPS:
+        return ()
+    named = (posixpath.join(partition, digest(file) if file else "") for partition, file in groups)
+    return tuple(sorted(named))
 
 
 def _changed(commit: Commit) -> frozenset[FileGroupId]:
@@ -104,24 +107,20 @@ def _changed(commit: Commit) -> frozenset[FileGroupId]:
 def _newest(snapshot: Snapshot) -> Iterator[Commit]:
     for instant in islice(reversed(snapshot.timeline.completed_writes()), MOST_READ):
         metadata = snapshot.reader.commit(instant)
-        if metadata is not None:  # else it was archived since
+        # A table service copies the labels of the write that ran it. Other commits were archived since.
+        if metadata is not None and not metadata.is_table_service:
             yield Commit(instant, metadata)
 
 
-def _is_of(commit: CommitMetadata, signature: Signature) -> bool:
-    # A table service copies the labels of the write that ran it.
-    signed = Signature.from_extra(commit.extra)
-    return signed is not None and signed.task == signature.task and not commit.is_table_service
-
-
-def _found(steady: frozenset[FileGroupId], commits: int) -> str:
-    if commits < LEAST_COMMITS:
-        return f"of the table's newest {MOST_READ} commits {commits or 'none'} is of this task"
-    each = f"each of the last {commits} commits of this task"
+def _found(steady: frozenset[FileGroupId], runs: int) -> str:
+    if runs < LEAST_RUNS:
+        known = "none" if runs == 0 else "only one"
+        return f"{known} of this task's runs is among the table's newest {MOST_READ} commits"
+    each = f"each of the last {runs} runs of this task"
     if not steady:
         return f"no file group was changed by {each}"
+    if len(steady) > MOST_GROUPS:
+        return f"{each} changed the same {len(steady)} file groups, too many to be queued for"
     partitions = sorted({partition for partition, _ in steady})
     where = f" of {listed(partitions, _SHOWN, 40)}" if any(partitions) else ""
-    if not paths_of(steady):
-        return f"{each} changed the same {len(partitions)} partitions, too many to queue for"
-    return f"{each} changed the same file groups{where}: it is queued with other tasks that do so"
+    return f"{each} changed the same files{where}: it is queued with other tasks that change them"

@@ -95,7 +95,7 @@ class TaskRecord:
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
         for them before the next attempt.
     :param preflight: the latest preflight that found something.
-    :param learned: the scope learned from the task's last commits; ``None`` before it was looked for.
+    :param learned: what was learned from the task's last runs; ``None`` before it was looked for.
     """
 
     identity: str = field(default_factory=new_identity)

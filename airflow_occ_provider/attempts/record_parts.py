@@ -1,4 +1,4 @@
-"""Pure: the parts of a task run's record: try, queue entry, waits, learned scope."""
+"""Pure: the parts of a task run's record: try, queue entry, waits, hint."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LearnedScope:
     It stays the same for the whole run: a request for something else would lose its place.
 
     :param table: canonical path of the table.
-    :param paths: of file groups and partitions; empty if the commits gave none.
+    :param paths: of file groups and overwritten partitions; empty if the commits gave none.
     """
 
     table: str
@@ -77,7 +77,7 @@ class LearnedScope:
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
         """Read ``to_json`` back."""
-        return cls(kept["table"], tuple(kept["paths"]))
+        return cls(kept["table"], tuple(kept.get("paths", ())))
 
 
 @dataclass(frozen=True, slots=True)

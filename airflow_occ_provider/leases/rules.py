@@ -200,8 +200,9 @@ class Blocker(NamedTuple):
                 f"{request.owner}, which this release cannot read (wait until the other release's "
                 "writers end; remove a foreign node with `airflow hudi leases release`)"
             )
+        apart = f" of {self.theirs.table}" if self.theirs.table != request.tables[0] else ""
         since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return f"{request.owner} ({self.theirs.mode}, {self.theirs.extent}, since {since})"
+        return f"{request.owner} ({self.theirs.mode}, {self.theirs.extent}{apart}, since {since})"
 
 
 def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:

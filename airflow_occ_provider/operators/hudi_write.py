@@ -51,9 +51,9 @@ class HudiWriteOperator(HudiSparkOperator):
         ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
         unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
         lost conflict. (templated)
-    :param learn_scope: whether a task without ``scope`` is queued with other such tasks if the last
-        commits of each changed the same file groups. It is a hint: nothing is refused, and Hudi's check
-        decides. Not used with ``key_safe``, ``reads_table`` or a lock of one process.
+    :param learn_scope: whether a task without ``scope`` is queued with other tasks that learn, if the
+        last runs of each changed the same file groups. Hudi's check still decides. Not used with
+        ``key_safe``, ``reads_table`` or a lock of one process.
     :param key_safe: whether two writers must never insert the same new key, which Hudi's check does
         not detect; all writers of the table should agree on it. If so, the job writes its scope alone,
         and is stopped if it loses its lease.
@@ -116,7 +116,7 @@ class HudiWriteOperator(HudiSparkOperator):
         sql: str | None = None,
         table_name: str | None = None,
         scope: str | Sequence[str] | None = None,
-        learn_scope: bool = True,
+        learn_scope: bool = False,
         key_safe: bool = False,
         reads_table: bool = False,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,

@@ -85,7 +85,7 @@ class ProtectedRun:
 
     @property
     def claim(self) -> Claim:
-        """The claim of the task before it writes, with the scope that it has learned."""
+        """The claim of the task before it writes, with what it has learned."""
         return with_hint(self._declared, self.journal.record.learned)
 
     @cached_property

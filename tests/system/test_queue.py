@@ -82,9 +82,9 @@ def test_the_lock_provider_of_the_connection_is_used(start, tmp_path):
 @pytest.mark.nightly
 def test_a_task_learns_what_it_changes_and_is_queued_with_its_like(queue, start, tmp_path):
     paths = conf(tmp_path)
-    found = "of the table's newest 30 commits"
-    assert f"{found} none is of this task" in start("learning", **paths).wait().log("write")
-    assert f"{found} 1 is of this task" in start("learning", **paths).wait().log("write")
+    found = "of this task's runs is among the table's newest 30 commits"
+    assert f"none {found}" in start("learning", **paths).wait().log("write")
+    assert f"only one {found}" in start("learning", **paths).wait().log("write")
     for _ in range(2):  # they change what the first one added
         start("learning", **paths).wait()
     learned = f"{paths['table']}/.hoodie/learned"
@@ -94,7 +94,7 @@ def test_a_task_learns_what_it_changes_and_is_queued_with_its_like(queue, start,
     wait_for_trigger(run, "write")
     queue.release(rival)
     log = run.wait().log("write")
-    assert "commits of this task changed the same file groups of 1: it is queued" in log
+    assert "runs of this task changed the same files of 1: it is queued" in log
     assert run.task("write")["state"] == "success", log[-4000:]
 
 

@@ -28,7 +28,7 @@ from airflow_occ_provider.hooks import deployment
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, digest
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_lease_audit import commit as outcome
@@ -38,18 +38,20 @@ from tests.unit.test_write_run import Write
 
 OWN = Signature("another run", "d", "r0", "t", site="here")
 REQUESTS = (
-    "No scope was given; each of the last {} commits of this task changed the same file groups of {}: "
-    "it is queued with other tasks that do so."
+    "No scope was given; each of the last {} runs of this task changed the same files of {}: "
+    "it is queued with other tasks that change them."
 )
 TWICE = range(2)
+F1, F2, HOT = (f"{path}/{digest('f-0')}" for path in ("dt=1", "dt=2", "hot"))
 
 
 @pytest.fixture
 def commits(folder):
     """Adds a commit that is younger than all before."""
 
-    def add(*partitions, by=OWN, operation="UPSERT", replaced=(), new=(), groups=("f-0",)):
+    def add(*partitions, by=OWN, operation="UPSERT", replaced=(), new=(), groups=("f-0",), run=""):
         number = len(list((folder / "timeline").glob("*commit")))
+        by = by and replace(by, identity=run or f"run {number}")
         record = {
             "operationType": operation,
             "extraMetadata": by.options() if by else {},
@@ -90,7 +92,7 @@ def start(folder, queue, store):
     """Makes one process of the task's run: the operator, and its protected run."""
 
     def start(number=1, max_tries=14, table=str(folder.parent), **given):
-        arguments = {"task_id": "t", "application": "job.py", "table": table}
+        arguments = {"task_id": "t", "application": "job.py", "table": table, "learn_scope": True}
         context = {"ti": Task(number, max_tries), "task_state_store": store}
         write = Write(**{**arguments, **given})
         return write, context, write._protected_run(context)
@@ -117,21 +119,37 @@ def asked(start, folder):
 def test_a_task_requests_what_its_last_commits_changed(commits, asked, capsys):
     for _ in TWICE:
         commits("dt=1")
-    assert asked() == ("dt=1/f-0",)
+    assert asked() == (F1,)
     assert REQUESTS.format(2, "dt=1") in capsys.readouterr().out
 
 
-def test_one_commit_is_no_habit(commits, asked, capsys):
-    commits("dt=1")
+def test_one_run_is_no_habit_however_often_it_commits(commits, asked, capsys):
+    for _ in range(3):
+        commits("dt=1", run="one")
     assert asked() == ()
-    assert "of the table's newest 30 commits 1 is of this task" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "only one of this task's runs is among the table's newest 30 commits" in said
+
+
+def test_all_commits_of_a_run_count(commits, asked):
+    for run in ("one", "two"):
+        for path in ("dt=1", "dt=2"):
+            commits(path, run=run)
+    assert asked() == (F1, F2)
+
+
+def test_a_run_without_work_does_not_count(commits, asked):
+    for _ in TWICE:
+        commits("dt=1")
+    commits()
+    assert asked() == (F1,)
 
 
 def test_what_each_of_the_last_three_changed_counts(commits, asked, capsys):
     commits("dt=4")
     for more in ("dt=1", "dt=2", "dt=3"):
         commits("hot", more)
-    assert asked() == ("hot/f-0",)
+    assert asked() == (HOT,)
     assert REQUESTS.format(3, "hot") in capsys.readouterr().out
 
 
@@ -140,13 +158,13 @@ def test_a_new_partition_each_day_is_no_habit(commits, asked, capsys):
         commits(f"dt={day}")
     assert asked() == ()
     said = capsys.readouterr().out
-    assert "no file group was changed by each of the last 3 commits of this task" in said
+    assert "no file group was changed by each of the last 3 runs of this task" in said
 
 
 def test_other_file_groups_of_one_partition_are_no_habit(commits, asked, store):
     commits("hot", groups=("f-1", "f-2"))
     commits("hot", groups=("f-2", "f-3"))
-    assert asked() == ("hot/f-2",)
+    assert asked() == (f"hot/{digest('f-2')}",)
     commits("hot", groups=("f-3",))
     store.clear()
     assert asked() == ()
@@ -155,7 +173,7 @@ def test_other_file_groups_of_one_partition_are_no_habit(commits, asked, store):
 def test_an_overwrite_stands_for_its_partition(commits, asked):
     for _ in TWICE:
         commits("dt=1", replaced=("dt=2",), operation="INSERT_OVERWRITE")
-    assert asked() == ("dt=1/f-0", "dt=2")
+    assert asked() == (F1, "dt=2")
 
 
 def test_the_groups_that_a_write_replaced_count_once(commits, asked):
@@ -167,7 +185,7 @@ def test_the_groups_that_a_write_replaced_count_once(commits, asked):
 def test_a_table_without_partitions_has_file_groups_too(commits, asked, store):
     for _ in TWICE:
         commits("")
-    assert asked() == ("f-0",)
+    assert asked() == (digest("f-0"),)
     for _ in range(3):
         commits(replaced=("",), operation="INSERT_OVERWRITE_TABLE")
     store.clear()
@@ -197,14 +215,14 @@ def test_another_tasks_commits_teach_nothing(commits, asked, other):
         commits("dt=1")
         commits("dt=2", by=replace(OWN, **other))
         commits("dt=3", by=None)
-    assert asked() == ("dt=1/f-0",)
+    assert asked() == (F1,)
 
 
 def test_only_other_tasks_commits_teach_nothing(commits, asked, capsys):
     commits("dt=2", by=replace(OWN, task_id="u"))
     assert asked() == ()
     said = capsys.readouterr().out
-    assert "No scope was given; of the table's newest 30 commits none is of this task." in said
+    assert "No scope was given; none of this task's runs is among the table's newest 30 commits." in said
 
 
 @pytest.mark.parametrize("operation", ["CLUSTER", "COMPACT"])
@@ -213,7 +231,7 @@ def test_a_table_service_that_copied_the_labels_teaches_nothing(commits, asked, 
         commits("dt=1")
     for _ in range(3):
         commits("dt=2", operation=operation)
-    assert asked() == ("dt=1/f-0",)
+    assert asked() == (F1,)
 
 
 def test_a_site_is_compared_as_hudi_writes_it(commits, asked, monkeypatch):
@@ -221,11 +239,11 @@ def test_a_site_is_compared_as_hudi_writes_it(commits, asked, monkeypatch):
     deployment.site.cache_clear()
     for _ in TWICE:
         commits("dt=1", by=replace(OWN, site="two  words"))
-    assert asked() == ("dt=1/f-0",)
+    assert asked() == (F1,)
     deployment.site.cache_clear()
 
 
-@pytest.mark.parametrize(("others", "found"), [(28, ("dt=1/f-0",)), (29, ())])
+@pytest.mark.parametrize(("others", "found"), [(28, (F1,)), (29, ())])
 def test_only_the_newest_commits_are_read(commits, asked, monkeypatch, others, found):
     for _ in TWICE:
         commits("dt=1")
@@ -247,7 +265,7 @@ def test_no_more_commits_are_read_than_count(commits, asked, monkeypatch):
         InstantReader, "commit", lambda self, one: (read.append(one), original(self, one))[1]
     )
     asked()
-    assert len(read) == learned_scope.MOST_COMMITS
+    assert len(read) == learned_scope.MOST_RUNS + 1  # which shows that the third has no more
 
 
 def test_an_archived_commit_teaches_nothing(commits, asked, monkeypatch):
@@ -257,36 +275,26 @@ def test_an_archived_commit_teaches_nothing(commits, asked, monkeypatch):
     assert asked() == ()
 
 
-@pytest.mark.parametrize("number", [100, 101])
-def test_of_many_file_groups_the_partitions_count(commits, asked, number):
+@pytest.mark.parametrize("number", [50, 51])
+def test_of_too_many_file_groups_none_counts(commits, asked, capsys, number):
     for _ in TWICE:
-        commits("hot", "less", groups=[f"f-{one}" for one in range(number // 2)])
-        commits("hot", "less", groups=[f"f-{one}" for one in range((number + 1) // 2)])
-    found = asked()
-    assert len(found) == 100 or found == ("hot", "less")
-
-
-@pytest.mark.parametrize("number", [100, 101])
-def test_of_too_many_partitions_none_counts(commits, asked, capsys, number):
-    for _ in TWICE:
-        commits(*(f"dt={day}" for day in range(number)), groups=("f-0", "f-1"))
-    assert len(asked()) == (number if number <= 100 else 0)
+        commits("hot", "less", groups=[f"f-{one}" for one in range(number)])
+    assert len(asked()) == (100 if number == 50 else 0)
     said = capsys.readouterr().out
-    assert ("changed the same 101 partitions, too many to queue for" in said) is (number > 100)
+    assert ("changed the same 102 file groups, too many to be queued for" in said) is (number == 51)
 
 
-@pytest.mark.parametrize("given", [{}, {"new": ("dt=1", "dt=2"), "operation": "BULK_INSERT"}], ids=str)
-def test_new_files_meet_no_other_writer(commits, asked, capsys, given):
+def test_new_files_meet_no_other_writer(commits, asked, capsys):
     for _ in TWICE:
-        commits(**given)
+        commits(new=("dt=1", "dt=2"), operation="BULK_INSERT")
     assert asked() == ()
-    assert "no file group was changed by each of the last 2 commits" in capsys.readouterr().out
+    assert "no file group was changed by each of the last 2 runs" in capsys.readouterr().out
 
 
 def test_new_files_beside_changed_ones_are_left_out(commits, asked):
     for _ in TWICE:
         commits("dt=2", new=("dt=3",))
-    assert asked() == ("dt=2/f-0",)
+    assert asked() == (F2,)
 
 
 def test_a_table_that_does_not_exist_yet_leaves_it_unknown(asked, folder):
@@ -302,7 +310,7 @@ def test_a_commit_that_cannot_be_read_fails_nothing(commits, asked, folder, caps
     (folder / "timeline" / "20261121092599999_20261122092559999.commit").write_bytes(b"Obj\x01cut")
     assert asked() == ()
     said = capsys.readouterr().out
-    assert "No scope was given; nothing was learned of its last commits: " in said
+    assert "No scope was given; nothing was learned of earlier runs: " in said
     assert "cannot be decoded" in said
 
 
@@ -371,14 +379,14 @@ def test_tasks_of_one_habit_are_queued_and_others_run_beside(commits, start, que
 
     shared = Scope(table, Mode.SHARED)
     add("unknown")
-    add("beside", "dt=2/f-0", "dt=1/f-1")
+    add("beside", F2, "dt=1/other")
     with start()[2].admitted({}):
         pass
-    add("rival", "dt=1/f-0")
+    add("rival", F1)
     with pytest.raises(WaitNeeded), start()[2].admitted({}):
         raise AssertionError("not reached")
     said = capsys.readouterr().out
-    assert "Blocked by 1 earlier request: d / r / rival (exclusive, dt=1/f-0, since" in said
+    assert f"d / r / rival (exclusive, {F1} of {table}/.hoodie/learned, since" in said
 
 
 def test_a_learned_habit_never_runs_beside_a_declared_scope(commits, start, queue, folder):
@@ -415,7 +423,7 @@ def test_a_queued_task_keeps_its_place_while_the_table_changes(
     Queue(queue).release(theirs)
     again, context, run = start()
     with run.admitted({}):
-        assert run.claim.hint == ("dt=1/f-0",)
+        assert run.claim.hint == (F1,)
         assert place(store) == before
         assert [one.token for one in Queue(queue).requests()] == tokens[1:]
     assert capsys.readouterr().out.count("No scope was given") == 1
@@ -445,8 +453,8 @@ def test_a_task_that_is_cleared_after_its_success_learns_anew(commits, start, as
         pass
     run.journal.succeed()
     commits("dt=2")
-    assert asked() == ("dt=1/f-0", "dt=2/f-0")
-    assert asked(2, max_tries=15) == ("dt=2/f-0",)
+    assert asked() == (F1, F2)
+    assert asked(2, max_tries=15) == (F2,)
 
 
 def test_what_was_learned_of_one_table_is_no_hint_for_another(commits, asked, start, tmp_path):
@@ -455,7 +463,7 @@ def test_what_was_learned_of_one_table_is_no_hint_for_another(commits, asked, st
     other = start(table=str(tmp_path / "other"))[2]
     with other.admitted({}):
         assert other.claim.hint == ()
-    assert asked() == ("dt=1/f-0",)
+    assert asked() == (F1,)
     with other.admitted({}):
         assert other.claim.hint == ()
 
@@ -541,7 +549,9 @@ def test_a_record_keeps_it(store):
     kept = record.to_json()
     assert kept["learned"] == {"table": "/t", "paths": ["b", "a"]}
     assert TaskRecord.from_json(kept) == record
-    del kept["learned"]  # of an earlier release
+    del kept["learned"]["paths"]  # of an earlier release, and then of one before it
+    assert TaskRecord.from_json(kept).learned == LearnedScope("/t")
+    del kept["learned"]
     assert TaskRecord.from_json(kept).learned is None
     assert record.again().learned is None
 
@@ -560,4 +570,4 @@ def test_a_failing_storage_is_no_reason_to_fail(start, monkeypatch, capsys):
     monkeypatch.setattr(run.table, "snapshot", refuses)
     with run.admitted({}) as admitted:
         assert admitted.scope.mode is Mode.SHARED
-    assert "nothing was learned of its last commits: the storage is away." in capsys.readouterr().out
+    assert "nothing was learned of earlier runs: the storage is away." in capsys.readouterr().out

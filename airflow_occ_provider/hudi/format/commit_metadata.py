@@ -63,6 +63,11 @@ class CommitMetadata:
         return self.replaced.union(group for group, base in self.bases.items() if base != time)
 
     @property
+    def wrote_nothing(self) -> bool:
+        """Whether it is a commit without a file."""
+        return not (self.file_groups or self.replaced)
+
+    @property
     def is_table_service(self) -> bool:
         """Whether it was committed by a table service, not by a writer."""
         return self.operation_type in {"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"}

@@ -16,7 +16,7 @@ class Arm:
     :param detects_early: whether Hudi looks for rivals while it writes.
     :param in_job_retries: how often Hudi itself repeats a refused write.
     :param pool: slots of its own, if it has fewer than the machine.
-    :param ours: whether the provider's operator runs it, and then how it knows what a writer changes.
+    :param ours: whether the provider's operator runs it, and then how it knows what it changes.
     """
 
     letter: str
@@ -24,7 +24,7 @@ class Arm:
     detects_early: bool = False
     in_job_retries: int = 0
     pool: int | None = None
-    ours: Literal["", "by default", "scopes", "learning nothing"] = ""
+    ours: Literal["", "no scopes", "learned", "scopes"] = ""
 
 
 ARMS = {
@@ -34,9 +34,9 @@ ARMS = {
         Arm("b", "the same, early detection", detects_early=True),
         Arm("c", "the same, Hudi's own retries", in_job_retries=IN_JOB_RETRIES),
         Arm("d", "the same, a pool of one slot", pool=1),
-        Arm("e", "HudiWriteOperator", ours="by default"),
+        Arm("e", "HudiWriteOperator", ours="no scopes"),
         Arm("f", "HudiWriteOperator with scope", ours="scopes"),
-        Arm("g", "HudiWriteOperator at first", ours="learning nothing"),
+        Arm("g", "HudiWriteOperator that learns it", ours="learned"),
     )
 }
 BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)

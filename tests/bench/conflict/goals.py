@@ -11,7 +11,7 @@ from tests.bench.harness import Goal
 
 Summaries = Mapping[tuple[str, str], Summary]
 RETRYING = ("a", "b", "c")
-POOL, UNSCOPED, SCOPED, AT_FIRST = "d", "e", "f", "g"
+POOL, UNSCOPED, SCOPED, LEARNED = "d", "e", "f", "g"
 MOST_WASTE_SCOPED, MOST_WASTE_HOT, SHARE_OF_BEST = 0.02, 0.25, 1 / 3
 MOST_STRETCH = 1.10
 BEHIND_WASTE, BEHIND_MAKESPAN = 0.02, 1.05
@@ -80,7 +80,7 @@ def _beside_the_best(workload: str, found: Summaries) -> Iterator[Goal]:
 
 
 def _rows(workload: str, found: Summaries) -> Iterator[Goal]:
-    for arm in (UNSCOPED, SCOPED, AT_FIRST):
+    for arm in (UNSCOPED, SCOPED, LEARNED):
         if ours := found.get((workload, arm)):
             wrong = ours.lost + ours.doubled + ours.unfinished
             yield Goal(f"{workload} ({arm}): lost, doubled, given up", wrong, at_most=0, unit="")

@@ -24,7 +24,7 @@ from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
 
 LOCK, SPARK = "bench_lock", "bench_spark"
 SITE = "bench"
-DAG_ID = "conflict_e"  # as in Airflow: a task learns from its own DAG alone
+DAG_ID = "conflict_g"  # as in Airflow: a task learns from its own DAG alone
 
 
 def connections(hosts: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def operator_of(
     :param scopes: as in ``Arm.ours``.
     :param more: further arguments of the operator.
     """
-    options = {"scopes": {"scope": list(job.partitions)}, "learning nothing": {"learn_scope": False}}
+    options = {"scopes": {"scope": list(job.partitions)}, "learned": {"learn_scope": True}}
     return HudiWriteOperator(
         task_id=job.writer,
         application=str(JOB),

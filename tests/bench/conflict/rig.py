@@ -68,8 +68,9 @@ class Rig:
         writes = [
             (
                 [(f"{BASE}{self.partitions.index(one)}", one) for one in job.partitions],
-                signature_of(job, "earlier").options(),
+                signature_of(job, night).options(),
             )
+            for night in ("first", "second")
             for job in jobs
         ]
         options = {"hoodie.datasource.write.operation": "upsert"}

@@ -76,7 +76,7 @@ with DAG("elsewhere", schedule=None, params=PARAMS):
     )
 
 with DAG("learning", schedule=None, params=PARAMS):
-    HudiWriteOperator(task_id="write", application_args=ARGUMENTS, **COMMON)
+    HudiWriteOperator(task_id="write", application_args=ARGUMENTS, learn_scope=True, **COMMON)
 
 with DAG("impatient", schedule=None, params=PARAMS):
     HudiWriteOperator(
