@@ -146,18 +146,26 @@ class ContendedRun:
         signatures = [one for one in self._commits() if one.dag_id == "contended"]
         self.report.identities = tuple(one.identity for one in signatures)
         for task in TASKS:
-            self.delays_s += [second for log in self._logs(task) for second in self.seen.delays_s(log)]
             tries = [one.try_number for one in signatures if one.task_id == task]
             if len(tries) != 1:
                 self.report.wrong.append(f"signed commits of {task}: tries {tries}")
             store = f"{self._path}/taskInstances/{task}/state-store/{RECORD_KEY}"
             record = self.airflow.call("GET", store)["value"]
             self.outcomes += [one["outcome"] or "none" for one in record["attempts"]]
+            self._time(self._logs(task), record["attempts"])
             left = [one["try_number"] for one in record["attempts"] if not one["settled"]]
             if left or not record["succeeded"] or record["waiting"]:
                 self.report.wrong.append(f"the record of {task} is not closed: unsettled tries {left}")
             if any(Path("/tmp").glob(f"airflow_occ_{record['identity']}_*")):
                 self.report.wrong.append(f"files of an attempt of {task} were left")
+
+    def _time(self, logs, attempts):
+        for log in logs:
+            self.delays_s += self.seen.delays_s(log)
+        for one in attempts:
+            if one["outcome"] == "commit_conflict" and one["instants"]:
+                log = logs[one["try_number"] - 1]
+                self.delays_s += self.seen.delays_of_refused_s(log, one["instants"][-1])
 
     def _commits(self):
         """Return the signatures of the tasks' completed writes."""
