@@ -34,7 +34,8 @@ def airflow(folder: Path, place: Place, jobs: Sequence[Job], slots: int) -> Iter
         **connections(place.hosts),
         JOBS_VARIABLE: json.dumps([asdict(job) for job in jobs]),
     }
-    with EmbeddedAirflow(folder, DAGS, environment) as running:
+    path = {"PATH": environment["PATH"]}  # else the real spark-submit comes before the timed one
+    with EmbeddedAirflow(folder, DAGS, environment, path) as running:
         running.call("POST", "/pools", {"name": POOL, "slots": slots, "include_deferred": False})
         names = [dag_id(letter) for letter, arm in ARMS.items() if arm.ours]
         wait_for(lambda: all(map(running.has_dag, names)))
