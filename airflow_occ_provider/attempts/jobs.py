@@ -245,9 +245,21 @@ def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> 
         task.log.info("reads_table is implied: %s. The task runs exclusively.", implied)
     refuse_unqueued(task.admission, task.key_safe, task.reads_table)
     partitions = named_partitions(task.scope)
-    learns = learns and partitions is None and job.signs and task.admission is not AdmissionMode.OFF
+    useless = _why_not_learned(task, job, partitions) if learns else ""
+    if useless:
+        task.log.info("learn_scope has no effect: %s.", useless)
     path = canonical_table(task.table)
-    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns)
+    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns and not useless)
+
+
+def _why_not_learned(task: Any, job: Job, partitions: tuple[str, ...] | None) -> str:
+    if partitions is not None:
+        return "scope is given"
+    if not job.signs:
+        return "the job's commits are not signed"
+    if task.key_safe or task.reads_table:
+        return "key_safe and reads_table need a scope that is certain"
+    return "the task is not queued" if task.admission is AdmissionMode.OFF else ""
 
 
 def refuse_unqueued(admission: AdmissionMode, key_safe: bool, reads_table: bool) -> None:

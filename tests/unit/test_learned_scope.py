@@ -362,9 +362,18 @@ def test_a_job_whose_commits_are_not_signed_learns_nothing(start):
     assert not claim_of(write, MainClass(STREAMER, ""), None, learns=True).learns
 
 
-@pytest.mark.parametrize("given", [{"scope": ["dt=1"]}, {"admission": "off"}], ids=str)
-def test_where_nothing_is_left_to_learn_nothing_is_read(start, given):
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"scope": ["dt=1"]}, "scope is given"),
+        ({"key_safe": True}, "key_safe and reads_table need a scope that is certain"),
+        ({"reads_table": True}, "key_safe and reads_table need a scope that is certain"),
+        ({"admission": "off"}, "the task is not queued"),
+    ],
+)
+def test_what_makes_learning_useless_is_logged(start, given, why, capsys):
     assert not start(**given)[2].claim.learns
+    assert f"learn_scope has no effect: {why}." in capsys.readouterr().out
 
 
 def test_tasks_of_one_habit_are_queued_and_others_run_beside(commits, start, queue, folder, capsys):

@@ -54,7 +54,6 @@ def commit(*partitions):
     return SimpleNamespace(
         instant=SimpleNamespace(time="T"),
         metadata=SimpleNamespace(partitions=partitions),
-        changed_partitions=partitions,
     )
 
 
