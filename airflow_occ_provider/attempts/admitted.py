@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.rules import Owner, Scope
+from airflow_occ_provider.leases.rules import Mode, Owner, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class Admitted:
         """The reason to stop the driver, if its lease is lost."""
         lost = self.lost
         return None if self.is_fenced or lost is None else Stop(Outcome.KILLED, lost.message)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it admits the attempt beside other writers."""
+        return self.scope is not None and self.scope.mode is Mode.SHARED
 
     def refuse_if_lost(self) -> None:
         """Raise if the lease was lost and nothing else keeps other writers away.

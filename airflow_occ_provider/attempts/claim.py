@@ -28,7 +28,8 @@ class Claim:
     :param partitions: what it will touch; ``None`` if that is not known.
     :param key_safe: whether two writers must not insert the same new key.
     :param learns: whether the last commits of the task may say more than an unknown scope.
-    :param hint: paths of the file groups that each of its runs changed; empty if that is not known.
+    :param hint: paths that it is expected to change: file groups that each of its runs changed, and
+        partitions of a write of this run that gave way; empty if none are known.
     """
 
     table: str
@@ -78,7 +79,7 @@ class Claim:
     def beside(self, asked: Scope) -> tuple[Scope, ...]:
         """Return the other scopes of the same request: a hint excludes only other hints."""
         is_hint = self.hint and asked.mode is Mode.SHARED
-        return (Scope.of(f"{self.table}/.hoodie/learned", self.hint),) if is_hint else ()
+        return (Scope.of(f"{self.table}/.hoodie/hints", self.hint),) if is_hint else ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
         """Return what is certainly written; ``None`` if it was not declared."""

@@ -119,6 +119,19 @@ class Journal:
         """
         self._save(replace(self.record, escalation=partitions, rivals=rivals))
 
+    def give_way(self, partitions: tuple[str, ...], rivals: tuple[str, ...]) -> None:
+        """Record an attempt that gave way: the next one is queued only with others that did.
+
+        If it was not the first loss of the run, or nothing is known of it, the next one writes alone.
+
+        :param partitions: what the attempt was about to write; empty if that is unknown.
+        :param rivals: as in ``escalate``.
+        """
+        if partitions and self.record.is_first_loss:
+            self._save(replace(self.record, gave_way=partitions, rivals=rivals))
+        else:
+            self.escalate(partitions, rivals)
+
     def learn(self, learned: LearnedScope) -> None:
         """Record what was learned from the task's last runs."""
         self._save(replace(self.record, learned=learned))

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.failure import listed
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.record import TaskRecord
 from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
@@ -28,11 +29,14 @@ MOST_GROUPS = 100
 _SHOWN = 5
 
 
-def with_hint(claim: Claim, learned: LearnedScope | None) -> Claim:
-    """Return a claim with what its task run has learned, if it learns."""
-    if not claim.learns or learned is None or learned.table != claim.table:
-        return claim
-    return replace(claim, hint=learned.paths)
+def with_hint(claim: Claim, record: TaskRecord) -> Claim:
+    """Return a claim with what its task run is expected to change.
+
+    That is what it was about to write when it gave way, and what it has learned, if it learns.
+    """
+    known = record.learned
+    learned = known.paths if claim.learns and known and known.table == claim.table else ()
+    return replace(claim, hint=(*learned, *record.gave_way))
 
 
 def learn(

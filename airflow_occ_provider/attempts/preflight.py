@@ -157,7 +157,7 @@ class Preflight:
         has_waited = record.preflight and record.preflight.try_number == self.run.now.number
         if has_waited or self.timeout <= timedelta(0):
             return
-        partitions = (*(claim.partitions or ()), *(record.escalation or ()))
+        partitions = (*(claim.partitions or ()), *record.planned)
         own, clusterings = record.instants_in(self.path), refusing_states(options)
         try:
             found = find_elders(self.table, partitions, own, self.rule, clusterings=clusterings)

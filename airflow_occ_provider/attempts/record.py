@@ -90,8 +90,9 @@ class TaskRecord:
     :param last_try: the try that wrote this record last.
     :param succeeded: whether the run has done its work; set last.
     :param attempts: oldest first.
+    :param gave_way: the partitions that an attempt which gave way was about to write; empty if none did.
     :param escalation: the partitions that an attempt which lost a conflict was about to write, empty
-        for the whole table; ``None`` while none has lost.
+        for the whole table; ``None`` while none has lost, but for the first one that gave way.
     :param rivals: requested times of the pending instants of others that it lost to; the run waits
         for them before the next attempt.
     :param preflight: the latest preflight that found something.
@@ -107,6 +108,7 @@ class TaskRecord:
     attempts: tuple[AttemptRecord, ...] = ()
     waiting: Waiting | None = None
     queue_entry: QueueEntry | None = None
+    gave_way: tuple[str, ...] = ()
     escalation: tuple[str, ...] | None = None
     rivals: tuple[str, ...] = ()
     preflight: PreflightRecord | None = None
@@ -139,11 +141,22 @@ class TaskRecord:
             attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
             waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
             queue_entry=QueueEntry.from_json(entry) if (entry := kept.get("place")) else None,
+            gave_way=tuple(kept.get("gave_way", ())),
             escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
             rivals=tuple(kept.get("rivals", ())),
             preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
             learned=LearnedScope.from_json(known) if (known := kept.get("learned")) else None,
         )
+
+    @property
+    def is_first_loss(self) -> bool:
+        """Whether no attempt of the run has lost a conflict or given way before."""
+        return not self.gave_way and self.escalation is None
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """The partitions that earlier attempts of the run were about to write, as far as known."""
+        return (*self.gave_way, *(self.escalation or ()))
 
     def wants_again(self, now: TryKey) -> bool:
         """Whether the user cleared the task after its success, so that it writes again."""

@@ -281,7 +281,9 @@ class WriteAttempt:
         error = settlement.error()
         if isinstance(error, WriteConflictError):
             planned = planned_partitions(self.table, settlement.instant, kept)
-            self.run.escalate(planned, self._pending(settlement, planned, rule))
+            gave_way = error.outcome is Outcome.YIELDED and admitted.is_shared
+            queue_again = self.run.give_way if gave_way else self.run.escalate
+            queue_again(planned, self._pending(settlement, planned, rule))
         if error:
             raise error
         if self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:

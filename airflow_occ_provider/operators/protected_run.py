@@ -85,8 +85,8 @@ class ProtectedRun:
 
     @property
     def claim(self) -> Claim:
-        """The claim of the task before it writes, with what it has learned."""
-        return with_hint(self._declared, self.journal.record.learned)
+        """The claim of the task before it writes, with what its run knows of it."""
+        return with_hint(self._declared, self.journal.record)
 
     @cached_property
     def _declared(self) -> Claim:

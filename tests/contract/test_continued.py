@@ -19,6 +19,7 @@ from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record_parts import TryKey
@@ -109,6 +110,7 @@ class Process:
     work: str = WORK
     options: dict = field(default_factory=dict)
     early_stop: EarlyStop = EarlyStop.OFF
+    scope: tuple | None = None
     is_remote = True
 
     def __post_init__(self):
@@ -150,7 +152,8 @@ class Process:
         begun = self.begun()
         if begun is None:
             end_earlier_drivers(self.journal, self.submitter, LOG)
-        claim = Claim(self.table.path, None, key_safe=not self.is_fenced, reads_table=False)
+        declared = Claim(self.table.path, self.scope, key_safe=not self.is_fenced, reads_table=False)
+        claim = with_hint(declared, self.journal.record)
         lease = TryLease(
             run=self.journal,
             lock=self.world.lock,

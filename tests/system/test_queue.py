@@ -87,7 +87,7 @@ def test_a_task_learns_what_it_changes_and_is_queued_with_its_like(queue, start,
     assert f"only one {found}" in start("learning", **paths).wait().log("write")
     for _ in range(2):  # they change what the first one added
         start("learning", **paths).wait()
-    learned = f"{paths['table']}/.hoodie/learned"
+    learned = f"{paths['table']}/.hoodie/hints"
     hold(queue, learned, ["2"])
     rival = hold(queue, learned, ["1"])
     run = start("learning", **paths)

@@ -110,7 +110,7 @@ def asked(start, folder):
             table = str(folder.parent)
             assert admitted.scope == Scope(table, Mode.SHARED)
             beside = run.claim.beside(admitted.scope)
-            assert not beside or beside[0].table == f"{table}/.hoodie/learned"
+            assert not beside or beside[0].table == f"{table}/.hoodie/hints"
             return beside[0].partitions if beside else ()
 
     return asked
@@ -322,7 +322,9 @@ def test_a_declared_scope_wins(commits, start, store, folder):
         assert admitted.scope == Scope.of(str(folder.parent), ["dt=7"])
         assert run.claim.beside(admitted.scope) == ()
     assert store["hudi_write"]["learned"] is None
-    claim = with_hint(Claim("/t", ("a",), False, False, learns=True), LearnedScope("/t", ("b",)))
+    claim = with_hint(
+        Claim("/t", ("a",), False, False, learns=True), TaskRecord(learned=LearnedScope("/t", ("b",)))
+    )
     assert claim.scope({}, None) == Scope.of("/t", ["a"])
     assert claim.beside(Scope.of("/t", ["a"])) == ()
 
@@ -395,7 +397,7 @@ def test_tasks_of_one_habit_are_queued_and_others_run_beside(commits, start, que
     with pytest.raises(WaitNeeded), start()[2].admitted({}):
         raise AssertionError("not reached")
     said = capsys.readouterr().out
-    assert f"d / r / rival (exclusive, {F1} of {table}/.hoodie/learned, since" in said
+    assert f"d / r / rival (exclusive, {F1} of {table}/.hoodie/hints, since" in said
 
 
 def test_a_learned_habit_never_runs_beside_a_declared_scope(commits, start, queue, folder):
@@ -521,11 +523,61 @@ def test_a_lost_writer_whose_plan_is_unknown_requests_the_whole_table(commits, s
 
 def test_only_a_claim_that_learns_takes_what_was_learned_of_its_table():
     claim = Claim("/t", None, False, False, learns=True)
-    assert with_hint(claim, LearnedScope("/t", ("a",))).hint == ("a",)
-    assert with_hint(claim, LearnedScope("/other", ("a",))) is claim
-    assert with_hint(claim, None) is claim
+    learned = TaskRecord(learned=LearnedScope("/t", ("a",)))
+    assert with_hint(claim, learned).hint == ("a",)
+    assert with_hint(claim, TaskRecord(learned=LearnedScope("/other", ("a",)))) == claim
+    assert with_hint(claim, TaskRecord()) == claim
     once = replace(claim, learns=False)  # it was switched off between two tries
-    assert with_hint(once, LearnedScope("/t", ("a",))) is once
+    assert with_hint(once, learned) == once
+
+
+def test_what_a_write_that_gave_way_planned_is_a_hint_of_any_claim():
+    record = TaskRecord(learned=LearnedScope("/t", ("a",)), gave_way=("b",))
+    claim = Claim("/t", None, False, False)
+    assert with_hint(claim, record).hint == ("b",)
+    assert with_hint(replace(claim, learns=True), record).hint == ("a", "b")
+    unpartitioned = with_hint(claim, TaskRecord(gave_way=("",)))
+    (hint,) = unpartitioned.beside(unpartitioned.scope({}, None))
+    assert hint == Scope.of("/t/.hoodie/hints", None)
+
+
+def test_a_writer_that_gave_way_under_a_shared_lease_writes_beside_others(
+    commits, start, folder, monkeypatch
+):
+    write, _, run = start()
+    with run.admitted({}) as admitted:
+        assert admitted.is_shared
+        attempt = write._write_attempt(run)
+        monkeypatch.setattr(
+            "airflow_occ_provider.attempts.write_attempt.planned_partitions", lambda *_: ("dt=2",)
+        )
+        with pytest.raises(WriteConflictError):
+            attempt.judge(Settlement(Outcome.YIELDED), admitted, HeartbeatRule(60_000, 2))
+    with start(2)[2].admitted({}) as admitted:
+        assert admitted.scope == Scope.of(str(folder.parent), None, Mode.SHARED)
+    assert start(2)[2].claim.hint == ("dt=2",)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "planned", "scope"),
+    [
+        (Outcome.COMMIT_CONFLICT, ("dt=2",), None),
+        (Outcome.YIELDED, (), None),
+        (Outcome.YIELDED, ("dt=2",), ["dt=2"]),
+    ],
+    ids=["lost", "unknown", "exclusive"],
+)
+def test_all_other_losers_write_alone(commits, start, folder, monkeypatch, outcome, planned, scope):
+    write, _, run = start(scope=scope)
+    with run.admitted({}) as admitted:
+        attempt = write._write_attempt(run)
+        monkeypatch.setattr(
+            "airflow_occ_provider.attempts.write_attempt.planned_partitions", lambda *_: planned
+        )
+        with pytest.raises(WriteConflictError):
+            attempt.judge(Settlement(outcome), admitted, HeartbeatRule(60_000, 2))
+    with start(2, scope=scope)[2].admitted({}) as admitted:
+        assert admitted.scope == Scope.of(str(folder.parent), planned or None)
 
 
 def test_the_work_is_the_same_whatever_was_learned(commits, start):
@@ -554,7 +606,7 @@ def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monke
 
 
 def test_a_record_keeps_it(store):
-    record = TaskRecord("i", learned=LearnedScope("/t", ("b", "a")))
+    record = TaskRecord("i", learned=LearnedScope("/t", ("b", "a")), gave_way=("p",))
     kept = record.to_json()
     assert kept["learned"] == {"table": "/t", "paths": ["b", "a"]}
     assert TaskRecord.from_json(kept) == record
