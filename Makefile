@@ -189,8 +189,8 @@ bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=
 bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-submit (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.overhead
 
-bench-conflict: $(INSTALLED)  ## What lost conflicts cost in seven ways to run writers (SMOKE=1: a short run; AIRFLOW=1: that one beside real Airflow; SEED=7; CHECK=1 as above)
-	$(BIN)/python -m tests.bench.conflict --seed $(SEED) $(if $(SMOKE),--smoke)$(if $(AIRFLOW), --airflow)$(if $(ROUNDS), --rounds $(ROUNDS))
+bench-conflict: $(INSTALLED)  ## What lost conflicts cost in six ways to run writers (SMOKE=1: a short run; AIRFLOW=1: that one beside real Airflow; SEED=7; CHECK=1 as above)
+	$(BIN)/python -m tests.bench.conflict --seed $(SEED) $(if $(SMOKE),--smoke)$(if $(AIRFLOW), --airflow)$(if $(ROUNDS), --rounds $(ROUNDS))$(if $(ARMS), --arms $(ARMS))
 
 COMPOSE := docker compose --file docker/compose.yaml
 docker/.env:
