@@ -14,6 +14,7 @@
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── WorkerLostError           retry no,  committed no       the worker died with its driver too often
     ├── WriterAliveError          retry no,  committed no       a writer to be cleaned is still alive
+    ├── CheckpointLostError       retry no,  committed no       the table has none of the commits read
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
     │   ├── NotHudiTableError         retry no    the path is not a Hudi table
     │   ├── UnknownTableVersionError  retry no    the table's version is not supported
@@ -133,6 +134,13 @@ class WorkerLostError(OccError):
 
 class WriterAliveError(OccError):
     """A writer to be cleaned is still alive after the wait; nothing was cleaned."""
+
+
+class CheckpointLostError(OccError):
+    """The table has none of the commits that a consumer has read.
+
+    It was made anew, or restored to an earlier state.
+    """
 
 
 class TableUnreadableError(OccError):

@@ -120,7 +120,7 @@ class Journal:
         self._save(replace(self.record, escalation=partitions, rivals=rivals))
 
     def give_way(self, partitions: tuple[str, ...], rivals: tuple[str, ...]) -> None:
-        """Record an attempt that gave way: the next one is queued only with others that did.
+        """Record an attempt that gave way: the next one is queued with others that did.
 
         If it was not the first loss of the run, or nothing is known of it, the next one writes alone.
 

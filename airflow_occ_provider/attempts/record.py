@@ -155,7 +155,7 @@ class TaskRecord:
 
     @property
     def planned(self) -> tuple[str, ...]:
-        """The partitions that earlier attempts of the run were about to write, as far as known."""
+        """The partitions that earlier attempts were about to write, as far as known."""
         return (*self.gave_way, *(self.escalation or ()))
 
     def wants_again(self, now: TryKey) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +14,13 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.address import fsspec_scheme, over_http, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
+from airflow_occ_provider.storage.incremental import IncrementalRead, incremental_read
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
 from airflow_occ_provider.storage.writers import (
@@ -124,6 +129,31 @@ class HudiTableHook(BaseHook):
         :param identity: the task run's uuid, ``_airflow_identity`` in the commit's extra metadata.
         """
         return find_commit(self.snapshot(), identity)
+
+    def incremental_window(
+        self,
+        since: Checkpoint | Mapping[str, Any] | None = None,
+        *,
+        rule: HeartbeatRule = DEFAULT_RULE,
+        most: int = MOST_COMMITS,
+    ) -> IncrementalRead:
+        """Return the largest window in which no pending write can still land.
+
+        Its ``window.checkpoint`` is what the next call takes, once its rows were read.
+
+        :param since: what the consumer has read, also as JSON values. Default: nothing, so that the
+            window begins with the table.
+        :param rule: by which the writers' heartbeats are judged, where live writers hold the window up:
+            before table version 8, whose commits have no completion time.
+        :param most: at most so many commits.
+        :raises CheckpointLostError: if the table was made anew, or restored to an earlier state.
+        """
+        known = Checkpoint.from_json(since) if isinstance(since, Mapping) else since
+        return incremental_read(self._reader, known, rule, most=most)
+
+    async def aincremental_window(self, *args: Any, **kwargs: Any) -> IncrementalRead:
+        """Return what ``incremental_window`` does with these arguments, in a thread."""
+        return await asyncio.to_thread(self.incremental_window, *args, **kwargs)
 
     async def asnapshot(self) -> Snapshot:
         """Read the table's current state in a thread."""

@@ -26,6 +26,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hudi.format": ({"hudi.format"}, set()),
     "hudi.writer": ({"hudi.format", "hudi.writer"}, set()),
     "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
+    "hudi.incremental": ({"hudi.format", "hudi.incremental"}, set()),
     "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor"}, set()),
     "hudi": (set(), set()),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),

@@ -23,7 +23,7 @@ PUBLIC = {
         *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),
         *("WorkerLostError", "HistoryUnreadableError", "DataLossError", "MetadataCorruptError"),
         *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
-        "NotSubmittedError",
+        *("NotSubmittedError", "CheckpointLostError"),
     },
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.emr_serverless": {"EmrService"},

@@ -223,3 +223,22 @@ def test_the_pure_core_imports_nothing_heavy():
     code = f"import sys, {imports}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_instants_between_two_times_of_either_kind():
+    timeline = Timeline.from_file_names(
+        ["10_30.commit", "11_20.commit", "12_40.commit", "13.commit.requested"]
+    )
+    by_completion = [one.time for one in timeline.between("20", "40")]
+    assert by_completion == ["10", "12"]
+    by_request = [one.time for one in timeline.between("10", "13", by="requested_time")]
+    assert by_request == ["11", "12", "13"]
+    assert timeline.between("", "19") == ()
+    with pytest.raises(ValueError, match="'completed' is no time"):
+        timeline.between("", "19", by="completed")
+
+
+def test_instants_with_one_requested_time_collide():
+    names = ["10_30.commit", "10_31.clean", "11_20.commit", "11_21.savepoint"]
+    ((first, second),) = Timeline.from_file_names(names).collisions()
+    assert {first.action, second.action} == {"commit", "clean"}

@@ -16,6 +16,7 @@ from airflow_occ_provider.hudi.doctor.moments import (
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.timeline import collisions
 
 _CHECK_ALL = (
     "give every writer of the table the same lock and OPTIMISTIC_CONCURRENCY_CONTROL (airflow hudi conf "
@@ -100,15 +101,13 @@ def colliding_instants(instants: Iterable[Instant]) -> Iterator[Finding]:
 
     A savepoint has that of its commit.
     """
-    named = (one for one in instants if one.action != "savepoint")
-    for time, equal in groupby(sorted(named), key=lambda one: one.time):
-        actions = [one.requested_action for one in equal]
-        if len(actions) > 1:
-            yield Finding(
-                "colliding_instants",
-                Severity.ERROR,
-                (time,),
-                f"{' and '.join(actions)} were both requested at {time}: two processes took the same "
-                "time without a common lock",
-                _ONE_LOCK,
-            )
+    for equal in collisions(instants):
+        actions, time = [one.requested_action for one in equal], equal[0].time
+        yield Finding(
+            "colliding_instants",
+            Severity.ERROR,
+            (time,),
+            f"{' and '.join(actions)} were both requested at {time}: two processes took the same "
+            "time without a common lock",
+            _ONE_LOCK,
+        )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, filterfalse
+from itertools import chain, filterfalse, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.instant_time import epoch_ms_writer
@@ -30,6 +30,9 @@ _ACTIONS = {
     "indexing": (),
     "schemacommit": (),
 }
+TimeKind: TypeAlias = Literal["completion_time", "requested_time"]
+_KINDS = "completion_time or requested_time"
+
 _Files = dict[str, str]
 _Written = Callable[[str], str | None]
 
@@ -92,11 +95,46 @@ class Timeline:
         """Return requested and inflight commits, deltacommits and replacecommits."""
         return tuple(i for i in self.instants if not i.completed and i.is_write)
 
+    def between(self, start: str, end: str, *, by: TimeKind = "completion_time") -> tuple[Instant, ...]:
+        """Return the instants after one time, up to and with another one, in order.
+
+        Pending instants have no completion time.
+
+        :param start: ``yyyyMMddHHmmssSSS`` in the table's time zone; empty for the first instant.
+        :param end: the same.
+        :param by: ``"completion_time"`` or ``"requested_time"``.
+        :raises ValueError: for another one.
+        """
+        key = _time_of(by)
+        return tuple(sorted((one for one in self if start < key(one) <= end), key=key))
+
+    def collisions(self) -> tuple[tuple[Instant, ...], ...]:
+        """Return the instants that share a requested time.
+
+        Their writers had no common lock. A savepoint has that of its commit, and does not count.
+        """
+        return collisions(self)
+
     @property
     def latest_completed_write(self) -> str | None:
         """Requested time of the youngest completed write."""
         writes = self.completed_writes()
         return writes[-1].time if writes else None
+
+
+def collisions(instants: Iterable[Instant]) -> tuple[tuple[Instant, ...], ...]:
+    """Return the groups of instants, but for savepoints, that share a requested time."""
+    named = sorted(one for one in instants if one.action != "savepoint")
+    groups = (tuple(equal) for _, equal in groupby(named, key=attrgetter("time")))
+    return tuple(group for group in groups if len(group) > 1)
+
+
+def _time_of(by: TimeKind) -> Callable[[Instant], str]:
+    if by == "completion_time":
+        return lambda one: one.completion_time or ""
+    if by == "requested_time":
+        return attrgetter("time")
+    raise ValueError(f"{by!r} is no time of an instant: use {_KINDS}")
 
 
 def _by_ending(names: Iterable[str]) -> dict[str, _Files]:

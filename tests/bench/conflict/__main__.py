@@ -2,12 +2,13 @@
 
 Some writers of one table run in six ways (see ``arms``), on three workloads, on three slots of this
 machine. Each round runs all ways on the same jobs, the next one in the reverse order; ``--arms`` takes a
-seventh, ``g``. ``CHECK=1`` makes it a test. ``--smoke`` is one round of a small *hot* in four ways; ``--airflow`` runs ours on it, beside
-the same writers as tasks of a real Airflow; ``--from`` reads the raw data of earlier runs.
+seventh, ``g``. ``CHECK=1`` makes it a test. ``--smoke`` is one round of a small *hot* in four ways;
+``--airflow`` runs ours on it, beside the same writers as tasks of a real Airflow; ``--from`` reads the
+raw data of earlier runs.
 
 On two idle cores a driver takes about ten seconds before its write begins. The jobs of *hot* run one
 after the other at best, so they are longer than the others: else start-ups are what it measures. All
-of it takes about 100 minutes.
+of it takes about 90 minutes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,137 @@
+"""Reads from a table which commits a consumer can read next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.hudi.incremental.read_options import (
+    Release,
+    read_options,
+    refuse_unreadable,
+    why_scanned,
+)
+from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS, Window, next_window
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalRead:
+    """A window of a table, and how to read it.
+
+    :param scan: why Hudi's incremental query may not show all of its rows; empty if it does.
+    """
+
+    window: Window
+    config: TableConfig
+    scan: str = ""
+
+    @property
+    def predicate(self) -> str:
+        """The condition in Spark SQL that has to be added to the query."""
+        return self.window.predicate
+
+    def options(self, release: Release | str) -> Mapping[str, str]:
+        """Return the options for ``spark.read.format("hudi").options(...)``.
+
+        :param release: of the Hudi that reads: ``"0.15"``, ``"1.0"`` or ``"1.2"`` (also for 1.1).
+        :raises ConfigurationError: if it cannot read the table.
+        """
+        chosen = Release(release)
+        if reason := refuse_unreadable(chosen, self.config):
+            raise ConfigurationError("release", reason, remedy="read it with a later Hudi")
+        return read_options(self.window, chosen, scanned=bool(self.scan))
+
+
+def incremental_read(
+    table: HudiTable,
+    since: Checkpoint | None = None,
+    rule: HeartbeatRule = DEFAULT_RULE,
+    *,
+    previous: Snapshot | None = None,
+    most: int = MOST_COMMITS,
+) -> IncrementalRead:
+    """Return the next window of a table, and how to read it.
+
+    :param since: what the consumer has read; ``None`` for the whole table.
+    :param rule: by which the writers' heartbeats are judged.
+    :param previous: an earlier snapshot, which saves requests.
+    :param most: at most so many commits.
+    :raises CheckpointLostError: if the table has none of the commits that the consumer has read.
+    :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
+    :raises NotHudiTableError: if there is no table at the path.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    snapshot = table.snapshot(previous)
+    order, pending = Order.of(snapshot.config), frozenset[str]()
+    if order is Order.REQUESTED:
+        snapshot, pending = _with_pending(table, snapshot, rule)
+    completed = list(snapshot.timeline.completed_writes())
+    oldest = completed[0].time if completed else ""
+    archived_before = ""
+    if since is None:
+        archived_before = oldest if snapshot.has_history() else ""
+    elif _may_be_archived(since, order, completed):
+        completed = [*_archived(snapshot, oldest), *completed]
+        _refuse_lost(table, since, completed)
+    window = next_window(since, order, completed, pending, archived_before=archived_before, most=most)
+    return IncrementalRead(
+        window, snapshot.config, why_scanned(window, snapshot.timeline, snapshot.config)
+    )
+
+
+def _with_pending(
+    table: HudiTable, before: Snapshot, rule: HeartbeatRule
+) -> tuple[Snapshot, frozenset[str]]:
+    """Return a later snapshot, and the times of writes that may complete after it.
+
+    A heartbeat starts before its instant is requested, and ends after it is completed (Hudi 1.2.0,
+    ``BaseHoodieWriteClient``). So of the pending writes those are dead that were listed both
+    before and after the heartbeats, and have none that is valid: a lazy clean would roll them back. A
+    live heartbeat without an instant is that of a write that is about to begin.
+    """
+    ticks, now_ms = before.heartbeats(), round(time.time() * 1000)
+    snapshot = table.snapshot(before)
+    live = {time for time, ms in ticks.items() if rule.judge(ms, now_ms).live}
+    writes = {
+        one.time: one
+        for one in snapshot.timeline.pending_writes()
+        if snapshot.reader.planned(one) is None
+    }
+    begun = {time for time in writes if before.timeline.find(time) is None}
+    about = {time for time in live if snapshot.timeline.find(time) is None}
+    return snapshot, frozenset((live & writes.keys()) | begun | about)
+
+
+def _may_be_archived(since: Checkpoint, order: Order, active: list[Instant]) -> bool:
+    """Whether commits after a checkpoint may no longer be in the active timeline.
+
+    Hudi archives the oldest first. If a commit that was read is still active, so are all later ones.
+    """
+    known = set(since.read)
+    if known:
+        return not any(one.time in known for one in active)
+    return since.order is not order or not active or order.position(active[0]) > since.time
+
+
+def _archived(snapshot: Snapshot, oldest: str) -> list[Instant]:
+    found = snapshot.whole().history() if snapshot.has_history() else ()
+    return [one for one in found if one.is_write and (not oldest or one.time < oldest)]
+
+
+def _refuse_lost(table: HudiTable, since: Checkpoint, completed: list[Instant]) -> None:
+    known = set(since.read)
+    if known and not any(one.time in known for one in completed):
+        raise CheckpointLostError(
+            f"{table.path} has none of the last {len(since.read)} commits that the consumer has read, "
+            f"up to {since.read[-1]}: the table was made anew, or restored to an earlier state",
+            remedy="give the consumer no checkpoint, to read the table from its beginning, or that of a "
+            "commit of the new table",
+        )

@@ -1,0 +1,230 @@
+"""What of a table's files a consumer is told to read, and with which options."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.storage.incremental import incremental_read
+from airflow_occ_provider.storage.table import HudiTable
+from tests.table_properties import table_properties
+
+T = [f"202611210925{number:02}000" for number in range(10)]
+C = [f"202611210926{number:02}000" for number in range(10)]
+READ_T0 = Checkpoint(Order.COMPLETED, C[0], (T[0],))
+BY_REQUEST = Checkpoint(Order.REQUESTED, T[0], (T[0],))
+INCREMENTAL = {
+    "hoodie.datasource.query.type": "incremental",
+    "hoodie.datasource.query.incremental.format": "latest_state",
+    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "true",
+}
+
+
+@pytest.fixture
+def layout_1(folder):
+    (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
+    return folder
+
+
+def complete(folder, requested, completed, action="commit", service=""):
+    timeline = folder / "timeline"
+    (timeline / f"{requested}.{service or action}.requested").touch()
+    (timeline / f"{requested}_{completed}.{action}").write_bytes(b"x")
+
+
+def write(folder, requested, *, completed=False, live=False, dead=False):
+    """Make the files of a write in layout 1."""
+    (folder / f"{requested}.commit.requested").touch()
+    (folder / f"{requested}.inflight").touch()
+    if completed:
+        (folder / f"{requested}.commit").write_text("{}")
+    if live or dead:
+        beat = folder / ".heartbeat" / requested
+        beat.touch()
+        if dead:
+            os.utime(beat, (1, 1))
+
+
+def times(read):
+    return [one.time for one in read.window.commits]
+
+
+def test_the_first_window_is_a_scan_of_what_is_completed(folder, table):
+    complete(folder, T[1], C[1])
+    read = incremental_read(table)
+    assert times(read) == [T[1]]
+    assert read.scan == "it is the first window"
+    assert read.options("1.2") == {"hoodie.datasource.query.type": "snapshot"}
+    assert read.predicate == f"_hoodie_commit_time in ('{T[1]}')"
+
+
+def test_the_archived_past_belongs_to_the_first_window(folder, table):
+    (folder / "timeline" / "history" / "x.parquet").touch()
+    complete(folder, T[1], C[1])
+    assert f"_hoodie_commit_time < '{T[1]}'" in incremental_read(table).predicate
+
+
+def test_by_completion_the_bounds_are_completion_times(folder, table):
+    complete(folder, T[0], C[0])
+    complete(folder, T[1], C[1])
+    read = incremental_read(table, READ_T0)
+    assert (times(read), read.scan) == ([T[1]], "")
+    bounds = {
+        "hoodie.datasource.read.begin.instanttime": C[0],
+        "hoodie.datasource.read.end.instanttime": C[1],
+        "hoodie.datasource.read.incr.table.version": "8",
+    }
+    assert read.options("1.2") == INCREMENTAL | bounds
+
+
+@pytest.mark.parametrize(
+    ("release", "more"),
+    [
+        ("0.15", {}),
+        ("1.0", {"hoodie.datasource.read.incr.table.version": "6"}),
+        ("1.2", {"hoodie.datasource.read.incr.table.version": "6"}),
+    ],
+)
+def test_by_request_the_bounds_are_requested_times(layout_1, table, release, more):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], completed=True)
+    read = incremental_read(table, BY_REQUEST)
+    assert (times(read), read.scan) == ([T[1]], "")
+    bounds = {
+        "hoodie.datasource.read.begin.instanttime": T[0],
+        "hoodie.datasource.read.end.instanttime": T[1],
+        "hoodie.read.timeline.holes.resolution.policy": "BLOCK",
+    }
+    assert read.options(release) == INCREMENTAL | bounds | more
+
+
+@pytest.mark.parametrize("release", ["0.15", "1.0"])
+def test_a_release_that_cannot_read_the_table_is_refused(folder, table, release):
+    complete(folder, T[1], C[1])
+    with pytest.raises(ConfigurationError, match=f"Hudi {release} reads tables up to version"):
+        incremental_read(table).options(release)
+
+
+def test_a_live_writer_holds_a_table_of_layout_1_up(layout_1, table):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], live=True)
+    write(layout_1, T[2], completed=True)
+    read = incremental_read(table, BY_REQUEST)
+    assert (times(read), read.window.held_up_by) == ([], (T[1],))
+
+
+def test_a_heartbeat_without_an_instant_is_that_of_a_write_that_is_about_to_begin(layout_1, table):
+    write(layout_1, T[0], completed=True)
+    (layout_1 / ".heartbeat" / T[1]).touch()
+    write(layout_1, T[2], completed=True)
+    assert incremental_read(table, BY_REQUEST).window.held_up_by == (T[1],)
+
+
+@pytest.mark.parametrize("dead", [{"dead": True}, {}], ids=["expired", "removed"])
+def test_a_dead_writer_does_not(layout_1, table, dead):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], **dead)
+    write(layout_1, T[2], completed=True)
+    assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
+
+
+def test_a_writer_that_began_between_two_listings_does(layout_1, table, monkeypatch):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[2], completed=True)
+    files = type(table.files)
+    heartbeats = files.heartbeats
+
+    def then_begin(self):
+        found = heartbeats(self)
+        write(layout_1, T[1])
+        return found
+
+    monkeypatch.setattr(files, "heartbeats", then_begin)
+    assert incremental_read(table, BY_REQUEST).window.held_up_by == (T[1],)
+
+
+def test_a_pending_clustering_does_not(layout_1, table, monkeypatch):
+    write(layout_1, T[0], completed=True)
+    (layout_1 / f"{T[1]}.replacecommit.requested").write_bytes(b"x")
+    (layout_1 / ".heartbeat" / T[1]).touch()
+    write(layout_1, T[2], completed=True)
+    monkeypatch.setattr(
+        "airflow_occ_provider.storage.instant_reader.InstantReader.planned", lambda *_: frozenset()
+    )
+    assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
+
+
+def test_a_table_that_was_made_anew_is_recognised(folder, table):
+    complete(folder, T[3], C[3])
+    with pytest.raises(CheckpointLostError, match="none of the last 1 commits") as raised:
+        incremental_read(table, READ_T0)
+    assert not raised.value.retry
+
+
+def test_a_table_without_a_commit_has_nothing_to_read(table):
+    read = incremental_read(table)
+    assert (times(read), read.predicate) == ([], "false")
+
+
+def test_a_commit_that_landed_late_is_scanned(layout_1, table):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], completed=True)
+    write(layout_1, T[2], completed=True)
+    since = Checkpoint(Order.REQUESTED, T[2], (T[0], T[2]))
+    read = incremental_read(table, since)
+    assert times(read) == [T[1]]
+    assert read.scan == "a commit of the window became visible after later ones were read"
+
+
+@pytest.mark.parametrize("name", ["clustering.requested", "replacecommit.requested"])
+def test_what_may_replace_files_before_they_are_read_is_a_reason_to_scan(folder, table, name):
+    complete(folder, T[0], C[0])
+    complete(folder, T[2], C[1])
+    (folder / "timeline" / f"{T[1]}.{name}").touch()
+    assert incremental_read(table, READ_T0).scan == (
+        f"{T[1]} may replace files of the window before they are read"
+    )
+    (folder / "timeline" / f"{T[1]}.{name}").rename(folder / "timeline" / f"{T[3]}.{name}")
+    assert incremental_read(HudiTable(table.path), READ_T0).scan == ""
+
+
+def test_a_replacement_of_the_window_itself_is_none(folder, table):
+    complete(folder, T[0], C[0])
+    complete(folder, T[1], C[1], "replacecommit")
+    complete(folder, T[2], C[2])
+    assert incremental_read(table, READ_T0).scan == ""
+
+
+@pytest.mark.parametrize("completed", [None, C[3], C[5]])
+def test_a_compaction_planned_while_a_commit_was_written_is_a_reason_to_scan(folder, table, completed):
+    text = table_properties(table__type="MERGE_ON_READ")
+    (folder / "hoodie.properties").write_text(text)
+    complete(folder, T[0], C[0], "deltacommit")
+    complete(folder, T[1], C[4], "deltacommit")
+    if completed:
+        complete(folder, T[2], completed, "commit", "compaction")
+    else:
+        (folder / "timeline" / f"{T[2]}.compaction.requested").touch()
+    assert f"the compaction {T[2]} was planned" in incremental_read(table, READ_T0).scan
+
+
+def test_a_compaction_planned_before_or_after_is_none(folder, table):
+    (folder / "hoodie.properties").write_text(table_properties(table__type="MERGE_ON_READ"))
+    complete(folder, T[0], C[0], "deltacommit")
+    (folder / "timeline" / f"{T[1]}.compaction.requested").touch()
+    complete(folder, T[2], C[4], "deltacommit")
+    (folder / "timeline" / f"{C[5]}.compaction.requested").touch()
+    assert incremental_read(table, READ_T0).scan == ""
+
+
+def test_a_live_heartbeat_is_judged_by_the_rule(layout_1, table):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], live=True)
+    old = time.time() - 3600
+    os.utime(layout_1 / ".heartbeat" / T[1], (old, old))
+    write(layout_1, T[2], completed=True)
+    assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
