@@ -32,17 +32,17 @@ class Commit:
     instant: Instant
     metadata: CommitMetadata
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, most: int = MOST_PARTITIONS) -> dict[str, Any]:
         """Return what it did, for XCom and asset events.
 
-        Of very many partitions, only the first are named.
+        :param most: of more partitions, only the first ones are named.
         """
-        left_out = len(self.metadata.partitions) - MOST_PARTITIONS
+        left_out = len(self.metadata.partitions) - most
         return {
             "instant": self.instant.time,
             "action": self.instant.action,
             "operation": self.metadata.operation_type,
-            "partitions": list(self.metadata.partitions[:MOST_PARTITIONS]),
+            "partitions": list(self.metadata.partitions[:most]),
             "file_groups": len(self.metadata.file_groups | self.metadata.replaced),
             "records": self.metadata.records,
             **({"partitions_left_out": left_out} if left_out > 0 else {}),

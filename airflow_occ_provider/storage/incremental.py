@@ -73,18 +73,28 @@ def incremental_read(
     order, pending = Order.of(snapshot.config), frozenset[str]()
     if order is Order.REQUESTED:
         snapshot, pending = _with_pending(table, snapshot, rule)
-    completed = list(snapshot.timeline.completed_writes())
-    oldest = completed[0].time if completed else ""
-    archived_before = ""
-    if since is None:
-        archived_before = oldest if snapshot.has_history() else ""
-    elif _may_be_archived(since, order, completed):
-        completed = [*_archived(snapshot, oldest), *completed]
-        _refuse_lost(table, since, completed)
+    completed = completed_writes(snapshot, since)
+    is_partly_archived = since is None and completed and snapshot.has_history()
+    archived_before = completed[0].time if is_partly_archived else ""
     window = next_window(since, order, completed, pending, archived_before=archived_before, most=most)
     return IncrementalRead(
         window, snapshot.config, why_scanned(window, snapshot.timeline, snapshot.config)
     )
+
+
+def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Instant]:
+    """Return the completed writes, with archived ones if a checkpoint is that old.
+
+    :param since: what the consumer has read; ``None`` if only the active timeline matters.
+    :raises CheckpointLostError: if the table has none of the commits that the consumer has read.
+    :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
+    """
+    active = list(snapshot.timeline.completed_writes())
+    if since is None or not _may_be_archived(since, Order.of(snapshot.config), active):
+        return active
+    completed = [*_archived(snapshot, active[0].time if active else ""), *active]
+    _refuse_lost(snapshot.path, since, completed)
+    return completed
 
 
 def _with_pending(
@@ -115,7 +125,7 @@ def _may_be_archived(since: Checkpoint, order: Order, active: list[Instant]) -> 
 
     Hudi archives the oldest first. If a commit that was read is still active, so are all later ones.
     """
-    known = set(since.read)
+    known = {one.requested for one in since.read}
     if known:
         return not any(one.time in known for one in active)
     return since.order is not order or not active or order.position(active[0]) > since.time
@@ -126,12 +136,12 @@ def _archived(snapshot: Snapshot, oldest: str) -> list[Instant]:
     return [one for one in found if one.is_write and (not oldest or one.time < oldest)]
 
 
-def _refuse_lost(table: HudiTable, since: Checkpoint, completed: list[Instant]) -> None:
-    known = set(since.read)
+def _refuse_lost(path: str, since: Checkpoint, completed: list[Instant]) -> None:
+    known = {one.requested for one in since.read}
     if known and not any(one.time in known for one in completed):
         raise CheckpointLostError(
-            f"{table.path} has none of the last {len(since.read)} commits that the consumer has read, "
-            f"up to {since.read[-1]}: the table was made anew, or restored to an earlier state",
+            f"{path} has none of the last {len(known)} commits that the consumer has read, up to "
+            f"{max(known)}: the table was made anew, or restored to an earlier state",
             remedy="give the consumer no checkpoint, to read the table from its beginning, or that of a "
             "commit of the new table",
         )

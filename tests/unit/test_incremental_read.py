@@ -8,15 +8,15 @@ import time
 import pytest
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.table_properties import table_properties
 
 T = [f"202611210925{number:02}000" for number in range(10)]
 C = [f"202611210926{number:02}000" for number in range(10)]
-READ_T0 = Checkpoint(Order.COMPLETED, C[0], (T[0],))
-BY_REQUEST = Checkpoint(Order.REQUESTED, T[0], (T[0],))
+READ_T0 = Checkpoint(Order.COMPLETED, "", (Place(T[0], C[0]),))
+BY_REQUEST = Checkpoint(Order.REQUESTED, "", (Place(T[0], T[0]),))
 INCREMENTAL = {
     "hoodie.datasource.query.type": "incremental",
     "hoodie.datasource.query.incremental.format": "latest_state",
@@ -174,7 +174,7 @@ def test_a_commit_that_landed_late_is_scanned(layout_1, table):
     write(layout_1, T[0], completed=True)
     write(layout_1, T[1], completed=True)
     write(layout_1, T[2], completed=True)
-    since = Checkpoint(Order.REQUESTED, T[2], (T[0], T[2]))
+    since = Checkpoint(Order.REQUESTED, "", (Place(T[0], T[0]), Place(T[2], T[2])))
     read = incremental_read(table, since)
     assert times(read) == [T[1]]
     assert read.scan == "a commit of the window became visible after later ones were read"

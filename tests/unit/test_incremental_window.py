@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.incremental import checkpoint as module
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from airflow_occ_provider.hudi.incremental.window import next_window
 
 LAYOUTS = {Order.REQUESTED: "1", Order.COMPLETED: "2"}
@@ -20,6 +20,10 @@ def commit(requested, completed, action="commit", *, service="", archived=False)
     name = f"{requested}_{completed}.{action}{'.parquet' if archived else ''}"
     plan = f"{requested}.{service or action}.requested"
     return Instant(requested, action, State.COMPLETED, name, completed, plan)
+
+
+def read(order, *places):
+    return Checkpoint(order, "", tuple(Place(*one) for one in places))
 
 
 def times(window):
@@ -49,7 +53,7 @@ def test_by_request_a_live_writer_holds_the_window_up():
 
 
 def test_nothing_to_read_leaves_the_checkpoint_where_it_is():
-    since = Checkpoint(Order.REQUESTED, "10", ("10",))
+    since = read(Order.REQUESTED, ("10", "10"))
     empty = next_window(since, Order.REQUESTED, [commit("10", "20"), commit("12", "13")], ["11"])
     assert (times(empty), empty.checkpoint, empty.start, empty.end) == ([], since, "10", "10")
     assert empty.predicate == "false"
@@ -58,12 +62,13 @@ def test_nothing_to_read_leaves_the_checkpoint_where_it_is():
 
 @pytest.mark.parametrize("order", Order)
 def test_a_commit_that_became_visible_late_is_read_once(order):
-    since = Checkpoint(order, "30", ("10", "30"))
-    late, old = commit("20", "25"), commit("05", "06")
-    seen = [old, commit("10", "11"), late, commit("30", "30")]
+    old, first, last = commit("05", "06"), commit("10", "11"), commit("30", "30")
+    since, late = Checkpoint(order, order.position(old)).after([first, last], order), commit("20", "25")
+    seen = [old, first, late, last]
     window = next_window(since, order, seen)
     assert times(window) == ["20"]
-    assert window.checkpoint == Checkpoint(order, "30", ("10", "20", "30"))
+    assert [one.requested for one in window.checkpoint.read] == ["10", "20", "30"]
+    assert window.checkpoint.time == "30"
     assert times(next_window(window.checkpoint, order, seen)) == []
 
 
@@ -80,13 +85,14 @@ def test_table_services_bring_no_rows(service):
 
 
 def test_archived_commits_count_by_their_position_alone():
-    since = Checkpoint(Order.COMPLETED, "30", ("10", "30"))
+    since = read(Order.COMPLETED, ("10", "11"), ("12", "30"))
     archived = [commit("20", "25", archived=True), commit("31", "35", archived=True)]
     assert times(next_window(since, Order.COMPLETED, archived)) == ["31"]
 
 
 def test_a_checkpoint_that_people_set_names_only_a_position():
     since = Checkpoint(Order.COMPLETED, "20")
+    assert since.time == "20"
     done = [commit("10", "20"), commit("05", "21")]
     assert times(next_window(since, Order.COMPLETED, done)) == ["05"]
 
@@ -99,11 +105,11 @@ def test_a_window_is_cut_after_so_many_commits_but_not_between_equal_ones():
 
 
 def test_after_an_upgrade_only_what_was_not_read_follows():
-    since = Checkpoint(Order.REQUESTED, "12", ("10", "12"))
+    since = read(Order.REQUESTED, ("10", "10"), ("12", "12"))
     done = [commit("10", "40"), commit("12", "14"), commit("13", "41")]
     window = next_window(since, Order.COMPLETED, done)
     assert times(window) == ["13"]
-    assert window.checkpoint == Checkpoint(Order.COMPLETED, "41", ("10", "12", "13"))
+    assert window.checkpoint == read(Order.COMPLETED, ("12", "14"), ("10", "40"), ("13", "41"))
 
 
 def test_the_condition_names_the_commits_of_the_window():
@@ -117,7 +123,7 @@ def test_the_first_window_has_the_archived_past_unnamed():
 
 
 def test_a_checkpoint_is_kept_as_json():
-    kept = Checkpoint(Order.COMPLETED, "20", ("10", "11"))
+    kept = Checkpoint(Order.COMPLETED, "09", (Place("10", "11"),))
     assert Checkpoint.from_json(kept.to_json()) == kept
     with pytest.raises(ValueError, match="format 9"):
         Checkpoint.from_json({**kept.to_json(), "format": 9})
@@ -125,10 +131,22 @@ def test_a_checkpoint_is_kept_as_json():
 
 def test_only_the_youngest_commits_are_kept(monkeypatch):
     monkeypatch.setattr(module, "MOST_KEPT", 2)
-    after = Checkpoint(Order.COMPLETED, "").after(
-        [commit("10", "20"), commit("12", "22"), commit("11", "21")], Order.COMPLETED
-    )
-    assert after == Checkpoint(Order.COMPLETED, "22", ("11", "12"))
+    done = [commit("10", "20"), commit("12", "22"), commit("11", "21")]
+    after = Checkpoint(Order.COMPLETED).after(done, Order.COMPLETED)
+    assert (after.floor, after.time) == ("20", "22")
+    assert [one.requested for one in after.read] == ["11", "12"]
+    assert all(map(after.has_read, done))
+
+
+def test_what_may_be_overtaken_by_a_pending_write_is_kept(monkeypatch):
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    done = [commit(str(time), "50") for time in range(10, 20)]
+    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, oldest_pending="13")
+    assert [one.requested for one in kept.read] == list(map(str, range(14, 20)))
+    assert not kept.has_read(commit("14x", "60"))
+    monkeypatch.setattr(module, "MOST_KEPT_OF_PENDING", 3)
+    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, oldest_pending="13")
+    assert [one.requested for one in kept.read] == ["17", "18", "19"]
 
 
 @dataclass

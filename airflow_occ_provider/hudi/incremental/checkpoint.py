@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 
 _FORMAT = 1
 _LAYOUT_2 = 2
-MOST_KEPT = 200
-"""Of the commits that were read: what is older than all of these is told by its position."""
+MOST_KEPT, MOST_KEPT_OF_PENDING = 200, 2000
+"""Of the commits that were read; the others are below the floor."""
+
+
+class Place(NamedTuple):
+    """A commit in the order of a table."""
+
+    requested: str
+    position: str
 
 
 class Order(StrEnum):
@@ -36,53 +43,61 @@ class Order(StrEnum):
         """Return an instant's position; empty if it is pending or its time is unknown."""
         return instant.time if self is Order.REQUESTED else instant.completion_time or ""
 
+    def place(self, instant: Instant) -> Place:
+        """Return an instant with its position."""
+        return Place(instant.time, self.position(instant))
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The commits of a table that a consumer has read.
 
+    Those at or below a floor are read, and above it those that are named. So a commit that becomes
+    visible late is distinguished from one that was read, without trust in clocks: Hudi 0.15 takes an
+    instant's time long before it writes its file (``HoodieSparkSqlWriter``).
+
     :param order: in which it reads them.
-    :param time: position of the last one; all commits up to it have been read, but for late ones.
-    :param read: requested times of the youngest commits that it has read, sorted. With them a commit
-        that became visible late is distinguished from one that was read.
+    :param floor: the position up to which all commits count as read.
+    :param read: the commits above the floor that it has read, by their positions.
     """
 
     order: Order
-    time: str
-    read: tuple[str, ...] = ()
+    floor: str = ""
+    read: tuple[Place, ...] = ()
+
+    @property
+    def time(self) -> str:
+        """The highest position of a commit that was read; empty for none."""
+        return max(self.floor, self.read[-1].position if self.read else "")
 
     def has_read(self, instant: Instant) -> bool:
         """Whether a completed write was read.
 
-        In layout 1 a writer may take its requested time long before the instant is visible (Hudi
-        0.15.0, ``HoodieSparkSqlWriter``), so one that is older than the last one may be new.
+        An archived one counts by its position alone: the archive does not show that it was a clustering.
         """
-        if instant.time in self.read:
-            return True
-        is_young = bool(self.read) and instant.time > self.read[0]
-        return not (is_young and not instant.archived) and self.order.position(instant) <= self.time
+        place = self.order.place(instant)
+        limit = self.time if instant.archived else self.floor
+        return place.position <= limit or place in self.read
 
-    def after(self, commits: Iterable[Instant], order: Order) -> Checkpoint:
+    def after(self, commits: Iterable[Instant], order: Order, *, oldest_pending: str = "") -> Checkpoint:
         """Return the checkpoint of a consumer that has read some more commits.
 
+        :param commits: after an upgrade also those of the table that it had read before.
         :param order: of the table, which an upgrade changes.
+        :param oldest_pending: requested time of the oldest pending write, if younger ones may have been
+            read; empty if there is none.
         """
-        more = tuple(commits)
-        if not more:
-            return self
-        before = self.time if order is self.order else ""
-        time = max(before, *map(order.position, more))
-        read = sorted({*self.read, *(one.time for one in more)})
-        return Checkpoint(order, time, tuple(read[-MOST_KEPT:]))
+        before = self if order is self.order else Checkpoint(order)
+        read = sorted({*before.read, *map(order.place, commits)}, key=lambda one: one[::-1])
+        overtaking = sum(one.requested > oldest_pending for one in read) if oldest_pending else 0
+        kept = min(max(MOST_KEPT, overtaking), MOST_KEPT_OF_PENDING)
+        floor = max(before.floor, read[-kept - 1].position) if len(read) > kept else before.floor
+        return Checkpoint(order, floor, tuple(read[-kept:]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "format": _FORMAT,
-            "order": self.order.value,
-            "time": self.time,
-            "read": list(self.read),
-        }
+        read = [list(one) for one in self.read]
+        return {"format": _FORMAT, "order": self.order.value, "floor": self.floor, "read": read}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Checkpoint:
@@ -92,4 +107,5 @@ class Checkpoint:
         """
         if kept.get("format") != _FORMAT:
             raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
-        return cls(Order(kept["order"]), str(kept["time"]), tuple(map(str, kept["read"])))
+        read = tuple(Place(str(time), str(position)) for time, position in kept["read"])
+        return cls(Order(kept["order"]), str(kept["floor"]), read)

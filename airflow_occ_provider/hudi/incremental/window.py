@@ -79,15 +79,21 @@ def next_window(
     :param archived_before: as in ``Window``.
     :param most: at most so many commits.
     """
-    done = since or Checkpoint(order, "")
-    writes = (one for one in completed if one.requested_action not in TABLE_SERVICE_ACTIONS)
+    done = since or Checkpoint(order)
+    writes = [one for one in completed if one.requested_action not in TABLE_SERVICE_ACTIONS]
     unread = sorted((one for one in writes if not done.has_read(one)), key=order.position)
     limit = min(pending, default="") if order is Order.REQUESTED else ""
     free = [one for one in unread if not limit or one.time < limit]
     commits = tuple(_without_ties(free, order, most))
     held = unread[-1].time if len(free) < len(unread) else ""
     holding = tuple(sorted(one for one in pending if one < held))
-    return Window(since, commits, done.after(commits, order), holding, archived_before)
+    after = done.after([*read_before(done, writes, order), *commits], order) if commits else done
+    return Window(since, commits, after, holding, archived_before)
+
+
+def read_before(done: Checkpoint, writes: Iterable[Instant], order: Order) -> list[Instant]:
+    """Return the writes that a consumer has read, if an upgrade changed the order of the table."""
+    return [] if done.order is order else [one for one in writes if done.has_read(one)]
 
 
 def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Instant]:
