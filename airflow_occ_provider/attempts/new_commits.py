@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.rivals import meet
-from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.errors import CheckpointLostError, TableUnreadableError
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.hudi.incremental.window import read_before
@@ -51,10 +51,14 @@ class CommitFilter:
 
 @dataclass(frozen=True, slots=True)
 class NewCommits:
-    """Commits in the order in which they completed, and the checkpoint after them."""
+    """Commits in the order in which they completed, and the checkpoint after them.
+
+    :param made_anew: why all commits of the table are new, if its watcher has seen others.
+    """
 
     commits: tuple[Commit, ...]
     checkpoint: Checkpoint
+    made_anew: str = ""
 
 
 def all_seen(snapshot: Snapshot) -> Checkpoint:
@@ -63,16 +67,29 @@ def all_seen(snapshot: Snapshot) -> Checkpoint:
     return _after(Checkpoint(order), snapshot.timeline.completed_writes(), snapshot)
 
 
+def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
+    """Return the checkpoint of a watcher that has seen all up to an instant.
+
+    :param time: its requested time; if the active timeline does not have it, a moment. Empty for none.
+    """
+    order, instant = Order.of(snapshot.config), snapshot.timeline.find(time)
+    position = order.position(instant) if instant and instant.completed else time
+    return Checkpoint(order, position)
+
+
 def new_commits(
     snapshot: Snapshot, since: Checkpoint, wanted: CommitFilter, most: int = MOST_COMMITS
 ) -> NewCommits:
     """Return the oldest commits that a watcher has not seen.
 
     :param most: at most so many are looked at.
-    :raises CheckpointLostError: if the table was made anew, or restored to an earlier state.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    writes, order = completed_writes(snapshot, since), Order.of(snapshot.config)
+    order = Order.of(snapshot.config)
+    try:
+        writes = completed_writes(snapshot, since)
+    except CheckpointLostError as error:
+        return replace(new_commits(snapshot, Checkpoint(order), wanted, most), made_anew=error.message)
     unseen = [one for one in writes if not since.has_read(one)]
     unseen = sorted(unseen, key=Order.COMPLETED.position)[:most]
     read = map_concurrently(snapshot.reader.commit, unseen)

@@ -1,13 +1,13 @@
-"""One shared watch over a table's writers per process."""
+"""One shared watch over a table per process: of its writers, or of its commits."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks import metrics
@@ -17,9 +17,39 @@ from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
+T = TypeVar("T")
+
+
+class Target(Protocol[T]):
+    """The key of a watch: equal targets share one watch."""
+
+    @property
+    def table(self) -> str:
+        """Canonical base path of the table."""
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds between two listings."""
+
+    @property
+    def service(self) -> str:
+        """The name of the storage, which has its own threads."""
+
+    def open(self) -> Callable[[], T]:
+        """Return what looks at the table, once at each call.
+
+        :raises ConfigurationError: if no installed provider has a file system for the storage.
+        """
+
+    def state(self, seen: T) -> object:
+        """Return what has to differ for a listing to count as a change."""
+
+    def due_s(self, seen: T) -> float:
+        """Return the seconds after which to look again, if that is before the next period."""
+
 
 class WatchTarget(NamedTuple):
-    """The key of a watch: equal targets share one watch.
+    """The key of a watch over the writers of a table.
 
     :param table: canonical base path of the table.
     :param storage_conn_id: Airflow connection of its storage, or ``None``.
@@ -34,34 +64,52 @@ class WatchTarget(NamedTuple):
     @property
     def service(self) -> str:
         """The name of the storage, which has its own threads."""
-        return f"{self.table.partition('://')[0]}-{self.storage_conn_id}"
+        return storage_name(self.table, self.storage_conn_id)
 
-    def open(self) -> WriterWatch:
-        """Return a new, unshared watch.
+    def open(self) -> Callable[[], Observation]:
+        """Return what lists the heartbeats of the table, and its timeline if needed."""
+        watch = WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
 
-        :raises ConfigurationError: if no installed provider has a file system for the storage.
-        """
-        return WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
+        def look() -> Observation:
+            sight = watch.observe()
+            metrics.writers(self.table, sight.pending.values(), self.rule)
+            return sight
+
+        return look
+
+    def state(self, seen: Observation) -> object:
+        """Return the writers' fates and the timeline."""
+        return seen.fates, seen.snapshot.timeline
+
+    def due_s(self, seen: Observation) -> float:
+        """Return the seconds until the next late writer expires."""
+        margins = (one.margin_ms for one in seen.pending.values() if one.fate is Fate.LATE)
+        return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
 
-WatchResult = Observation | OccError
+def storage_name(table: str, storage_conn_id: str | None) -> str:
+    """Return the name of a storage, for its threads."""
+    return f"{table.partition('://')[0]}-{storage_conn_id}"
+
+
+WatchResult: TypeAlias = T | OccError
 """A listing or its error: all but ``TableUnreadableError`` end the watch."""
 
 
-class Channel:
+class Channel(Generic[T]):
     """The newest result, published to all waiters."""
 
     def __init__(self) -> None:
-        self.newest: WatchResult | None = None
+        self.newest: WatchResult[T] | None = None
         self._next = asyncio.Event()
 
-    def publish(self, result: WatchResult) -> None:
+    def publish(self, result: WatchResult[T]) -> None:
         """Replace the newest result and wake all waiters."""
         self.newest = result
         self._next.set()
         self._next = asyncio.Event()
 
-    async def after(self, seen: WatchResult | None) -> WatchResult:
+    async def after(self, seen: WatchResult[T] | None) -> WatchResult[T]:
         """Wait for a result newer than the given one, and return it.
 
         :param seen: the caller's last result, ``None`` at first.
@@ -71,17 +119,17 @@ class Channel:
         return self.newest
 
 
-class SharedWatch:
+class SharedWatch(Generic[T]):
     """The listings of one table, shared by all triggers that watch it.
 
-    ``listings`` publishes every listing. ``changes`` publishes only listings with a changed fate or
-    timeline, so that a thousand waiting triggers cost nothing while nothing happens.
+    ``listings`` publishes every listing. ``changes`` publishes only listings with a changed state,
+    so that a thousand waiting triggers cost nothing while nothing happens.
     """
 
-    def __init__(self, watched: WatchTarget) -> None:
+    def __init__(self, watched: Target[T]) -> None:
         self.users = 0
-        self.listings = Channel()
-        self.changes = Channel()
+        self.listings = Channel[T]()
+        self.changes = Channel[T]()
         self._watched = watched
         self._listed_s = -math.inf
         self._polling = asyncio.create_task(self._poll())
@@ -101,13 +149,13 @@ class SharedWatch:
         loop, pause_s = asyncio.get_running_loop(), self._watched.poll_s
         # A random start spreads the listings of tables whose watches begin together.
         next_s = loop.time() + random.uniform(0, pause_s)  # noqa: S311 - not a secret
-        watch: WriterWatch | None = None
+        look: Callable[[], T] | None = None
         while True:
             began_s = loop.time()
             try:
-                if watch is None:
-                    watch = await in_thread(self._watched.service, self._watched.open)
-                self._publish(await in_thread(self._watched.service, self._read, watch), began_s)
+                if look is None:
+                    look = await in_thread(self._watched.service, self._watched.open)
+                self._publish(await in_thread(self._watched.service, look), began_s)
             except TableUnreadableError as error:
                 self._publish(error, began_s)
             except OccError as error:
@@ -116,42 +164,37 @@ class SharedWatch:
             except Exception as error:  # noqa: BLE001 - raised in the waiters
                 self._publish(OccError(f"{self._watched.table} cannot be watched: {error!r}"), began_s)
                 return
-            if self._next_expiry_s < next_s - loop.time():
-                await asyncio.sleep(self._next_expiry_s)
+            if self._due_s < next_s - loop.time():
+                await asyncio.sleep(self._due_s)
                 continue
             await asyncio.sleep(next_s - loop.time())
             # After a halt all tables are late; each keeps its own offset in the period.
             next_s += pause_s * (1 + max(0.0, loop.time() - next_s) // pause_s)
 
     @property
-    def _next_expiry_s(self) -> float:
-        """Seconds from the last listing until the next late writer expires."""
+    def _due_s(self) -> float:
         seen = self.listings.newest
-        writers = seen.pending.values() if isinstance(seen, Observation) else ()
-        margins = (one.margin_ms for one in writers if one.fate is Fate.LATE)
-        return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
+        if seen is None or isinstance(seen, OccError):
+            return math.inf
+        return self._watched.due_s(seen)
 
-    def _read(self, watch: WriterWatch) -> Observation:
-        sight = watch.observe()
-        metrics.writers(self._watched.table, sight.pending.values(), self._watched.rule)
-        return sight
-
-    def _publish(self, seen: WatchResult, began_s: float) -> None:
+    def _publish(self, seen: WatchResult[T], began_s: float) -> None:
         self._listed_s = began_s
         self.listings.publish(seen)
-        if _state(seen) != _state(self.changes.newest):
+        if self._state(seen) != self._state(self.changes.newest):
             self.changes.publish(seen)
 
+    def _state(self, seen: WatchResult[T] | None) -> object:
+        if seen is None or isinstance(seen, OccError):
+            return type(seen)
+        return self._watched.state(seen)
 
-def _state(seen: WatchResult | None) -> object:
-    return (seen.fates, seen.snapshot.timeline) if isinstance(seen, Observation) else type(seen)
 
-
-_watches: dict[tuple[asyncio.AbstractEventLoop, WatchTarget], SharedWatch] = {}
+_watches: dict[tuple[asyncio.AbstractEventLoop, Target[Any]], SharedWatch[Any]] = {}
 
 
 @asynccontextmanager
-async def shared_watch(watched: WatchTarget) -> AsyncIterator[SharedWatch]:
+async def shared_watch(watched: Target[T]) -> AsyncIterator[SharedWatch[T]]:
     """Share the watch over a table; the last user's exit stops it."""
     key = (asyncio.get_running_loop(), watched)
     if key not in _watches:

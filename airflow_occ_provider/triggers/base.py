@@ -21,6 +21,11 @@ class HudiTrigger(BaseTrigger):
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
+    @property
+    def is_of_an_asset(self) -> bool:
+        """Whether an asset's watcher runs it, and not a task."""
+        return self.task_instance is None and self.trigger_id is not None  # dag.test() gives neither
+
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the constructor arguments."""
         return serialized(self)

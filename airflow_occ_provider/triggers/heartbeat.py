@@ -71,7 +71,7 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
         begun_s, last = time.monotonic(), None
         while True:
             event = await self._event(last)
-            if event["status"] != "reached" and self._is_of_an_asset:
+            if event["status"] != "reached" and self.is_of_an_asset:
                 # Airflow 3.3.2 restarts an ended watcher at once, each time with an event.
                 self.log.error("The table cannot be watched: %s", event.get("message", event["status"]))
                 await asyncio.sleep(_WATCHER_RETRY_S)
@@ -79,12 +79,8 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
             last = event
             await until_earliest(begun_s)
             yield TriggerEvent(event)
-            if not self._is_of_an_asset:
+            if not self.is_of_an_asset:
                 return
-
-    @property
-    def _is_of_an_asset(self) -> bool:
-        return self.task_instance is None and self.trigger_id is not None  # dag.test() gives neither
 
     async def _event(self, last: dict[str, Any] | None) -> dict[str, Any]:
         left_s = None
@@ -106,13 +102,13 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
         return WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
 
     async def _reached(
-        self, watch: SharedWatch, watched: WatchTarget, last: dict[str, Any] | None
+        self, watch: SharedWatch[Observation], watched: WatchTarget, last: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Wait for an event that differs from the last one."""
         awaited = Awaited(tuple(map(Fate, self.until)), Match(self.match))
         if awaited.match is Match.ALL:
             await watch.current()
-        seen: WatchResult | None = None
+        seen: WatchResult[Observation] | None = None
         while True:
             seen = await watch.changes.after(seen)
             if isinstance(seen, TableUnreadableError):
@@ -135,9 +131,7 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
             return tuple(map(observation.writer, wanted))
         found = await self._retried(watched, lambda: list(map(observation.writer, wanted)))
         if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that listing
-            found = await self._retried(
-                watched, lambda: list(map(watched.open().observe().writer, wanted))
-            )
+            found = await self._retried(watched, lambda: list(map(watched.open()().writer, wanted)))
         return found
 
     async def _retried(self, watched: WatchTarget, read: Callable[[], list[Writer]]) -> list[Writer]:

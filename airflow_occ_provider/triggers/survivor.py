@@ -14,6 +14,7 @@ from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, sh
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 
 _MAX_POLL_S = 10.0
@@ -66,7 +67,7 @@ class HudiSurvivorTrigger(HudiTrigger):
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
         async with shared_watch(watched) as watch:
             await watch.current()
-            seen: WatchResult | None = None
+            seen: WatchResult[Observation] | None = None
             while True:
                 seen = await watch.listings.after(seen)
                 if isinstance(seen, TableUnreadableError):

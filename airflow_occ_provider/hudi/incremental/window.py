@@ -92,7 +92,7 @@ def next_window(
 
 
 def read_before(done: Checkpoint, writes: Iterable[Instant], order: Order) -> list[Instant]:
-    """Return the writes that a consumer has read, if an upgrade changed the order of the table."""
+    """Return the writes that a consumer has read, if the order has changed since."""
     return [] if done.order is order else [one for one in writes if done.has_read(one)]
 
 

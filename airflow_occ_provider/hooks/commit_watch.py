@@ -1,0 +1,48 @@
+"""The shared watch over the commits of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.shared_watch import storage_name
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTarget:
+    """The key of a watch over the commits of a table, which need not exist yet.
+
+    :param table: canonical base path of the table.
+    :param storage_conn_id: Airflow connection of its storage, or ``None``.
+    :param poll_s: seconds between two listings.
+    """
+
+    table: str
+    storage_conn_id: str | None
+    poll_s: float
+
+    @property
+    def service(self) -> str:
+        """The name of the storage, which has its own threads."""
+        return storage_name(self.table, self.storage_conn_id)
+
+    def open(self) -> Callable[[], Snapshot]:
+        """Return what lists the timeline of the table."""
+        table, last = open_table(self.table, self.storage_conn_id), list[Snapshot]()
+
+        def look() -> Snapshot:
+            last[:] = [table.snapshot(*last, missing_ok=True)]
+            return last[0]
+
+        return look
+
+    def state(self, seen: Snapshot) -> object:
+        """Return the completed writes."""
+        return seen.config.version, seen.timeline.completed_writes()
+
+    def due_s(self, seen: Snapshot) -> float:  # noqa: ARG002
+        """Return infinity: between two listings nothing is due."""
+        return math.inf

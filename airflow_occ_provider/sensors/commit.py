@@ -1,0 +1,159 @@
+"""``HudiCommitSensor``: waits until a writer has committed to a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf  # type: ignore[attr-defined]
+from airflow.sdk.exceptions import AirflowSensorTimeout
+
+from airflow_occ_provider.attempts.new_commits import all_seen, event_of, new_commits, seen_up_to
+from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S, HudiCommitTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_SINCE_KEY = "hudi_commit_sensor"
+
+
+class HudiCommitSensor(BaseSensorOperator):
+    """A sensor that waits until a writer has committed to a table.
+
+    The result is a list of the commits, in the order of their completion, each as in the events of
+    ``HudiCommitTrigger``. Commits of table services do not count. A table that does not exist yet is
+    waited for.
+
+    :param table: base path of the table. (templated)
+    :param after: requested time of an instant: commits count that completed after it. ``""`` for all of
+        the active timeline. Default: those after the sensor has looked first, in any of its tries; with
+        ``signed`` all. (templated)
+    :param partitions: partition paths, each with everything below it, of which a commit has to write
+        one. Default: any. (templated)
+    :param operations: Hudi's operation types, such as ``["upsert"]``. Default: any. (templated)
+    :param signed: labels that the commit's signature has to have: ``identity``, or ``dag_id`` with
+        ``run_id`` and ``task_id``. Only writers of this provider sign. (templated)
+    :param storage_conn_id: Airflow connection of the table's storage. Default: the worker's or
+        triggerer's own credentials. (templated)
+    :param poke_interval: seconds between two listings; in the triggerer all of a table share them.
+    :param deferrable: whether to wait in the triggerer.
+    """
+
+    template_fields: Sequence[str] = (
+        *("table", "after", "partitions", "operations", "signed", "storage_conn_id"),
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "partitions": "json",
+        "operations": "json",
+        "signed": "json",
+    }
+    ui_color = "#d6ecf7"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        after: str | None = None,
+        partitions: Sequence[str] = (),
+        operations: Sequence[str] = (),
+        signed: Mapping[str, str] | None = None,
+        storage_conn_id: str | None = None,
+        poke_interval: float = DEFAULT_POLL_S,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.after = after
+        self.partitions = partitions
+        self.operations = operations
+        self.signed = signed
+        self.storage_conn_id = storage_conn_id
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:
+        """Look once, then wait in the worker or in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        result = self.poke(context)
+        if not result.is_done:
+            deadline_ms = round((time.time() + self.timeout) * 1000)
+            trigger = self._trigger(_kept(context), deadline_ms)
+            self.defer(trigger=trigger, method_name=self.execute_complete.__name__)
+        return result.xcom_value
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the commits of the trigger's event.
+
+        :raises AirflowSensorTimeout: if there was none in time.
+        :raises OccError: if the table cannot be watched.
+        """
+        if event["status"] == "timeout":
+            raise AirflowSensorTimeout(f"no commit to {self.table} within {self.timeout:g} s")
+        if event["status"] == "error":
+            raise OccError(event["message"])
+        return self._done(context, event["commits"])
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look for commits; a table that cannot be read is retried."""
+        try:
+            snapshot = self._table.snapshot(missing_ok=True)
+            since, wanted = self._since(context, snapshot), self._trigger().wanted
+            found = new_commits(snapshot, since, wanted)
+            while not found.commits and found.checkpoint != since:
+                since = found.checkpoint
+                found = new_commits(snapshot, since, wanted)
+        except TableUnreadableError as error:
+            self.log.warning("The table cannot be read, retrying: %s", error)
+            return PokeReturnValue(is_done=False)
+        if not found.commits:
+            self.log.info("No commit yet after %s.", since.time or "the table was made")
+            return PokeReturnValue(is_done=False)
+        commits = list(map(event_of, found.commits))
+        return PokeReturnValue(is_done=True, xcom_value=self._done(context, commits))
+
+    def _since(self, context: Context, snapshot: Snapshot) -> Checkpoint:
+        """Return after which commits to look: what the first look of the task run has decided."""
+        if kept := _kept(context):
+            return Checkpoint.from_json(kept)
+        after = "" if self.after is None and self.signed else self.after
+        since = all_seen(snapshot) if after is None else seen_up_to(snapshot, after)
+        context["task_state_store"].set(_SINCE_KEY, since.to_json(), retention=NEVER_EXPIRE)
+        return since
+
+    def _done(self, context: Context, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Forget the first look: a task that is cleared looks anew."""
+        context["task_state_store"].delete(_SINCE_KEY)
+        for one in commits:
+            by = one["signature"]
+            writer = f"{by['dag_id']} / {by['task_id']}" if by else "a writer without a signature"
+            self.log.info("%s (%s) was committed by %s.", one["instant"], one["operation"], writer)
+        return commits
+
+    @cached_property
+    def _table(self) -> HudiTable:
+        return open_table(self.table, self.storage_conn_id)
+
+    def _trigger(self, since: dict[str, Any] | None = None, deadline_ms: int = 0) -> HudiCommitTrigger:
+        return HudiCommitTrigger(
+            table=self.table,
+            storage_conn_id=self.storage_conn_id,
+            partitions=list(self.partitions),
+            operations=list(self.operations),
+            signed=dict(self.signed) if self.signed else None,
+            since=since,
+            poll_s=self.poke_interval,
+            deadline_ms=deadline_ms,
+        )
+
+
+def _kept(context: Context) -> dict[str, Any] | None:
+    kept = context["task_state_store"].get(_SINCE_KEY)
+    return kept if isinstance(kept, dict) else None

@@ -1,0 +1,181 @@
+"""``HudiCommitTrigger``: fires when writers have committed to a table."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_occ_provider.attempts.new_commits import (
+    CommitFilter,
+    NewCommits,
+    all_seen,
+    event_of,
+    new_commits,
+)
+from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.commit_watch import CommitTarget
+from airflow_occ_provider.hooks.shared_watch import WatchResult, shared_watch
+from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+
+DEFAULT_POLL_S = 30.0
+_CONFIRM_S = 5.0
+_RETRY_S = 60.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
+    """A trigger that fires when writers have committed to a table.
+
+    In an ``AssetWatcher`` it keeps running, and makes an asset event of each listing with new commits.
+    Its payload has the table and its ``commits`` in the order of their completion: ``instant``,
+    ``completion_time``, ``action``, ``operation``, ``partitions`` (100 at most), ``records`` and the
+    ``signature`` of a writer of this provider. Commits of table services are left out.
+
+    What it has reported is kept with the asset, and stored some seconds after the event: a commit is
+    reported again if the triggerer dies in between, and none is left out. Airflow may give several
+    events to one run. A table that does not exist yet is waited for. One that was made anew is
+    recognised: all its commits are new.
+
+    As a task's trigger it fires once. Event statuses are then ``committed``, ``timeout`` and ``error``.
+
+    :param table: base path of the table.
+    :param storage_conn_id: Airflow connection of its storage.
+    :param partitions: partition paths, each with everything below it, of which a commit has to write
+        one. Default: any.
+    :param operations: Hudi's operation types, such as ``upsert``. Default: any.
+    :param signed: labels that the signature of a commit has to have, such as ``dag_id`` and ``run_id``.
+    :param start: ``"latest"`` to begin with the first commit after the trigger, ``"earliest"`` with the
+        oldest one of the active timeline.
+    :param since: the checkpoint after which commits count, for a task's trigger.
+    :param poll_s: seconds between two listings; all triggers of a table share them.
+    :param deadline_ms: epoch milliseconds at which a task's trigger times out; 0 for never.
+    :param asset: anything, such as the asset's name: equal triggers of two assets in one file would
+        share their state.
+    """
+
+    table: str
+    storage_conn_id: str | None = None
+    partitions: Sequence[str] = ()
+    operations: Sequence[str] = ()
+    signed: dict[str, str] | None = None
+    start: str = "latest"
+    since: dict[str, Any] | None = None
+    poll_s: float = DEFAULT_POLL_S
+    deadline_ms: int = 0
+    asset: str = ""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait for commits: fire once for a task, repeatedly for an asset's watcher."""
+        events = self._run_watcher() if self.is_of_an_asset else self._run_once()
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    @property
+    def _watched(self) -> CommitTarget:
+        return CommitTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s)
+
+    @property
+    def wanted(self) -> CommitFilter:
+        """The commits that it waits for."""
+        operations = frozenset(one.upper() for one in self.operations)
+        signed = tuple(sorted((self.signed or {}).items()))
+        return CommitFilter(tuple(self.partitions), operations, signed)
+
+    async def _run_once(self) -> AsyncGenerator[TriggerEvent]:
+        begun_s = time.monotonic()
+        left_s = max(_CONFIRM_S, self.deadline_ms / 1000 - time.time()) if self.deadline_ms else None
+        since = Checkpoint.from_json(self.since) if self.since else None
+        try:
+            async with asyncio.timeout(left_s), aclosing(self._batches(since)) as batches:
+                found = await anext(one async for one, _ in batches if one.commits)
+                event = {"status": "committed", **self._payload(found)}
+        except TimeoutError:
+            event = {"status": "timeout"}
+        except OccError as error:
+            event = {"status": "error", "message": str(error)}
+        await until_earliest(begun_s)
+        yield TriggerEvent(event)
+
+    async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
+        while True:
+            try:
+                kept = await self._store.aget(self._key)
+                since = Checkpoint.from_json(kept) if isinstance(kept, dict) else None
+                async with aclosing(self._batches(since)) as batches:
+                    async for found, is_beginning in batches:
+                        if found.commits:
+                            yield TriggerEvent(self._payload(found))
+                            # After that the event is stored, or was lost with this process.
+                            await asyncio.sleep(_CONFIRM_S)
+                        if found.commits or is_beginning:
+                            await self._store.aset(self._key, found.checkpoint.to_json())
+            except Exception:  # Airflow 3.3.2 restarts an ended watcher at once
+                self.log.exception("Commits of %s cannot be watched; again in a minute.", self.table)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _batches(self, since: Checkpoint | None) -> AsyncGenerator[tuple[NewCommits, bool]]:
+        """Yield new commits, and whether they are only the beginning, from which to count."""
+        seen: WatchResult[Snapshot] | None = None
+        watched = self._watched
+        async with shared_watch(watched) as watch:
+            while True:
+                seen = await watch.changes.after(seen)
+                if isinstance(seen, TableUnreadableError):
+                    self.log.warning("The table cannot be read, retrying: %s", seen)
+                    continue
+                if isinstance(seen, OccError):
+                    raise seen
+                if not seen.config.exists:
+                    continue
+                if since is None:
+                    since = self._beginning(seen)
+                    yield NewCommits((), since), True
+                while (found := await self._new(watched, seen, since)).checkpoint != since:
+                    since = found.checkpoint
+                    yield found, False
+
+    def _beginning(self, seen: Snapshot) -> Checkpoint:
+        return all_seen(seen) if self.start == "latest" else Checkpoint(Order.of(seen.config))
+
+    async def _new(self, watched: CommitTarget, seen: Snapshot, since: Checkpoint) -> NewCommits:
+        """Return the commits after a checkpoint; none if only a later listing can show them."""
+        try:
+            found = await in_thread(watched.service, new_commits, seen, since, self.wanted)
+        except TableUnreadableError as error:
+            self.log.warning("The table cannot be read, retrying: %s", error)
+            return NewCommits((), since)
+        if found.made_anew:
+            self.log.warning("%s. All its commits are new.", found.made_anew)
+        return found
+
+    @property
+    def _store(self) -> AssetStateStoreAccessors:
+        if self.asset_state_store is None:
+            raise OccError("an asset's watcher has no state store", remedy="use Airflow 3.3 or later")
+        return self.asset_state_store
+
+    def _payload(self, found: NewCommits) -> dict[str, Any]:
+        return {"table": self._watched.table, "commits": list(map(event_of, found.commits))}
+
+    @property
+    def _key(self) -> str:
+        what = json.dumps(
+            [self._watched.table, sorted(self.partitions), sorted(self.operations), self.signed]
+        )
+        return f"hudi_commits_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
