@@ -35,9 +35,11 @@ def get_provider_info() -> dict[str, Any]:
             *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_streamer", "hudi_write"),
             *("keep_lease", "lease", "release_lease"),
         ),
-        "sensors": _modules("sensors", "commit", "heartbeat", "lease"),
+        "sensors": _modules("sensors", "commit", "heartbeat", "idle", "lease"),
         "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),
-        "triggers": _modules("triggers", "commit", "free_scope", "heartbeat", "lease", "survivor"),
+        "triggers": _modules(
+            "triggers", "commit", "free_scope", "heartbeat", "idle", "lease", "survivor"
+        ),
         "task-decorators": [
             {
                 "name": "hudi_write",

@@ -152,6 +152,29 @@ def living_writers(
     return [one for one in living if one.instant.state is State.INFLIGHT]
 
 
+def busy_writers(
+    table: HudiTable,
+    partitions: Collection[str] | None,
+    rule: HeartbeatRule,
+    previous: Snapshot | None = None,
+) -> tuple[str, ...]:
+    """Return the requested times of live writes that may touch some partitions.
+
+    A write that is only requested may touch any.
+
+    :param partitions: partition paths, each with everything below it; ``None`` for the whole table.
+    :param previous: an earlier snapshot, which saves requests.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    snapshot = table.snapshot(previous, missing_ok=True)
+    live = (one.operation for one in pending_writers(table, snapshot, rule) if one.live)
+    return tuple(
+        one.instant.time
+        for one in live
+        if one.instant.state is State.REQUESTED or _may_touch(one, partitions or ())
+    )
+
+
 def _may_touch(operation: ConcurrentOperation, partitions: Collection[str]) -> bool:
     if not partitions or operation.may_touch_more or operation.overwrites_table:
         return True

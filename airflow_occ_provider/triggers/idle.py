@@ -1,0 +1,94 @@
+"""``HudiTableIdleTrigger``: waits until no live writer may touch a scope."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.triggers.base import TriggerEvent
+
+from airflow_occ_provider.attempts.rivals import busy_writers
+from airflow_occ_provider.errors import NotHudiTableError, OccError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, shared_watch
+from airflow_occ_provider.hooks.threads import in_thread
+from airflow_occ_provider.hudi.writer.heartbeat import (
+    DEFAULT_INTERVAL_MS,
+    DEFAULT_TOLERABLE_MISSES,
+    HeartbeatRule,
+)
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.watch import Observation
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+
+_LEAST_S = 5.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiTableIdleTrigger(HudiTrigger):
+    """A trigger that fires when no live writer may touch some partitions of a table.
+
+    Event statuses: ``idle``, ``timeout``, ``error``. All triggers of one table share one listing per
+    period; what the writers touch is read only while one is live.
+
+    :param table: base path of the table.
+    :param storage_conn_id: Airflow connection of its storage.
+    :param partitions: partition paths; ``None`` for the whole table.
+    :param poll_s: seconds between two listings.
+    :param interval_ms: Hudi's heartbeat interval, in milliseconds.
+    :param tolerable_misses: Hudi's tolerable misses.
+    :param deadline_ms: epoch milliseconds at which it times out.
+    """
+
+    table: str
+    storage_conn_id: str | None = None
+    partitions: Sequence[str] | None = None
+    poll_s: float
+    interval_ms: int = DEFAULT_INTERVAL_MS
+    tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
+    deadline_ms: int
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look at each listing, and fire once."""
+        begun_s = time.monotonic()
+        event: dict[str, Any] = {"status": "idle"}
+        try:
+            async with asyncio.timeout(max(_LEAST_S, self.deadline_ms / 1000 - time.time())):
+                await self._idle()
+        except TimeoutError:
+            event = {"status": "timeout"}
+        except OccError as error:
+            event = {"status": "error", "message": str(error)}
+        await until_earliest(begun_s)
+        yield TriggerEvent(event)
+
+    async def _idle(self) -> None:
+        rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
+        watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, self.poll_s)
+        seen: WatchResult[Observation] | None = None
+        async with shared_watch(watched) as watch:
+            while True:
+                seen = await watch.listings.after(seen)
+                if isinstance(seen, NotHudiTableError):
+                    return
+                if isinstance(seen, TableUnreadableError):
+                    self.log.warning("The table cannot be read, retrying: %s", seen)
+                elif isinstance(seen, OccError):
+                    raise seen
+                elif not await self._busy(watched, seen):
+                    return
+
+    async def _busy(self, watched: WatchTarget, seen: Observation) -> bool:
+        has_live = any(one.fate.beating for one in seen.pending.values())
+        if not (has_live and self.partitions):
+            return has_live
+        try:
+            table = await in_thread(watched.service, open_table, self.table, self.storage_conn_id)
+            paths, rule, before = self.partitions, watched.rule, seen.snapshot
+            return bool(await in_thread(watched.service, busy_writers, table, paths, rule, before))
+        except TableUnreadableError as error:
+            self.log.warning("The table cannot be read, retrying: %s", error)
+            return True
