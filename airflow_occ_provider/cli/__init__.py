@@ -58,6 +58,12 @@ _INTERVAL = Arg(
 )
 _MISSES = Arg(("--tolerable-misses",), type=int, default=2, help="The writers' tolerable misses")
 _YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
+_CONSUMER = Arg(("consumer",), help="The consumer's name")
+_AT = Arg(
+    ("--at",),
+    required=True,
+    help="earliest, latest, or the requested time of an instant, up to which all counts as read",
+)
 _READ = (_CONN_ID, _TIMEOUT, _OUTPUT, ARG_VERBOSE)
 
 
@@ -87,6 +93,22 @@ _LEASE_COMMANDS = (
         "Remove a request from the queue, whether it is held or waits. Its owner may be writing, and "
         "notices only at its next renewal. The request of a dead owner expires by itself.",
         *(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
+    ),
+)
+_CHECKPOINT_COMMANDS = (
+    _command(
+        "checkpoints.checkpoints_list",
+        "Show the consumers, and how far each has read its table",
+        "Show the consumers of HudiIncrementalReadOperator, and how far each has read its table. The "
+        "command needs access to Airflow's database.",
+        *(_OUTPUT, ARG_VERBOSE),
+    ),
+    _command(
+        "checkpoints.checkpoints_set",
+        "Set how far a consumer has read a table",
+        "Set how far a consumer has read a table: nothing (earliest), all commits so far (latest), or "
+        "up to an instant. The command needs access to Airflow's database.",
+        *(_CONSUMER, _TABLE, _AT, _CONN_ID, _TIMEOUT, _YES, ARG_VERBOSE),
     ),
 )
 _COMMANDS = (
@@ -157,6 +179,7 @@ _COMMANDS = (
         *(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, *_READ),
     ),
     GroupCommand("leases", "Show and release the leases of a table's writers", _LEASE_COMMANDS),
+    GroupCommand("checkpoints", "Show and set how far consumers have read", _CHECKPOINT_COMMANDS),
 )
 
 

@@ -142,6 +142,6 @@ def _refuse_lost(path: str, since: Checkpoint, completed: list[Instant]) -> None
         raise CheckpointLostError(
             f"{path} has none of the last {len(known)} commits that the consumer has read, up to "
             f"{max(known)}: the table was made anew, or restored to an earlier state",
-            remedy="give the consumer no checkpoint, to read the table from its beginning, or that of a "
-            "commit of the new table",
+            remedy="begin anew: with the whole table, or with what follows one of its commits "
+            "(`airflow hudi checkpoints set`)",
         )

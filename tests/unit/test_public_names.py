@@ -61,6 +61,7 @@ PUBLIC = {
     "operators.hudi_clean": {"HudiCleanOperator"},
     "operators.hudi_clustering": {"HudiClusteringOperator"},
     "operators.hudi_compaction": {"HudiCompactionOperator"},
+    "operators.hudi_incremental_read": {"HudiIncrementalReadOperator"},
     "operators.hudi_streamer": {"HudiStreamerOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
     "operators.keep_lease": {"HudiKeepLeaseOperator"},
