@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.commit import Commit
@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.rivals import meet
 from airflow_occ_provider.errors import CheckpointLostError, TableUnreadableError
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
-from airflow_occ_provider.hudi.incremental.window import read_before
+from airflow_occ_provider.hudi.incremental.window import advanced
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.incremental import completed_writes
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -21,6 +21,8 @@ MOST_PARTITIONS = 100
 """Of a commit, in an event."""
 MOST_COMMITS = 100
 """In an event."""
+LABELS = frozenset(one.name for one in fields(Signature))
+"""The labels of a signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +56,44 @@ class NewCommits:
     """Commits in the order in which they completed, and the checkpoint after them.
 
     :param made_anew: why all commits of the table are new, if its watcher has seen others.
+    :param is_beginning: whether the checkpoint is the one from which the watcher counts.
     """
 
     commits: tuple[Commit, ...]
     checkpoint: Checkpoint
     made_anew: str = ""
+    is_beginning: bool = False
+
+
+def beginning(snapshot: Snapshot, start: str) -> Checkpoint:
+    """Return the checkpoint from which a watcher counts.
+
+    :param snapshot: of its first look, also of a table that does not exist yet.
+    :param start: ``latest``, ``earliest``, or the requested time of an instant.
+    """
+    if start == "earliest":
+        return Checkpoint(Order.of(snapshot.config))
+    return all_seen(snapshot) if start == "latest" else seen_up_to(snapshot, start)
 
 
 def all_seen(snapshot: Snapshot) -> Checkpoint:
     """Return the checkpoint of a watcher for which all commits so far are old."""
-    order = Order.of(snapshot.config)
-    return _after(Checkpoint(order), snapshot.timeline.completed_writes(), snapshot)
+    return _seen(snapshot, snapshot.timeline.completed_writes())
 
 
 def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
     """Return the checkpoint of a watcher that has seen all up to an instant.
 
+    Those have completed when that had.
+
     :param time: its requested time; if the active timeline does not have it, a moment. Empty for none.
     """
-    order, instant = Order.of(snapshot.config), snapshot.timeline.find(time)
-    position = order.position(instant) if instant and instant.completed else time
-    return Checkpoint(order, position)
+    instant = snapshot.timeline.find(time)
+    end = (instant.completion_time if instant else None) or time
+    old = [one for one in snapshot.timeline.completed_writes() if (one.completion_time or "") <= end]
+    if old or Order.of(snapshot.config) is Order.REQUESTED:
+        return _seen(snapshot, old)
+    return Checkpoint(Order.COMPLETED, end)
 
 
 def new_commits(
@@ -82,16 +101,18 @@ def new_commits(
 ) -> NewCommits:
     """Return the oldest commits that a watcher has not seen.
 
+    Archived ones that Hudi cannot decode either are left out.
+
     :param most: at most so many are looked at.
+    :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    order = Order.of(snapshot.config)
     try:
         writes = completed_writes(snapshot, since)
     except CheckpointLostError as error:
-        return replace(new_commits(snapshot, Checkpoint(order), wanted, most), made_anew=error.message)
-    unseen = [one for one in writes if not since.has_read(one)]
-    unseen = sorted(unseen, key=Order.COMPLETED.position)[:most]
+        anew = Checkpoint(Order.of(snapshot.config))
+        return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
+    unseen = sorted(since.unread(writes), key=Order.COMPLETED.position)[:most]
     read = map_concurrently(snapshot.reader.commit, unseen)
     if gone := [one for one in unseen if read[one] is None and not one.archived]:
         raise TableUnreadableError(
@@ -99,8 +120,9 @@ def new_commits(
             remedy="it was archived or rolled back; the next look shows which",
         )
     commits = (Commit(one, metadata) for one in unseen if (metadata := read[one]))
-    seen = [*read_before(since, writes, order), *unseen] if unseen else []
-    return NewCommits(tuple(filter(wanted.accepts, commits)), _after(since, seen, snapshot))
+    pending = [one.time for one in snapshot.timeline.pending_writes()]
+    seen = advanced(since, unseen, writes, Order.of(snapshot.config), pending)
+    return NewCommits(tuple(filter(wanted.accepts, commits)), seen)
 
 
 def event_of(commit: Commit) -> dict[str, Any]:
@@ -111,10 +133,10 @@ def event_of(commit: Commit) -> dict[str, Any]:
     return {**facts, "completion_time": commit.instant.completion_time, "signature": labels}
 
 
-def _after(since: Checkpoint, seen: Sequence[Instant], snapshot: Snapshot) -> Checkpoint:
-    pending = snapshot.timeline.pending_writes()
-    oldest = pending[0].time if pending else ""
-    return since.after(seen, Order.of(snapshot.config), oldest_pending=oldest) if seen else since
+def _seen(snapshot: Snapshot, commits: Sequence[Instant]) -> Checkpoint:
+    order, writes = Order.of(snapshot.config), snapshot.timeline.completed_writes()
+    pending = [one.time for one in snapshot.timeline.pending_writes()]
+    return advanced(Checkpoint(order), commits, writes, order, pending)
 
 
 def _is_signed(commit: Commit, signed: Sequence[tuple[str, str]]) -> bool:

@@ -213,7 +213,8 @@ class TaskRecord:
         A commit of the old identity still counts.
         """
         abandoned = (*self.abandoned, self.identity)
-        return replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
+        renewed = replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
+        return replace(renewed, gave_way=(), escalation=None)
 
     def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
         """Return it with an attempt added, or replaced if try and start are equal."""

@@ -10,7 +10,7 @@ from airflow.models.asset import AssetActive, AssetModel
 from airflow.state import AssetScope, get_state_backend
 from airflow.utils.session import create_session
 
-from airflow_occ_provider.attempts.new_commits import all_seen, seen_up_to
+from airflow_occ_provider.attempts.new_commits import beginning
 from airflow_occ_provider.cli.output import print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.consumers import (
@@ -41,7 +41,7 @@ def checkpoints_set(args: argparse.Namespace) -> None:
             f"known: {', '.join(sorted(known)) or 'none'}"
         )
     checkpoint = _checkpoint(args)
-    shown = f"up to {checkpoint.time or 'nothing'}" if checkpoint else "nothing"
+    shown = f"all up to {checkpoint.time}" if checkpoint.time else "nothing"
     print(f"{args.consumer} will have read {shown} of {args.table}.")
     if not args.yes and input("Set it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("Nothing was set.")
@@ -50,15 +50,11 @@ def checkpoints_set(args: argparse.Namespace) -> None:
     get_state_backend().set(scope, CHECKPOINT_KEY, json.dumps(value))
 
 
-def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
-    if args.at == "earliest":
-        return None
-    snapshot = open_table(args.table, args.conn_id, timeout_s=args.timeout).snapshot()
-    if args.at == "latest":
-        return all_seen(snapshot)
-    if not args.at.isdecimal():
+def _checkpoint(args: argparse.Namespace) -> Checkpoint:
+    if not (args.at in ("earliest", "latest") or args.at.isdecimal()):
         raise SystemExit(f"--at: {args.at!r} is not earliest, latest, or an instant's requested time")
-    return seen_up_to(snapshot, args.at)
+    snapshot = open_table(args.table, args.conn_id, timeout_s=args.timeout).snapshot()
+    return beginning(snapshot, args.at)
 
 
 def _consumers() -> dict[str, int]:

@@ -59,14 +59,22 @@ class Consumer:
         :raises ConfigurationError: if another run has moved the checkpoint since.
         :raises StateStoreError: if Airflow does not store it.
         """
+        self.refuse_moved(before, after)
+        self.keep(after)
+
+    def refuse_moved(self, before: Checkpoint | None, after: Checkpoint) -> None:
+        """Raise if another run has moved the checkpoint since a window was planned.
+
+        :raises ConfigurationError: then.
+        """
         if self.checkpoint() not in (before, after):
             raise ConfigurationError(
                 "consumer",
-                f"another run of {self.name!r} has moved its checkpoint while the job ran: both have "
-                "read the same rows",
-                remedy="let one run at a time read (max_active_runs=1)",
+                f"another run of {self.name!r} has moved its checkpoint since this one planned what to "
+                "read: both may have read the same rows",
+                remedy="let one run at a time read (max_active_runs=1); a run that failed is not to be "
+                "cleared after a later one has read its commits",
             )
-        self.keep(after)
 
     def keep(self, checkpoint: Checkpoint | None) -> None:
         """Store a checkpoint, also an unchanged one: a job must not run if that fails.

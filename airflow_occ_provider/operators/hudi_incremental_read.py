@@ -12,7 +12,7 @@ from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_occ_provider.attempts.new_commits import all_seen
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
@@ -91,9 +91,17 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan the window, run the job, and move the checkpoint.
 
-        :raises AirflowFailException: if another run of the consumer has read the same rows.
+        :raises AirflowFailException: if no retry can help, such as after another run of the consumer.
         :raises AirflowSkipException: if there is nothing to read.
         """
+        try:
+            return self._read(context)
+        except OccError as error:
+            if error.retry:
+                raise
+            raise AirflowFailException(str(error)) from error
+
+    def _read(self, context: Context) -> dict[str, Any]:
         state = context["asset_state_store"][consumer_asset(self.consumer)]
         consumer = Consumer(self.consumer, state, canonical_table(self.table))
         plans = context["task_state_store"]
@@ -101,22 +109,24 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         if plan is None or plan["window"]["table"] != self.table:
             plan = self._plan(consumer)
             plans.set(_PLAN_KEY, plan, retention=NEVER_EXPIRE)
-        self.window = plan["window"]
-        self.log.info(
-            "The job reads %d commits up to %s.", len(self.window["commits"]), self.window["end"]
-        )
-        if self.window["scan"]:
-            self.log.info("It scans the whole table: %s.", self.window["scan"])
-        self.conf = {**(self.conf or {}), WINDOW_CONF: json.dumps(self.window)}
-        super().execute(context)
-        if not plan.get("is_read"):
-            try:
-                consumer.move(_checkpoint(plan["before"]), Checkpoint.from_json(plan["after"]))
-            except ConfigurationError as error:  # a retry would run the job again
-                raise AirflowFailException(str(error)) from error
+        before = Checkpoint.from_json(plan["before"]) if plan["before"] else None
+        after = Checkpoint.from_json(plan["after"])
+        is_repeated = plan.get("is_read")
+        if not is_repeated:
+            consumer.refuse_moved(before, after)
+        self._run_job(context, plan["window"])
+        if not is_repeated:
+            consumer.move(before, after)
             plans.set(_PLAN_KEY, {**plan, "is_read": True}, retention=NEVER_EXPIRE)
-        shown = ("table", "commits", "start", "end")
-        return {key: self.window[key] for key in shown}
+        return {key: self.window[key] for key in ("table", "commits", "start", "end")}
+
+    def _run_job(self, context: Context, window: dict[str, Any]) -> None:
+        self.window = window
+        self.log.info("The job reads %d commits, up to %s.", len(window["commits"]), window["end"])
+        if window["scan"]:
+            self.log.info("It scans the whole table: %s.", window["scan"])
+        self.conf = {**(self.conf or {}), WINDOW_CONF: json.dumps(window)}
+        super().execute(context)
 
     def _plan(self, consumer: Consumer) -> dict[str, Any]:
         """Return the window after the consumer's checkpoint; skip the task if it is empty."""
@@ -140,7 +150,3 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         }
         before = since.to_json() if since else None
         return {"window": window, "before": before, "after": read.window.checkpoint.to_json()}
-
-
-def _checkpoint(kept: dict[str, Any] | None) -> Checkpoint | None:
-    return Checkpoint.from_json(kept) if kept else None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
-from airflow_occ_provider.attempts.new_commits import all_seen, event_of, new_commits, seen_up_to
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.attempts.new_commits import LABELS, beginning, event_of, new_commits
+from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -61,8 +61,8 @@ class HudiCommitSensor(BaseSensorOperator):
         *,
         table: str,
         after: str | None = None,
-        partitions: Sequence[str] = (),
-        operations: Sequence[str] = (),
+        partitions: str | Sequence[str] = (),
+        operations: str | Sequence[str] = (),
         signed: Mapping[str, str] | None = None,
         storage_conn_id: str | None = None,
         poke_interval: float = DEFAULT_POLL_S,
@@ -72,11 +72,17 @@ class HudiCommitSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.table = table
         self.after = after
-        self.partitions = partitions
-        self.operations = operations
+        self.partitions = (partitions,) if isinstance(partitions, str) else partitions
+        self.operations = (operations,) if isinstance(operations, str) else operations
         self.signed = signed
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
+        if unknown := {*(signed or ())} - LABELS:
+            raise ConfigurationError(
+                "signed",
+                f"{', '.join(sorted(unknown))}: a signature has no such label",
+                remedy=f"use {', '.join(sorted(LABELS))}",
+            )
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait in the worker or in the triggerer."""
@@ -85,7 +91,7 @@ class HudiCommitSensor(BaseSensorOperator):
         result = self.poke(context)
         if not result.is_done:
             deadline_ms = round((time.time() + self.timeout) * 1000)
-            trigger = self._trigger(_kept(context), deadline_ms)
+            trigger = self._trigger(self._kept(context), deadline_ms)
             self.defer(trigger=trigger, method_name=self.execute_complete.__name__)
         return result.xcom_value
 
@@ -119,14 +125,25 @@ class HudiCommitSensor(BaseSensorOperator):
         commits = list(map(event_of, found.commits))
         return PokeReturnValue(is_done=True, xcom_value=self._done(context, commits))
 
+    @property
+    def _start(self) -> str:
+        if self.after is None:
+            return "earliest" if self.signed else "latest"
+        return self.after or "earliest"
+
     def _since(self, context: Context, snapshot: Snapshot) -> Checkpoint:
         """Return after which commits to look: what the first look of the task run has decided."""
-        if kept := _kept(context):
+        if kept := self._kept(context):
             return Checkpoint.from_json(kept)
-        after = "" if self.after is None and self.signed else self.after
-        since = all_seen(snapshot) if after is None else seen_up_to(snapshot, after)
-        context["task_state_store"].set(_SINCE_KEY, since.to_json(), retention=NEVER_EXPIRE)
+        since = beginning(snapshot, self._start)
+        value: Any = {"table": self.table, "start": self._start, "since": since.to_json()}
+        context["task_state_store"].set(_SINCE_KEY, value, retention=NEVER_EXPIRE)
         return since
+
+    def _kept(self, context: Context) -> dict[str, Any] | None:
+        kept: Any = context["task_state_store"].get(_SINCE_KEY)
+        is_ours = kept and (kept["table"], kept["start"]) == (self.table, self._start)
+        return kept["since"] if is_ours else None
 
     def _done(self, context: Context, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Forget the first look: a task that is cleared looks anew."""
@@ -148,12 +165,8 @@ class HudiCommitSensor(BaseSensorOperator):
             partitions=list(self.partitions),
             operations=list(self.operations),
             signed=dict(self.signed) if self.signed else None,
+            start=self._start,
             since=since,
             poll_s=self.poke_interval,
             deadline_ms=deadline_ms,
         )
-
-
-def _kept(context: Context) -> dict[str, Any] | None:
-    kept = context["task_state_store"].get(_SINCE_KEY)
-    return kept if isinstance(kept, dict) else None

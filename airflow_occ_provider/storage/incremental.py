@@ -16,10 +16,18 @@ from airflow_occ_provider.hudi.incremental.read_options import (
     refuse_unreadable,
     why_scanned,
 )
-from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS, Window, next_window
+from airflow_occ_provider.hudi.incremental.window import (
+    MOST_COMMITS,
+    Pending,
+    Window,
+    next_window,
+)
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+
+_SETTLED_S = 60.0
+"""Hudi 0.15 takes the time of an instant some seconds before it can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +50,14 @@ class IncrementalRead:
         """Return the options for ``spark.read.format("hudi").options(...)``.
 
         :param release: of the Hudi that reads: ``"0.15"``, ``"1.0"`` or ``"1.2"`` (also for 1.1).
-        :raises ConfigurationError: if it cannot read the table.
+        :raises ConfigurationError: if it is unknown, or cannot read the table.
         """
+        if release not in frozenset(Release):
+            raise ConfigurationError(
+                "release",
+                f"{release!r} is unknown",
+                remedy=f"use {', '.join(Release)} (1.2 also for 1.1)",
+            )
         chosen = Release(release)
         if reason := refuse_unreadable(chosen, self.config):
             raise ConfigurationError("release", reason, remedy="read it with a later Hudi")
@@ -69,17 +83,34 @@ def incremental_read(
     :raises NotHudiTableError: if there is no table at the path.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    snapshot = table.snapshot(previous)
-    order, pending = Order.of(snapshot.config), frozenset[str]()
+    snapshot, since = table.snapshot(previous), None if since and since.is_empty else since
+    order, pending = Order.of(snapshot.config), _pending(snapshot)
     if order is Order.REQUESTED:
-        snapshot, pending = _with_pending(table, snapshot, rule)
+        snapshot, pending = _judged(table, snapshot, rule)
     completed = completed_writes(snapshot, since)
     is_partly_archived = since is None and completed and snapshot.has_history()
-    archived_before = completed[0].time if is_partly_archived else ""
-    window = next_window(since, order, completed, pending, archived_before=archived_before, most=most)
-    return IncrementalRead(
-        window, snapshot.config, why_scanned(window, snapshot.timeline, snapshot.config)
+    oldest = min([one.time for one in completed[:1]] + list(pending.all), default="")
+    window = next_window(
+        since,
+        order,
+        completed,
+        pending,
+        archived_before=oldest if is_partly_archived else "",
+        most=most,
     )
+    is_settled = all(_is_settled(snapshot, one) for one in window.commits)
+    scan = why_scanned(window, snapshot.timeline, snapshot.config, is_settled=is_settled)
+    return IncrementalRead(window, snapshot.config, scan)
+
+
+def _pending(snapshot: Snapshot) -> Pending:
+    return Pending(tuple(one.time for one in snapshot.timeline.pending_writes()))
+
+
+def _is_settled(snapshot: Snapshot, commit: Instant) -> bool:
+    """Whether a commit is so old that all writes which were requested before it are visible."""
+    written_ms = snapshot.written_ms(commit.file_name)
+    return written_ms is not None and written_ms < (time.time() - _SETTLED_S) * 1000
 
 
 def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Instant]:
@@ -90,45 +121,46 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
     :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
     """
     active = list(snapshot.timeline.completed_writes())
-    if since is None or not _may_be_archived(since, Order.of(snapshot.config), active):
+    if since is None or not _may_be_archived(since, snapshot, active):
         return active
     completed = [*_archived(snapshot, active[0].time if active else ""), *active]
     _refuse_lost(snapshot.path, since, completed)
     return completed
 
 
-def _with_pending(
-    table: HudiTable, before: Snapshot, rule: HeartbeatRule
-) -> tuple[Snapshot, frozenset[str]]:
-    """Return a later snapshot, and the times of writes that may complete after it.
+def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> tuple[Snapshot, Pending]:
+    """Return a later snapshot, and which of its pending writes may still complete.
 
     A heartbeat starts before its instant is requested, and ends after it is completed (Hudi 1.2.0,
     ``BaseHoodieWriteClient``). So of the pending writes those are dead that were listed both
     before and after the heartbeats, and have none that is valid: a lazy clean would roll them back. A
     live heartbeat without an instant is that of a write that is about to begin.
     """
-    ticks, now_ms = before.heartbeats(), round(time.time() * 1000)
+    now_ms, ticks = round(time.time() * 1000), before.heartbeats()
     snapshot = table.snapshot(before)
-    live = {time for time, ms in ticks.items() if rule.judge(ms, now_ms).live}
-    writes = {
-        one.time: one
-        for one in snapshot.timeline.pending_writes()
-        if snapshot.reader.planned(one) is None
-    }
-    begun = {time for time in writes if before.timeline.find(time) is None}
-    about = {time for time in live if snapshot.timeline.find(time) is None}
-    return snapshot, frozenset((live & writes.keys()) | begun | about)
+    live = {one for one, ms in ticks.items() if rule.judge(ms, now_ms).live}
+    pending = snapshot.timeline.pending_writes()
+    writes = {one.time for one in pending if snapshot.reader.planned(one) is None}
+    begun = {one for one in writes if before.timeline.find(one) is None}
+    about = {one for one in live if snapshot.timeline.find(one) is None}
+    return snapshot, Pending(_pending(snapshot).all, frozenset((live & writes) | begun | about))
 
 
-def _may_be_archived(since: Checkpoint, order: Order, active: list[Instant]) -> bool:
+def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:
     """Whether commits after a checkpoint may no longer be in the active timeline.
 
-    Hudi archives the oldest first. If a commit that was read is still active, so are all later ones.
+    Hudi archives the oldest first. If a commit that was read is still active, so are all later ones, but
+    for those that were pending then.
     """
+    vanished = (one for one in since.pending if snapshot.timeline.find(one) is None)
+    if any(snapshot.rollback_of(one) is None for one in vanished):
+        return True
     known = {one.requested for one in since.read}
     if known:
         return not any(one.time in known for one in active)
-    return since.order is not order or not active or order.position(active[0]) > since.time
+    order = Order.of(snapshot.config)
+    is_after = since.order is not order or not active or order.position(active[0]) > since.time
+    return is_after and not since.is_empty
 
 
 def _archived(snapshot: Snapshot, oldest: str) -> list[Instant]:

@@ -16,15 +16,15 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_occ_provider.attempts.new_commits import (
     CommitFilter,
     NewCommits,
-    all_seen,
+    beginning,
     event_of,
     new_commits,
 )
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.commit_watch import CommitTarget
 from airflow_occ_provider.hooks.shared_watch import WatchResult, shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_POLL_S = 30.0
 _CONFIRM_S = 5.0
 _RETRY_S = 60.0
+_STORE_S = 3600.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,9 +48,8 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     ``signature`` of a writer of this provider. Commits of table services are left out.
 
     What it has reported is kept with the asset, and stored some seconds after the event: a commit is
-    reported again if the triggerer dies in between, and none is left out. Airflow may give several
-    events to one run. A table that does not exist yet is waited for. One that was made anew is
-    recognised: all its commits are new.
+    reported again if the triggerer dies in between. Airflow may give several events to one run. A table
+    that does not exist yet is waited for. One that was made anew is recognised: all its commits are new.
 
     As a task's trigger it fires once. Event statuses are then ``committed``, ``timeout`` and ``error``.
 
@@ -60,7 +60,7 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     :param operations: Hudi's operation types, such as ``upsert``. Default: any.
     :param signed: labels that the signature of a commit has to have, such as ``dag_id`` and ``run_id``.
     :param start: ``"latest"`` to begin with the first commit after the trigger, ``"earliest"`` with the
-        oldest one of the active timeline.
+        oldest one of the active timeline, or the requested time of an instant, to begin after it.
     :param since: the checkpoint after which commits count, for a task's trigger.
     :param poll_s: seconds between two listings; all triggers of a table share them.
     :param deadline_ms: epoch milliseconds at which a task's trigger times out; 0 for never.
@@ -93,9 +93,10 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     @property
     def wanted(self) -> CommitFilter:
         """The commits that it waits for."""
-        operations = frozenset(one.upper() for one in self.operations)
-        signed = tuple(sorted((self.signed or {}).items()))
-        return CommitFilter(tuple(self.partitions), operations, signed)
+        operations = frozenset(one.upper() for one in _listed(self.operations))
+        partitions = tuple(one.strip("/") for one in _listed(self.partitions))
+        signed = {key: str(value) for key, value in (self.signed or {}).items()}
+        return CommitFilter(partitions, operations, tuple(sorted(signed.items())))
 
     async def _run_once(self) -> AsyncGenerator[TriggerEvent]:
         begun_s = time.monotonic()
@@ -103,7 +104,7 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
         since = Checkpoint.from_json(self.since) if self.since else None
         try:
             async with asyncio.timeout(left_s), aclosing(self._batches(since)) as batches:
-                found = await anext(one async for one, _ in batches if one.commits)
+                found = await anext(one async for one in batches if one.commits)
                 event = {"status": "committed", **self._payload(found)}
         except TimeoutError:
             event = {"status": "timeout"}
@@ -115,22 +116,24 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
         while True:
             try:
-                kept = await self._store.aget(self._key)
+                kept, stored_s = await self._store.aget(self._key), time.monotonic()
                 since = Checkpoint.from_json(kept) if isinstance(kept, dict) else None
                 async with aclosing(self._batches(since)) as batches:
-                    async for found, is_beginning in batches:
+                    async for found in batches:
                         if found.commits:
                             yield TriggerEvent(self._payload(found))
                             # After that the event is stored, or was lost with this process.
                             await asyncio.sleep(_CONFIRM_S)
-                        if found.commits or is_beginning:
+                        is_due = time.monotonic() - stored_s > _STORE_S
+                        if found.commits or found.is_beginning or is_due:
                             await self._store.aset(self._key, found.checkpoint.to_json())
+                            stored_s = time.monotonic()
             except Exception:  # Airflow 3.3.2 restarts an ended watcher at once
                 self.log.exception("Commits of %s cannot be watched; again in a minute.", self.table)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _batches(self, since: Checkpoint | None) -> AsyncGenerator[tuple[NewCommits, bool]]:
-        """Yield new commits, and whether they are only the beginning, from which to count."""
+    async def _batches(self, since: Checkpoint | None) -> AsyncGenerator[NewCommits]:
+        """Yield new commits, at first only the beginning from which to count."""
         seen: WatchResult[Snapshot] | None = None
         watched = self._watched
         async with shared_watch(watched) as watch:
@@ -141,25 +144,28 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
                     continue
                 if isinstance(seen, OccError):
                     raise seen
-                if not seen.config.exists:
-                    continue
                 if since is None:
-                    since = self._beginning(seen)
-                    yield NewCommits((), since), True
+                    since = await in_thread(watched.service, beginning, seen, self.start)
+                    yield NewCommits((), since, is_beginning=True)
                 while (found := await self._new(watched, seen, since)).checkpoint != since:
                     since = found.checkpoint
-                    yield found, False
-
-    def _beginning(self, seen: Snapshot) -> Checkpoint:
-        return all_seen(seen) if self.start == "latest" else Checkpoint(Order.of(seen.config))
+                    yield found
 
     async def _new(self, watched: CommitTarget, seen: Snapshot, since: Checkpoint) -> NewCommits:
-        """Return the commits after a checkpoint; none if only a later listing can show them."""
-        try:
-            found = await in_thread(watched.service, new_commits, seen, since, self.wanted)
-        except TableUnreadableError as error:
-            self.log.warning("The table cannot be read, retrying: %s", error)
-            return NewCommits((), since)
+        """Return the commits after a checkpoint; none if only a later listing can show them.
+
+        :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
+        """
+        while True:
+            try:
+                found = await in_thread(watched.service, new_commits, seen, since, self.wanted)
+                break
+            except HistoryUnreadableError:
+                raise
+            except TableUnreadableError as error:
+                self.log.warning("The table cannot be read, retrying: %s", error)
+                await asyncio.sleep(self.poll_s)
+                seen = await in_thread(watched.service, seen.reload)
         if found.made_anew:
             self.log.warning("%s. All its commits are new.", found.made_anew)
         return found
@@ -179,3 +185,7 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
             [self._watched.table, sorted(self.partitions), sorted(self.operations), self.signed]
         )
         return f"hudi_commits_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+
+
+def _listed(given: str | Sequence[str]) -> Sequence[str]:
+    return (given,) if isinstance(given, str) else given

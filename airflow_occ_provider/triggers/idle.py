@@ -32,7 +32,7 @@ class HudiTableIdleTrigger(HudiTrigger):
     """A trigger that fires when no live writer may touch some partitions of a table.
 
     Event statuses: ``idle``, ``timeout``, ``error``. All triggers of one table share one listing per
-    period; what the writers touch is read only while one is live.
+    period. While a writer is live, each with partitions reads what the writers touch.
 
     :param table: base path of the table.
     :param storage_conn_id: Airflow connection of its storage.
@@ -70,6 +70,7 @@ class HudiTableIdleTrigger(HudiTrigger):
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, self.poll_s)
         seen: WatchResult[Observation] | None = None
         async with shared_watch(watched) as watch:
+            await watch.current()  # an older listing may not show a writer that the task has seen
             while True:
                 seen = await watch.listings.after(seen)
                 if isinstance(seen, NotHudiTableError):

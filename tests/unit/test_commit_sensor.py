@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import time
 from contextlib import aclosing
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit
+from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import C, T, complete, instants
 from tests.unit.test_record import Store
 
@@ -130,3 +133,38 @@ def test_its_lists_are_templated():
         *HudiCommitSensor.template_fields
     }
     assert commit.DEFAULT_POLL_S == 30
+
+
+def test_a_first_look_that_fails_leaves_the_beginning_to_the_triggerer(folder, context, monkeypatch):
+    def fail(*_, **__):
+        raise TableUnreadableError("no answer")
+
+    complete(folder, 1)
+    waiting = sensor(folder, deferrable=True, after="")
+    with monkeypatch.context() as failing:
+        failing.setattr(HudiTable, "snapshot", fail)
+        with pytest.raises(TaskDeferred) as deferred:
+            waiting.execute(context)
+    assert (deferred.value.trigger.since, deferred.value.trigger.start) == (None, "earliest")
+
+
+def test_a_table_that_was_corrected_is_looked_at_anew(folder, context):
+    complete(folder, 1)
+    assert not sensor(folder).poke(context).is_done
+    context["task_state_store"]["hudi_commit_sensor"]["table"] = "/elsewhere"
+    complete(folder, 2)
+    assert not sensor(folder).poke(context).is_done
+
+
+def test_a_commit_that_was_requested_before_and_completes_later_counts_on_layout_1(folder, context):
+    (folder / "hoodie.properties").write_text(table_properties(version=6, layout=1))
+    for number in (1, 2):
+        (folder / f"{T[number]}.commit").write_text("{}")
+    os.utime(folder / f"{T[2]}.commit", (time.time() - 50,) * 2)
+    (found,) = sensor(folder, after=T[2]).poke(context).xcom_value
+    assert found["instant"] == T[1]
+
+
+def test_an_unknown_label_is_refused():
+    with pytest.raises(ConfigurationError, match="dag: a signature has no such label"):
+        HudiCommitSensor(task_id="t", table="/t", signed={"dag": "x"})

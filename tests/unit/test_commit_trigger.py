@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.models.trigger import Trigger
 
+from airflow_occ_provider.attempts.new_commits import all_seen
+from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
@@ -293,7 +295,7 @@ def test_a_task_waits_for_one_event(folder):
 
 def test_a_tasks_checkpoint_counts(folder):
     complete(folder, 1)
-    since = commit.all_seen(HudiTable(str(folder.parent)).snapshot())
+    since = all_seen(HudiTable(str(folder.parent)).snapshot())
     complete(folder, 2)
     (event,) = events(of_task(folder, since=since.to_json()), 1)
     assert instants(event) == [T[2]]
@@ -310,3 +312,60 @@ def test_many_commits_are_several_events(folder, store, monkeypatch):
         complete(folder, number)
     found = events(of_asset(folder, store, start="earliest"), 3)
     assert list(map(instants, found)) == [T[:2], T[2:4], T[4:5]]
+
+
+def test_the_commit_that_makes_the_table_is_new(folder, store):
+    elsewhere = folder.parent.parent / "later"
+    folder.parent.rename(elsewhere)
+
+    def then():
+        if elsewhere.exists() and store:
+            complete(elsewhere / ".hoodie", 1)
+            elsewhere.rename(folder.parent)
+
+    (event,) = events(of_asset(folder, store), 1, then)
+    assert instants(event) == [T[1]]
+
+
+def test_a_commit_that_could_not_be_read_once_is_read_again(folder, store, monkeypatch):
+    complete(folder, 1)
+    failures, read = [1], commit.new_commits
+
+    def once(*given):
+        if failures:
+            failures.pop()
+            raise TableUnreadableError("no answer")
+        return read(*given)
+
+    monkeypatch.setattr(commit, "new_commits", once)
+    (event,) = events(of_asset(folder, store, start="earliest"), 1)
+    assert instants(event) == [T[1]]
+
+
+def test_it_may_begin_after_an_instant(folder, store):
+    complete(folder, 1)
+    complete(folder, 2)
+    (event,) = events(of_asset(folder, store, start=T[1]), 1)
+    assert instants(event) == [T[2]]
+
+
+def test_a_single_name_is_not_taken_apart(folder):
+    wanted = of_task(folder, partitions="dt=1/", operations="upsert").wanted
+    assert (wanted.partitions, wanted.operations) == (("dt=1",), {"UPSERT"})
+
+
+def test_what_is_left_out_is_stored_now_and_then(folder, store, monkeypatch):
+    monkeypatch.setattr(commit, "_STORE_S", 0.0)
+    complete(folder, 1)
+
+    async def run():
+        watching = of_asset(folder, store, start="earliest", operations=["x"])
+        async with aclosing(watching.run()) as running:
+            waiting = asyncio.ensure_future(anext(running))
+            async with asyncio.timeout(PATIENCE_S):
+                while not store or seen(store) != [T[1]]:
+                    await asyncio.wait([waiting], timeout=0.02)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(run())

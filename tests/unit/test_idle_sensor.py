@@ -9,6 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, idle
@@ -104,3 +106,23 @@ def test_a_table_that_cannot_be_read_is_retried(table, monkeypatch):
 
     monkeypatch.setattr(HudiTable, "snapshot", fail)
     assert not sensor(table).poke({})
+
+
+def test_a_listing_from_before_the_task_looked_does_not_count(table):
+    waiting = sensor(table, deferrable=True, poke_interval=0.3)
+
+    async def run():
+        watched = WatchTarget(str(table.path), None, HeartbeatRule(), 0.3)
+        async with asyncio.timeout(30), shared_watch(watched) as watch:
+            await watch.listings.after(None)
+            table.begin(1, now_ms())
+            with pytest.raises(TaskDeferred) as deferred:
+                waiting.execute({})
+            event = asyncio.ensure_future(anext(deferred.value.trigger.run()))
+            await watch.current()
+            await asyncio.sleep(0.1)
+            assert not event.done()
+            table.stop_beating(instant(1))
+            return (await event).payload
+
+    assert asyncio.run(run()) == {"status": "idle"}

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
+from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
@@ -41,7 +42,9 @@ def write(folder, requested, *, completed=False, live=False, dead=False):
     (folder / f"{requested}.commit.requested").touch()
     (folder / f"{requested}.inflight").touch()
     if completed:
-        (folder / f"{requested}.commit").write_text("{}")
+        commit = folder / f"{requested}.commit"
+        commit.write_text("{}")
+        os.utime(commit, (1_700_000_000, 1_700_000_000))
     if live or dead:
         beat = folder / ".heartbeat" / requested
         beat.touch()
@@ -125,11 +128,62 @@ def test_a_heartbeat_without_an_instant_is_that_of_a_write_that_is_about_to_begi
 
 
 @pytest.mark.parametrize("dead", [{"dead": True}, {}], ids=["expired", "removed"])
-def test_a_dead_writer_does_not(layout_1, table, dead):
+def test_a_dead_writer_does_not_but_cuts_hudis_reader_off(layout_1, table, dead):
     write(layout_1, T[0], completed=True)
     write(layout_1, T[1], **dead)
     write(layout_1, T[2], completed=True)
-    assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
+    read = incremental_read(table, BY_REQUEST)
+    assert times(read) == [T[2]]
+    assert read.scan == f"{T[1]} is pending, and Hudi's reader would end before it"
+
+
+def test_a_window_that_ends_just_now_is_scanned_by_request(layout_1, table):
+    write(layout_1, T[0], completed=True)
+    write(layout_1, T[1], completed=True)
+    os.utime(layout_1 / f"{T[1]}.commit")
+    assert "may not be visible yet" in incremental_read(table, BY_REQUEST).scan
+
+
+def test_what_was_pending_and_vanished_is_looked_for_in_the_archive(folder, table, monkeypatch):
+    complete(folder, T[1], C[1])
+    complete(folder, T[2], C[2])
+    since = Checkpoint(Order.COMPLETED, "", (Place(T[1], C[1]),), (T[0],))
+    late = Instant(T[0], "commit", State.COMPLETED, "x.parquet", C[5])
+    (folder / "timeline" / "history" / "x.parquet").touch()
+    monkeypatch.setattr("airflow_occ_provider.storage.snapshot.Snapshot.history", lambda _: (late,))
+    read = incremental_read(table, since)
+    assert times(read) == [T[2], T[0]]
+    assert read.scan == "commits of the window are archived"
+
+
+def test_a_write_that_was_pending_and_rolled_back_is_not(folder, table, monkeypatch):
+    complete(folder, T[1], C[1])
+    since = Checkpoint(Order.COMPLETED, "", (Place(T[1], C[1]),), (T[0],))
+    (folder / "timeline" / "history" / "x.parquet").touch()
+    monkeypatch.setattr(
+        "airflow_occ_provider.storage.snapshot.Snapshot.rollback_of", lambda *_: "a rollback"
+    )
+    assert times(incremental_read(table, since)) == []
+
+
+def test_an_empty_checkpoint_is_none(folder, table):
+    complete(folder, T[1], C[1])
+    read = incremental_read(table, Checkpoint(Order.REQUESTED))
+    assert read.scan == "it is the first window"
+
+
+def test_an_unknown_release_is_refused(folder, table):
+    complete(folder, T[1], C[1])
+    with pytest.raises(ConfigurationError, match=r"'1\.1' is unknown"):
+        incremental_read(table).options("1.1")
+
+
+def test_an_overwrite_that_is_older_than_a_clustering_of_the_window_is_a_reason_to_scan(folder, table):
+    complete(folder, T[0], C[0])
+    complete(folder, T[1], C[2])
+    complete(folder, T[4], C[1], "replacecommit", "clustering")
+    (folder / "timeline" / f"{T[3]}.replacecommit.requested").touch()
+    assert f"{T[3]} may replace files" in incremental_read(table, READ_T0).scan
 
 
 def test_a_writer_that_began_between_two_listings_does(layout_1, table, monkeypatch):

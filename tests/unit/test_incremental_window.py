@@ -11,7 +11,7 @@ from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.incremental import checkpoint as module
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
-from airflow_occ_provider.hudi.incremental.window import next_window
+from airflow_occ_provider.hudi.incremental.window import Pending, advanced, next_window
 
 LAYOUTS = {Order.REQUESTED: "1", Order.COMPLETED: "2"}
 
@@ -26,6 +26,10 @@ def read(order, *places):
     return Checkpoint(order, "", tuple(Place(*one) for one in places))
 
 
+def live(*pending):
+    return Pending(pending, frozenset(pending))
+
+
 def times(window):
     return [one.time for one in window.commits]
 
@@ -37,7 +41,7 @@ def test_the_layout_decides_the_order(order):
 
 
 def test_by_completion_a_late_write_is_in_a_later_window():
-    first = next_window(None, Order.COMPLETED, [commit("10", "20")], ["05"])
+    first = next_window(None, Order.COMPLETED, [commit("10", "20")], live("05"))
     assert (times(first), first.end, first.held_up_by) == (["10"], "20", ())
     both = [commit("10", "20"), commit("05", "30")]
     second = next_window(first.checkpoint, Order.COMPLETED, both)
@@ -46,7 +50,7 @@ def test_by_completion_a_late_write_is_in_a_later_window():
 
 def test_by_request_a_live_writer_holds_the_window_up():
     done = [commit("10", "20"), commit("14", "16")]
-    held = next_window(None, Order.REQUESTED, done, ["12", "99"])
+    held = next_window(None, Order.REQUESTED, done, live("12", "99"))
     assert (times(held), held.end, held.held_up_by) == (["10"], "10", ("12",))
     later = next_window(held.checkpoint, Order.REQUESTED, [*done, commit("12", "30")])
     assert (times(later), later.start, later.end) == (["12", "14"], "10", "14")
@@ -54,7 +58,7 @@ def test_by_request_a_live_writer_holds_the_window_up():
 
 def test_nothing_to_read_leaves_the_checkpoint_where_it_is():
     since = read(Order.REQUESTED, ("10", "10"))
-    empty = next_window(since, Order.REQUESTED, [commit("10", "20"), commit("12", "13")], ["11"])
+    empty = next_window(since, Order.REQUESTED, [commit("10", "20"), commit("12", "13")], live("11"))
     assert (times(empty), empty.checkpoint, empty.start, empty.end) == ([], since, "10", "10")
     assert empty.predicate == "false"
     assert empty.held_up_by == ("11",)
@@ -135,17 +139,38 @@ def test_only_the_youngest_commits_are_kept(monkeypatch):
     after = Checkpoint(Order.COMPLETED).after(done, Order.COMPLETED)
     assert (after.floor, after.time) == ("20", "22")
     assert [one.requested for one in after.read] == ["11", "12"]
-    assert all(map(after.has_read, done))
+    assert after.unread(done) == []
+
+
+def test_an_archived_commit_that_was_pending_is_not_read_by_its_position():
+    done = [commit("10", "20"), commit("12", "30")]
+    for order in Order:
+        first = next_window(None, order, done, Pending(("05", "06")))
+        assert first.checkpoint.pending == ("05", "06")
+        late = [commit("05", "25", archived=True), commit("04", "26", archived=True)]
+        assert times(next_window(first.checkpoint, order, [*late, *done])) == ["05"]
+
+
+def test_what_a_cut_window_leaves_is_above_the_floor(monkeypatch):
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    late = commit("05", "90")
+    seen = Checkpoint(Order.REQUESTED).after(
+        [commit(str(n), "50") for n in range(10, 20)], Order.REQUESTED
+    )
+    assert seen.unread([late]) == []  # nothing has said that it was pending
+    done = [commit(str(n), "50") for n in range(10, 20)]
+    kept = advanced(Checkpoint(Order.REQUESTED), done, [*done, late], Order.REQUESTED, [])
+    assert kept.unread([late]) == [late]
 
 
 def test_what_may_be_overtaken_by_a_pending_write_is_kept(monkeypatch):
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     done = [commit(str(time), "50") for time in range(10, 20)]
-    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, oldest_pending="13")
+    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, pending=["13"])
     assert [one.requested for one in kept.read] == list(map(str, range(14, 20)))
-    assert not kept.has_read(commit("14x", "60"))
+    assert kept.unread([commit("14x", "60")])
     monkeypatch.setattr(module, "MOST_KEPT_OF_PENDING", 3)
-    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, oldest_pending="13")
+    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, pending=["13"])
     assert [one.requested for one in kept.read] == ["17", "18", "19"]
 
 
@@ -200,7 +225,7 @@ def test_each_commit_is_read_exactly_once(order, seed):
     for now in looks(rng, some):
         done = [instant for one in some for instant in one.instants(now)]
         pending = [time for one in some for time in one.pending(now)]
-        window = next_window(since, order, done, pending, most=rng.choice([3, 1000]))
+        window = next_window(since, order, done, live(*pending), most=rng.choice([3, 1000]))
         read += times(window)
         since = window.checkpoint
     assert sorted(read) == sorted(one.time for one in some)

@@ -97,7 +97,7 @@ PUBLIC = {
     },
     "submitters.reported": {"LateReport", "ReportedDriver", "ReportedLines"},
     "hudi.incremental.checkpoint": {"Checkpoint", "Order", "Place"},
-    "hudi.incremental.window": {"Window", "next_window", "read_before"},
+    "hudi.incremental.window": {"Pending", "Window", "advanced", "next_window"},
     "storage.incremental": {"IncrementalRead", "completed_writes", "incremental_read"},
     "storage.report": {"Report", "RunFolder", "open_report"},
     "attempts.staging": {"staged"},

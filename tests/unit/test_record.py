@@ -164,6 +164,16 @@ def test_other_arguments_are_signed_anew_but_the_old_signature_still_counts(star
     assert (record.has_seen("/t"), record.has_seen("/other")) == (True, False)
 
 
+def test_what_other_arguments_were_about_to_write_does_not_count(start):
+    run = start(1)
+    run.begin("d", "1")
+    run.give_way(("p=1",), ())
+    run.escalate(("p=1",))
+    run.abandon("e")
+    record = start(2).record
+    assert (record.gave_way, record.escalation, record.is_first_loss) == ((), None, True)
+
+
 def test_what_is_wanted_again_does_not_count_older_commits(start):
     first = start(1)
     first.begin("d", "1")

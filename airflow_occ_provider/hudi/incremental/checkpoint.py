@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -59,45 +59,68 @@ class Checkpoint:
     :param order: in which it reads them.
     :param floor: the position up to which all commits count as read.
     :param read: the commits above the floor that it has read, by their positions.
+    :param pending: requested times of the writes that were pending when it read last. Hudi archives the
+        oldest instants first, also one that has just completed after younger ones.
     """
 
     order: Order
     floor: str = ""
     read: tuple[Place, ...] = ()
+    pending: tuple[str, ...] = ()
 
     @property
     def time(self) -> str:
         """The highest position of a commit that was read; empty for none."""
         return max(self.floor, self.read[-1].position if self.read else "")
 
-    def has_read(self, instant: Instant) -> bool:
-        """Whether a completed write was read.
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read."""
+        return not self.time
 
-        An archived one counts by its position alone: the archive does not show that it was a clustering.
+    def unread(self, instants: Iterable[Instant]) -> list[Instant]:
+        """Return the completed writes that were not read.
+
+        An archived one counts by its position, unless it was pending: the archive does not show that an
+        instant was a clustering.
         """
-        place = self.order.place(instant)
-        limit = self.time if instant.archived else self.floor
-        return place.position <= limit or place in self.read
+        read, pending, time = frozenset(self.read), frozenset(self.pending), self.time
 
-    def after(self, commits: Iterable[Instant], order: Order, *, oldest_pending: str = "") -> Checkpoint:
+        def is_unread(one: Instant) -> bool:
+            place = self.order.place(one)
+            if one.archived and one.time not in pending:
+                return place.position > time
+            return place.position > self.floor and place not in read
+
+        return [one for one in instants if is_unread(one)]
+
+    def after(
+        self, commits: Iterable[Instant], order: Order, *, pending: Sequence[str] = ()
+    ) -> Checkpoint:
         """Return the checkpoint of a consumer that has read some more commits.
 
         :param commits: after an upgrade also those of the table that it had read before.
         :param order: of the table, which an upgrade changes.
-        :param oldest_pending: requested time of the oldest pending write, if younger ones may have been
-            read; empty if there is none.
+        :param pending: requested times of the writes that are not read: the pending ones, and those that
+            are left for later.
         """
         before = self if order is self.order else Checkpoint(order)
         read = sorted({*before.read, *map(order.place, commits)}, key=lambda one: one[::-1])
-        overtaking = sum(one.requested > oldest_pending for one in read) if oldest_pending else 0
+        oldest = min(pending, default="")
+        overtaking = sum(one.requested > oldest for one in read) if oldest else 0
         kept = min(max(MOST_KEPT, overtaking), MOST_KEPT_OF_PENDING)
         floor = max(before.floor, read[-kept - 1].position) if len(read) > kept else before.floor
-        return Checkpoint(order, floor, tuple(read[-kept:]))
+        return Checkpoint(order, floor, tuple(read[-kept:]), tuple(pending[-MOST_KEPT:]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        read = [list(one) for one in self.read]
-        return {"format": _FORMAT, "order": self.order.value, "floor": self.floor, "read": read}
+        return {
+            "format": _FORMAT,
+            "order": self.order.value,
+            "floor": self.floor,
+            "read": [list(one) for one in self.read],
+            "pending": list(self.pending),
+        }
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Checkpoint:
@@ -108,4 +131,5 @@ class Checkpoint:
         if kept.get("format") != _FORMAT:
             raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
         read = tuple(Place(str(time), str(position)) for time, position in kept["read"])
-        return cls(Order(kept["order"]), str(kept["floor"]), read)
+        pending = tuple(map(str, kept["pending"]))
+        return cls(Order(kept["order"]), str(kept["floor"]), read, pending)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -28,15 +28,18 @@ class Release(StrEnum):
         return {"0.15": 6, "1.0": 8, "1.2": 9}[self.value]
 
 
-def why_scanned(window: Window, timeline: Iterable[Instant], config: TableConfig) -> str:
+def why_scanned(
+    window: Window, timeline: Iterable[Instant], config: TableConfig, *, is_settled: bool = True
+) -> str:
     """Return why an incremental query may not show all of a window; empty if it does.
 
     A snapshot query with the window's condition shows them, and reads the whole table for it.
 
     :param timeline: the active timeline from which the window was made.
+    :param is_settled: whether no write can become visible any more that was requested before its end.
     """
     order = window.checkpoint.order
-    if window.since is None:
+    if window.since is None or not (window.start and window.commits):
         return "it is the first window"
     if window.since.order is not order:
         return "the table was upgraded since the checkpoint"
@@ -44,22 +47,39 @@ def why_scanned(window: Window, timeline: Iterable[Instant], config: TableConfig
         return "commits of the window are archived"
     if any(order.position(one) <= window.start for one in window.commits):
         return "a commit of the window became visible after later ones were read"
-    return "" if order is Order.REQUESTED else _of_service(window, timeline, config)
+    if order is Order.COMPLETED:
+        return _of_service(window, tuple(timeline), config)
+    return _of_pending(window, timeline, is_settled=is_settled)
 
 
-def _of_service(window: Window, timeline: Iterable[Instant], config: TableConfig) -> str:
+def _of_pending(window: Window, timeline: Iterable[Instant], *, is_settled: bool) -> str:
+    """Return which pending write cuts the reader's timeline off, whether its writer is dead or not.
+
+    (Hudi 0.15.0 to 1.2.0, ``TimelineUtils.handleHollowCommitIfNeeded`` with ``BLOCK``.)
+    """
+    for one in timeline:
+        if one.is_write and not one.completed and one.time <= window.end:
+            return f"{one.time} is pending, and Hudi's reader would end before it"
+    if not is_settled:
+        return "a write that was requested before the window's end may not be visible yet"
+    return ""
+
+
+def _of_service(window: Window, timeline: Collection[Instant], config: TableConfig) -> str:
     """Return which table service or overwrite may hide rows.
 
-    A reader leaves out the file groups that were replaced by an instant older than the window's youngest
-    commit, even if that completed after the window (Hudi 1.2.0,
+    A reader leaves out the file groups that were replaced by an instant older than the youngest one up
+    to the window's end, even if that completed after it (Hudi 1.2.0,
     ``AbstractTableFileSystemView.isFileGroupReplacedBeforeOrOn``). The log files that were written while
     a compaction was planned belong to a slice that is younger than their commit (1.0.2 and 1.2.0,
     ``getLatestMergedFileSlicesBeforeOrOn``).
     """
+    position = Order.COMPLETED.position
+    newest = max((one.time for one in timeline if "" < position(one) <= window.end), default="")
     for one in timeline:
-        is_after = not one.completed or Order.COMPLETED.position(one) > window.end
+        is_after = not one.completed or position(one) > window.end
         replaces = bool({one.action, one.requested_action} & _REPLACES)
-        if replaces and is_after and one.time <= window.newest:
+        if replaces and is_after and one.time <= newest:
             return f"{one.time} may replace files of the window before they are read"
         compacts = config.merge_on_read and one.requested_action in _COMPACTS
         if compacts and any(_spans(commit, one.time) for commit in window.commits):

@@ -24,8 +24,8 @@ class Window:
     :param commits: completed writes that it has not read, in order; empty if there is nothing to read.
     :param checkpoint: of a consumer that has read them.
     :param held_up_by: requested times of the live pending writes before which it ends.
-    :param archived_before: requested time of the oldest commit in the active timeline, if this is the
-        first window and older ones are archived: all of these belong to it, unnamed.
+    :param archived_before: requested time of the oldest instant in the active timeline, if this is the
+        first window and older commits are archived: all of these belong to it, unnamed.
     """
 
     since: Checkpoint | None
@@ -45,27 +45,34 @@ class Window:
         return max(map(self.checkpoint.order.position, self.commits), default=self.start)
 
     @property
-    def newest(self) -> str:
-        """The youngest requested time of its commits."""
-        return max((one.time for one in self.commits), default="")
-
-    @property
     def predicate(self) -> str:
         """The condition in Spark SQL that only the rows of its commits fulfil.
 
         A row keeps the requested time of the commit that wrote it, also if another one copies it.
         """
+        if not self.commits:
+            return "false"
         named = ", ".join(f"'{one.time}'" for one in sorted(self.commits))
-        listed = f"{_ROWS_OF} in ({named})" if named else "false"
-        older = f"{_ROWS_OF} < '{self.archived_before}'"
+        listed, older = f"{_ROWS_OF} in ({named})", f"{_ROWS_OF} < '{self.archived_before}'"
         return f"({listed} or {older})" if self.archived_before else listed
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The pending writes of a table, by requested time.
+
+    :param live: those that may still complete.
+    """
+
+    all: tuple[str, ...] = ()
+    live: frozenset[str] = frozenset()
 
 
 def next_window(
     since: Checkpoint | None,
     order: Order,
     completed: Iterable[Instant],
-    pending: Collection[str] = (),
+    pending: Pending = Pending(),
     *,
     archived_before: str = "",
     most: int = MOST_COMMITS,
@@ -75,25 +82,42 @@ def next_window(
     :param order: of the table.
     :param completed: its completed writes, of which those of table services do not count: they copy
         rows, which keep their commits.
-    :param pending: requested times of the writes that may still complete.
     :param archived_before: as in ``Window``.
     :param most: at most so many commits.
     """
     done = since or Checkpoint(order)
     writes = [one for one in completed if one.requested_action not in TABLE_SERVICE_ACTIONS]
-    unread = sorted((one for one in writes if not done.has_read(one)), key=order.position)
-    limit = min(pending, default="") if order is Order.REQUESTED else ""
+    unread = sorted(done.unread(writes), key=order.position)
+    limit = min(pending.live, default="") if order is Order.REQUESTED else ""
     free = [one for one in unread if not limit or one.time < limit]
     commits = tuple(_without_ties(free, order, most))
     held = unread[-1].time if len(free) < len(unread) else ""
-    holding = tuple(sorted(one for one in pending if one < held))
-    after = done.after([*read_before(done, writes, order), *commits], order) if commits else done
+    holding = tuple(sorted(one for one in pending.live if one < held))
+    after = advanced(done, commits, writes, order, (*pending.all, *pending.live))
     return Window(since, commits, after, holding, archived_before)
 
 
-def read_before(done: Checkpoint, writes: Iterable[Instant], order: Order) -> list[Instant]:
-    """Return the writes that a consumer has read, if the order has changed since."""
-    return [] if done.order is order else [one for one in writes if done.has_read(one)]
+def advanced(
+    done: Checkpoint,
+    commits: Collection[Instant],
+    writes: Iterable[Instant],
+    order: Order,
+    pending: Collection[str],
+) -> Checkpoint:
+    """Return the checkpoint of a consumer that has read some of a table's writes.
+
+    :param commits: those that it has read now; without any the checkpoint stays as it is.
+    :param writes: all completed ones.
+    :param order: of the table, which an upgrade may have changed.
+    :param pending: requested times of the pending ones.
+    """
+    if not commits:
+        return done
+    known, read = list(writes), {one.time for one in commits}
+    unread = {one.time for one in done.unread(known)}
+    before = [] if done.order is order else [one for one in known if one.time not in unread]
+    left = sorted({*pending, *(unread - read)})
+    return done.after([*before, *commits], order, pending=left)
 
 
 def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Instant]:
