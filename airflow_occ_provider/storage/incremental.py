@@ -123,7 +123,7 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
     active = list(snapshot.timeline.completed_writes())
     if since is None or not _may_be_archived(since, snapshot, active):
         return active
-    completed = [*_archived(snapshot, active[0].time if active else ""), *active]
+    completed = [*_archived(snapshot), *active]
     _refuse_lost(snapshot.path, since, completed)
     return completed
 
@@ -163,9 +163,9 @@ def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant
     return is_after and not since.is_empty
 
 
-def _archived(snapshot: Snapshot, oldest: str) -> list[Instant]:
+def _archived(snapshot: Snapshot) -> list[Instant]:
     found = snapshot.whole().history() if snapshot.has_history() else ()
-    return [one for one in found if one.is_write and (not oldest or one.time < oldest)]
+    return [one for one in found if one.is_write and snapshot.timeline.find(one.time) is None]
 
 
 def _refuse_lost(path: str, since: Checkpoint, completed: list[Instant]) -> None:
