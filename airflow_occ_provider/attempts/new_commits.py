@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -38,6 +38,18 @@ class CommitFilter:
     partitions: tuple[str, ...] = ()
     operations: frozenset[str] = frozenset()
     signed: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        partitions: str | Sequence[str],
+        operations: str | Sequence[str],
+        signed: Mapping[str, object] | None,
+    ) -> CommitFilter:
+        """Return the filter that a user describes: one name or several, in any case."""
+        paths = tuple(one.strip("/") for one in _listed(partitions))
+        kinds = frozenset(one.upper() for one in _listed(operations))
+        return cls(paths, kinds, tuple(sorted((key, str(v)) for key, v in (signed or {}).items())))
 
     def accepts(self, commit: Commit) -> bool:
         """Whether a commit is one of them. One of a table service never is."""
@@ -103,7 +115,7 @@ def new_commits(
 
     Archived ones that Hudi cannot decode either are left out.
 
-    :param most: at most so many are looked at.
+    :param most: at most so many; those that are not wanted are passed over.
     :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
     :raises TableUnreadableError: if the storage cannot be read.
     """
@@ -112,17 +124,12 @@ def new_commits(
     except CheckpointLostError as error:
         anew = Checkpoint(Order.of(snapshot.config))
         return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
-    unseen = sorted(since.unread(writes), key=Order.COMPLETED.position)[:most]
-    read = map_concurrently(snapshot.reader.commit, unseen)
-    if gone := [one for one in unseen if read[one] is None and not one.archived]:
-        raise TableUnreadableError(
-            f"{snapshot.path}: {gone[0]} left the timeline while it was read",
-            remedy="it was archived or rolled back; the next look shows which",
-        )
-    commits = (Commit(one, metadata) for one in unseen if (metadata := read[one]))
-    pending = [one.time for one in snapshot.timeline.pending_writes()]
-    seen = advanced(since, unseen, writes, Order.of(snapshot.config), pending)
-    return NewCommits(tuple(filter(wanted.accepts, commits)), seen)
+    unseen = sorted(since.unread(writes), key=Order.COMPLETED.position)
+    found, end = list[Commit](), 0
+    while end < len(unseen) and not found:
+        batch, end = unseen[end : end + most], end + most
+        found = list(filter(wanted.accepts, _commits(snapshot, batch)))
+    return NewCommits(tuple(found), _advanced(since, unseen[:end], writes, snapshot))
 
 
 def event_of(commit: Commit) -> dict[str, Any]:
@@ -134,9 +141,32 @@ def event_of(commit: Commit) -> dict[str, Any]:
 
 
 def _seen(snapshot: Snapshot, commits: Sequence[Instant]) -> Checkpoint:
-    order, writes = Order.of(snapshot.config), snapshot.timeline.completed_writes()
+    nothing, writes = Checkpoint(Order.of(snapshot.config)), snapshot.timeline.completed_writes()
+    return _advanced(nothing, commits, writes, snapshot)
+
+
+def _advanced(
+    since: Checkpoint, commits: Sequence[Instant], writes: Sequence[Instant], snapshot: Snapshot
+) -> Checkpoint:
     pending = [one.time for one in snapshot.timeline.pending_writes()]
-    return advanced(Checkpoint(order), commits, writes, order, pending)
+    return advanced(since, commits, writes, Order.of(snapshot.config), pending)
+
+
+def _commits(snapshot: Snapshot, instants: Sequence[Instant]) -> Iterator[Commit]:
+    read = map_concurrently(snapshot.reader.commit, instants)
+    for one in instants:
+        metadata = read[one]
+        if metadata is None and not one.archived:
+            raise TableUnreadableError(
+                f"{snapshot.path}: {one} left the timeline while it was read",
+                remedy="it was archived or rolled back; the next look shows which",
+            )
+        if metadata is not None:
+            yield Commit(one, metadata)
+
+
+def _listed(given: str | Sequence[str]) -> Sequence[str]:
+    return (given,) if isinstance(given, str) else given
 
 
 def _is_signed(commit: Commit, signed: Sequence[tuple[str, str]]) -> bool:

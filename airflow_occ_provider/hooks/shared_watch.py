@@ -118,6 +118,23 @@ class Channel(Generic[T]):
             await self._next.wait()
         return self.newest
 
+    async def read_after(self, seen: T | None, on_unreadable: Callable[[OccError], object]) -> T:
+        """Wait for a listing newer than the given one, and return it.
+
+        :param seen: the caller's last listing, ``None`` at first.
+        :param on_unreadable: called with each failure that is retried.
+        :raises OccError: the one that ended the watch.
+        """
+        last: WatchResult[T] | None = seen
+        while True:
+            last = await self.after(last)
+            if isinstance(last, TableUnreadableError):
+                on_unreadable(last)
+            elif isinstance(last, OccError):
+                raise last
+            else:
+                return last
+
 
 class SharedWatch(Generic[T]):
     """The listings of one table, shared by all triggers that watch it.

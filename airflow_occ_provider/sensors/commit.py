@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
-from airflow_occ_provider.attempts.new_commits import LABELS, beginning, event_of, new_commits
+from airflow_occ_provider.attempts.new_commits import (
+    LABELS,
+    CommitFilter,
+    beginning,
+    event_of,
+    new_commits,
+)
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
@@ -72,8 +78,8 @@ class HudiCommitSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.table = table
         self.after = after
-        self.partitions = (partitions,) if isinstance(partitions, str) else partitions
-        self.operations = (operations,) if isinstance(operations, str) else operations
+        self.partitions = partitions
+        self.operations = operations
         self.signed = signed
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
@@ -111,11 +117,9 @@ class HudiCommitSensor(BaseSensorOperator):
         """Look for commits; a table that cannot be read is retried."""
         try:
             snapshot = self._table.snapshot(missing_ok=True)
-            since, wanted = self._since(context, snapshot), self._trigger().wanted
+            since = self._since(context, snapshot)
+            wanted = CommitFilter.of(self.partitions, self.operations, self.signed)
             found = new_commits(snapshot, since, wanted)
-            while not found.commits and found.checkpoint != since:
-                since = found.checkpoint
-                found = new_commits(snapshot, since, wanted)
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)
@@ -158,12 +162,12 @@ class HudiCommitSensor(BaseSensorOperator):
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
-    def _trigger(self, since: dict[str, Any] | None = None, deadline_ms: int = 0) -> HudiCommitTrigger:
+    def _trigger(self, since: dict[str, Any] | None, deadline_ms: int) -> HudiCommitTrigger:
         return HudiCommitTrigger(
             table=self.table,
             storage_conn_id=self.storage_conn_id,
-            partitions=list(self.partitions),
-            operations=list(self.operations),
+            partitions=self.partitions,
+            operations=self.operations,
             signed=dict(self.signed) if self.signed else None,
             start=self._start,
             since=since,

@@ -13,8 +13,8 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.hudi.incremental.read_options import (
     Release,
     read_options,
-    refuse_unreadable,
     why_scanned,
+    why_unreadable,
 )
 from airflow_occ_provider.hudi.incremental.window import (
     MOST_COMMITS,
@@ -25,6 +25,7 @@ from airflow_occ_provider.hudi.incremental.window import (
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import judge_writes
 
 _SETTLED_S = 60.0
 """Hudi 0.15 takes the time of an instant some seconds before it can be seen."""
@@ -59,7 +60,7 @@ class IncrementalRead:
                 remedy=f"use {', '.join(Release)} (1.2 also for 1.1)",
             )
         chosen = Release(release)
-        if reason := refuse_unreadable(chosen, self.config):
+        if reason := why_unreadable(chosen, self.config):
             raise ConfigurationError("release", reason, remedy="read it with a later Hudi")
         return read_options(self.window, chosen, scanned=bool(self.scan))
 
@@ -98,7 +99,7 @@ def incremental_read(
         archived_before=oldest if is_partly_archived else "",
         most=most,
     )
-    is_settled = all(_is_settled(snapshot, one) for one in window.commits)
+    is_settled = order is Order.COMPLETED or all(_is_settled(snapshot, one) for one in window.commits)
     scan = why_scanned(window, snapshot.timeline, snapshot.config, is_settled=is_settled)
     return IncrementalRead(window, snapshot.config, scan)
 
@@ -131,19 +132,12 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
 def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> tuple[Snapshot, Pending]:
     """Return a later snapshot, and which of its pending writes may still complete.
 
-    A heartbeat starts before its instant is requested, and ends after it is completed (Hudi 1.2.0,
-    ``BaseHoodieWriteClient``). So of the pending writes those are dead that were listed both
-    before and after the heartbeats, and have none that is valid: a lazy clean would roll them back. A
-    live heartbeat without an instant is that of a write that is about to begin.
+    A lazy clean would roll the others back: their writers are dead.
     """
-    now_ms, ticks = round(time.time() * 1000), before.heartbeats()
-    snapshot = table.snapshot(before)
-    live = {one for one, ms in ticks.items() if rule.judge(ms, now_ms).live}
-    pending = snapshot.timeline.pending_writes()
-    writes = {one.time for one in pending if snapshot.reader.planned(one) is None}
-    begun = {one for one in writes if before.timeline.find(one) is None}
-    about = {one for one in live if snapshot.timeline.find(one) is None}
-    return snapshot, Pending(_pending(snapshot).all, frozenset((live & writes) | begun | about))
+    found = judge_writes(table, before, rule, always_again=True)
+    living = (one.time for one, heartbeat in found.known.items() if heartbeat.live)
+    live = found.awaited.union(living, (one.time for one in found.begun))
+    return found.snapshot, Pending(_pending(found.snapshot).all, live)
 
 
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
@@ -27,22 +27,66 @@ class PendingInstant:
         return self.heartbeat.live
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedWrites:
+    """The pending writes of a table, without those of table services.
+
+    :param snapshot: the table after the heartbeats were listed.
+    :param known: the heartbeat of each that was listed before and after them.
+    :param begun: those that began in between.
+    :param awaited: requested times of the live heartbeats that have no instant yet.
+    """
+
+    snapshot: Snapshot
+    known: Mapping[Instant, Heartbeat]
+    begun: tuple[Instant, ...]
+    awaited: frozenset[str]
+
+
+def judge_writes(
+    table: HudiTable,
+    snapshot: Snapshot,
+    rule: HeartbeatRule = DEFAULT_RULE,
+    *,
+    always_again: bool = False,
+) -> JudgedWrites:
+    """Return the pending writes of a table, with the liveness of their writers.
+
+    The timeline is listed again after the heartbeats, as Hudi does before it rolls back: a writer that
+    completed meanwhile has removed its heartbeat, and is not dead. A heartbeat starts before its instant
+    is requested (Hudi 1.2.0, ``BaseHoodieWriteClient``).
+
+    :param always_again: whether to list the timeline again also if nothing was pending.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    now_ms = round(time.time() * 1000)  # a slow listing must not make a heartbeat look old
+    heartbeats = snapshot.heartbeats()
+    is_due = always_again or snapshot.timeline.pending_writes()
+    later = table.snapshot(snapshot) if is_due else snapshot
+    pending = later.timeline.pending_writes()
+    plans = map_concurrently(later.reader.planned, pending)
+    writes = [one for one in pending if plans[one] is None]
+    known = [one for one in writes if snapshot.timeline.find(one.time)]
+    judged = {name: rule.judge(ms, now_ms) for name, ms in heartbeats.items()}
+    return JudgedWrites(
+        later,
+        {one: judged.get(one.time) or rule.judge(None, now_ms) for one in known},
+        tuple(one for one in writes if one not in known),
+        frozenset(
+            name for name, beat in judged.items() if beat.live and later.timeline.find(name) is None
+        ),
+    )
+
+
 def pending_writers(
     table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE
 ) -> tuple[PendingInstant, ...]:
     """Return the pending writes, oldest first, with the liveness of their writers.
 
-    The timeline is listed again after the heartbeats, as Hudi does before it rolls back: a writer that
-    completed meanwhile has removed its heartbeat, and is not dead.
-
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    heartbeats = snapshot.heartbeats()
-    now_ms = round(time.time() * 1000)
-    later = table.snapshot(snapshot) if snapshot.timeline.pending_writes() else snapshot
-    known = [one for one in later.timeline.pending_writes() if snapshot.timeline.find(one.time)]
-    plans = map_concurrently(later.reader.planned, known)
-    return _pending(later, (one for one in known if plans[one] is None), heartbeats, rule, now_ms)
+    judged = judge_writes(table, snapshot, rule)
+    return _pending(judged.snapshot, judged.known)
 
 
 def pending_table_services(
@@ -54,23 +98,17 @@ def pending_table_services(
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    heartbeats = snapshot.heartbeats()
     now_ms = round(time.time() * 1000)
+    heartbeats = snapshot.heartbeats()
     pending = [one for one in snapshot.timeline if not one.completed]
     plans = map_concurrently(snapshot.reader.planned, (one for one in pending if one.is_write))
     services = (
         one for one in pending if one.action in TABLE_SERVICE_ACTIONS or plans.get(one) is not None
     )
-    return _pending(snapshot, services, heartbeats, rule, now_ms)
+    judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in services}
+    return _pending(snapshot, judged)
 
 
-def _pending(
-    snapshot: Snapshot,
-    instants: Iterable[Instant],
-    heartbeats: Mapping[str, int],
-    rule: HeartbeatRule,
-    now_ms: int,
-) -> tuple[PendingInstant, ...]:
-    judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in instants}
+def _pending(snapshot: Snapshot, judged: Mapping[Instant, Heartbeat]) -> tuple[PendingInstant, ...]:
     operations = map_concurrently(lambda one: snapshot.operation(one, judged[one]), judged)
     return tuple(PendingInstant(operations[one], heartbeat) for one, heartbeat in judged.items())

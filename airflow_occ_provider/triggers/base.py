@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger
 
+from airflow_occ_provider.errors import OccError
+
 _NOTICE_S = 2.0
+_LEAST_S = 5.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,6 +30,10 @@ class HudiTrigger(BaseTrigger):
         """Whether an asset's watcher runs it, and not a task."""
         return self.task_instance is None and self.trigger_id is not None  # dag.test() gives neither
 
+    def log_retry(self, error: OccError) -> None:
+        """Log that a table could not be read."""
+        self.log.warning("The table cannot be read, retrying: %s", error)
+
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the constructor arguments."""
         return serialized(self)
@@ -39,6 +47,23 @@ def serialized(trigger: Any) -> tuple[str, dict[str, Any]]:
     path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
     given = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.init}
     return path, {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+
+
+async def event_in_time(event: Awaitable[dict[str, Any]], deadline_ms: int) -> dict[str, Any]:
+    """Return an awaited event, or one with the status ``timeout`` or ``error``.
+
+    After a long halt of the triggerer there is still time for one listing.
+
+    :param deadline_ms: epoch milliseconds at which it times out; 0 for never.
+    """
+    left_s = max(_LEAST_S, deadline_ms / 1000 - time.time()) if deadline_ms else None
+    try:
+        async with asyncio.timeout(left_s):
+            return await event
+    except TimeoutError:
+        return {"status": "timeout"}
+    except OccError as error:
+        return {"status": "error", "message": str(error)}
 
 
 @cache

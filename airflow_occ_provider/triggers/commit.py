@@ -22,12 +22,12 @@ from airflow_occ_provider.attempts.new_commits import (
 )
 from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.commit_watch import CommitTarget
-from airflow_occ_provider.hooks.shared_watch import WatchResult, shared_watch
+from airflow_occ_provider.hooks.shared_watch import shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import AssetStateStoreAccessors
@@ -93,25 +93,19 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     @property
     def wanted(self) -> CommitFilter:
         """The commits that it waits for."""
-        operations = frozenset(one.upper() for one in _listed(self.operations))
-        partitions = tuple(one.strip("/") for one in _listed(self.partitions))
-        signed = {key: str(value) for key, value in (self.signed or {}).items()}
-        return CommitFilter(partitions, operations, tuple(sorted(signed.items())))
+        return CommitFilter.of(self.partitions, self.operations, self.signed)
 
     async def _run_once(self) -> AsyncGenerator[TriggerEvent]:
         begun_s = time.monotonic()
-        left_s = max(_CONFIRM_S, self.deadline_ms / 1000 - time.time()) if self.deadline_ms else None
-        since = Checkpoint.from_json(self.since) if self.since else None
-        try:
-            async with asyncio.timeout(left_s), aclosing(self._batches(since)) as batches:
-                found = await anext(one async for one in batches if one.commits)
-                event = {"status": "committed", **self._payload(found)}
-        except TimeoutError:
-            event = {"status": "timeout"}
-        except OccError as error:
-            event = {"status": "error", "message": str(error)}
+        event = await event_in_time(self._committed(), self.deadline_ms)
         await until_earliest(begun_s)
         yield TriggerEvent(event)
+
+    async def _committed(self) -> dict[str, Any]:
+        since = Checkpoint.from_json(self.since) if self.since else None
+        async with aclosing(self._batches(since)) as batches:
+            found = await anext(one async for one in batches if one.commits)
+            return {"status": "committed", **self._payload(found)}
 
     async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
         while True:
@@ -134,16 +128,11 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
 
     async def _batches(self, since: Checkpoint | None) -> AsyncGenerator[NewCommits]:
         """Yield new commits, at first only the beginning from which to count."""
-        seen: WatchResult[Snapshot] | None = None
+        seen: Snapshot | None = None
         watched = self._watched
         async with shared_watch(watched) as watch:
             while True:
-                seen = await watch.changes.after(seen)
-                if isinstance(seen, TableUnreadableError):
-                    self.log.warning("The table cannot be read, retrying: %s", seen)
-                    continue
-                if isinstance(seen, OccError):
-                    raise seen
+                seen = await watch.changes.read_after(seen, self.log_retry)
                 if since is None:
                     since = await in_thread(watched.service, beginning, seen, self.start)
                     yield NewCommits((), since, is_beginning=True)
@@ -156,16 +145,17 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
 
         :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
         """
-        while True:
+        found, is_stale = None, False
+        while found is None:
             try:
-                found = await in_thread(watched.service, new_commits, seen, since, self.wanted)
-                break
+                now = await in_thread(watched.service, seen.reload) if is_stale else seen
+                found = await in_thread(watched.service, new_commits, now, since, self.wanted)
             except HistoryUnreadableError:
                 raise
             except TableUnreadableError as error:
-                self.log.warning("The table cannot be read, retrying: %s", error)
+                self.log_retry(error)
+                is_stale = True
                 await asyncio.sleep(self.poll_s)
-                seen = await in_thread(watched.service, seen.reload)
         if found.made_anew:
             self.log.warning("%s. All its commits are new.", found.made_anew)
         return found
@@ -185,7 +175,3 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
             [self._watched.table, sorted(self.partitions), sorted(self.operations), self.signed]
         )
         return f"hudi_commits_{hashlib.sha256(what.encode()).hexdigest()[:16]}"
-
-
-def _listed(given: str | Sequence[str]) -> Sequence[str]:
-    return (given,) if isinstance(given, str) else given

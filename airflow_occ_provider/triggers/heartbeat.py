@@ -12,8 +12,8 @@ from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
-from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
-from airflow_occ_provider.hooks.shared_watch import SharedWatch, WatchResult, WatchTarget, shared_watch
+from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
+from airflow_occ_provider.hooks.shared_watch import SharedWatch, WatchTarget, shared_watch
 from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import (
@@ -23,9 +23,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
 
-_MIN_WAIT_S = 5.0
 _WATCHER_RETRY_S = 60.0
 
 
@@ -70,7 +69,7 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
         """Wait for the fate: fire once for a task, repeatedly for an asset's watcher."""
         begun_s, last = time.monotonic(), None
         while True:
-            event = await self._event(last)
+            event = await event_in_time(self._event(last), self.deadline_ms)
             if event["status"] != "reached" and self.is_of_an_asset:
                 # Airflow 3.3.2 restarts an ended watcher at once, each time with an event.
                 self.log.error("The table cannot be watched: %s", event.get("message", event["status"]))
@@ -83,17 +82,9 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
                 return
 
     async def _event(self, last: dict[str, Any] | None) -> dict[str, Any]:
-        left_s = None
-        if self.deadline_ms:  # at least one listing, also after a long halt of the triggerer
-            left_s = max(_MIN_WAIT_S, self.deadline_ms / 1000 - time.time())
-        try:
-            watched = self._watched
-            async with asyncio.timeout(left_s), shared_watch(watched) as watch:
-                return await self._reached(watch, watched, last)
-        except TimeoutError:
-            return {"status": "timeout"}
-        except OccError as error:
-            return {"status": "error", "message": str(error)}
+        watched = self._watched
+        async with shared_watch(watched) as watch:
+            return await self._reached(watch, watched, last)
 
     @property
     def _watched(self) -> WatchTarget:
@@ -108,14 +99,9 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
         awaited = Awaited(tuple(map(Fate, self.until)), Match(self.match))
         if awaited.match is Match.ALL:
             await watch.current()
-        seen: WatchResult[Observation] | None = None
+        seen: Observation | None = None
         while True:
-            seen = await watch.changes.after(seen)
-            if isinstance(seen, TableUnreadableError):
-                self._log_retry(seen)
-                continue
-            if isinstance(seen, OccError):
-                raise seen
+            seen = await watch.changes.read_after(seen, self.log_retry)
             reached = awaited.reached(await self._writers(seen, watched))
             event = {"status": "reached", "writers": list(map(writer_payload, reached or ()))}
             if reached is not None and event != last:
@@ -139,7 +125,7 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
             try:
                 return await in_thread(watched.service, read)
             except TableUnreadableError as error:
-                self._log_retry(error)
+                self.log_retry(error)
                 await asyncio.sleep(watched.poll_s)
 
     async def _own_instants(self, poll_s: float) -> tuple[str, ...] | None:
@@ -159,9 +145,6 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
             if instants:
                 return parse_instants(instants)
             await asyncio.sleep(poll_s)
-
-    def _log_retry(self, error: TableUnreadableError) -> None:
-        self.log.warning("The table cannot be read, retrying: %s", error)
 
     def _log_clock(self, observation: Observation) -> None:
         if observation.clock is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
-
-_LEAST_S = 5.0
+from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -54,18 +51,11 @@ class HudiTableIdleTrigger(HudiTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look at each listing, and fire once."""
         begun_s = time.monotonic()
-        event: dict[str, Any] = {"status": "idle"}
-        try:
-            async with asyncio.timeout(max(_LEAST_S, self.deadline_ms / 1000 - time.time())):
-                await self._idle()
-        except TimeoutError:
-            event = {"status": "timeout"}
-        except OccError as error:
-            event = {"status": "error", "message": str(error)}
+        event = await event_in_time(self._idle(), self.deadline_ms)
         await until_earliest(begun_s)
         yield TriggerEvent(event)
 
-    async def _idle(self) -> None:
+    async def _idle(self) -> dict[str, Any]:
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, self.poll_s)
         seen: WatchResult[Observation] | None = None
@@ -74,13 +64,13 @@ class HudiTableIdleTrigger(HudiTrigger):
             while True:
                 seen = await watch.listings.after(seen)
                 if isinstance(seen, NotHudiTableError):
-                    return
+                    return {"status": "idle"}
                 if isinstance(seen, TableUnreadableError):
-                    self.log.warning("The table cannot be read, retrying: %s", seen)
+                    self.log_retry(seen)
                 elif isinstance(seen, OccError):
                     raise seen
                 elif not await self._busy(watched, seen):
-                    return
+                    return {"status": "idle"}
 
     async def _busy(self, watched: WatchTarget, seen: Observation) -> bool:
         has_live = any(one.fate.beating for one in seen.pending.values())
@@ -91,5 +81,5 @@ class HudiTableIdleTrigger(HudiTrigger):
             paths, rule, before = self.partitions, watched.rule, seen.snapshot
             return bool(await in_thread(watched.service, busy_writers, table, paths, rule, before))
         except TableUnreadableError as error:
-            self.log.warning("The table cannot be read, retrying: %s", error)
+            self.log_retry(error)
             return True

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_occ_provider.errors import OccError, TableUnreadableError
-from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, shared_watch
+from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
@@ -67,14 +66,10 @@ class HudiSurvivorTrigger(HudiTrigger):
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
         async with shared_watch(watched) as watch:
             await watch.current()
-            seen: WatchResult[Observation] | None = None
+            seen: Observation | None = None
             while True:
-                seen = await watch.listings.after(seen)
-                if isinstance(seen, TableUnreadableError):
-                    self.log.warning("The table cannot be read, retrying: %s", seen)
-                elif isinstance(seen, OccError):
-                    raise seen
-                elif not any(self._beats(seen.pending.get(instant)) for instant in self.instants):
+                seen = await watch.listings.read_after(seen, self.log_retry)
+                if not any(self._beats(seen.pending.get(instant)) for instant in self.instants):
                     return
 
     def _beats(self, writer: Writer | None) -> bool:

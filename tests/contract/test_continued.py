@@ -110,7 +110,6 @@ class Process:
     work: str = WORK
     options: dict = field(default_factory=dict)
     early_stop: EarlyStop = EarlyStop.OFF
-    scope: tuple | None = None
     is_remote = True
 
     def __post_init__(self):
@@ -152,7 +151,7 @@ class Process:
         begun = self.begun()
         if begun is None:
             end_earlier_drivers(self.journal, self.submitter, LOG)
-        declared = Claim(self.table.path, self.scope, key_safe=not self.is_fenced, reads_table=False)
+        declared = Claim(self.table.path, None, key_safe=not self.is_fenced, reads_table=False)
         claim = with_hint(declared, self.journal.record)
         lease = TryLease(
             run=self.journal,

@@ -59,8 +59,8 @@ def test_the_later_task_is_ended_and_waits_for_the_earlier_one(world):
     assert not (world.pair.path / ".hoodie" / ".heartbeat" / world.pair.later).exists()
 
 
-def gives_way(world, try_number=1, **more):
-    process = Process(world, try_number, early_stop=EarlyStop.ACT, **more)
+def gives_way(world, try_number=1):
+    process = Process(world, try_number, early_stop=EarlyStop.ACT)
     with pytest.raises(WriteConflictError) as raised:
         process.run(is_deferrable=False)
     assert raised.value.outcome == "yielded"

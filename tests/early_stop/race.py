@@ -16,10 +16,10 @@ _LATEST_S, _LONGEST_S = 1.5, 1.2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One writer of a race.
+    """One write of a writer.
 
-    :param name: with which its commit is signed.
-    :param starts_s: when it starts, in seconds since the race began.
+    :param name: of the write, in its commit or its new keys.
+    :param starts_s: when it starts, in seconds since the race began, or since its writer's last write.
     :param holds_s: for how long it is held at each of ``POINTS``.
     """
 

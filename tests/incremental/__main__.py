@@ -7,18 +7,13 @@ each row once, and a checkpoint by the youngest instant would have lost rows in 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
-from tests.incremental.plan import Run, draw
-from tests.incremental.rig import Found, Rig
+from tests.differential.series import add_arguments, ended
+from tests.incremental.plan import draw
+from tests.incremental.rig import Rig
 
 _SHOWN = 5
 
@@ -27,7 +22,10 @@ def main() -> int:
     """Run a series; return 1 if a row was lost or read twice, or the control lost none."""
     arguments, began_s = _arguments(), time.monotonic()
     wrong, rows, naive_lost, errors, windows = 0, 0, 0, 0, Counter[str]()
-    for count, (run, found) in enumerate(_found(arguments), 1):
+    numbers = range(arguments.first, arguments.first + arguments.runs)
+    runs = [draw(arguments.seed, number, arguments.table) for number in numbers]
+    all_ended = ended(Rig, runs, arguments.hudi, arguments.jobs)
+    for count, (run, found) in enumerate(all_ended, 1):
         title = f"seed {run.seed} index {run.index} ({run.template.kind})"
         if isinstance(found, BaseException):
             print(f"{title}: RIG ERROR {found!r}", flush=True)
@@ -51,30 +49,10 @@ def main() -> int:
     return 0 if naive_lost and not wrong else 1
 
 
-def _found(arguments: argparse.Namespace) -> Iterator[tuple[Run, Found | BaseException]]:
-    from tests.differential.session import start_spark
-
-    folder = Path(tempfile.mkdtemp(prefix="incremental_"))
-    try:
-        rig = Rig(start_spark(arguments.hudi, folder / "spark"), arguments.hudi, folder)
-        numbers = range(arguments.first, arguments.first + arguments.runs)
-        runs = [draw(arguments.seed, number, arguments.table) for number in numbers]
-        with ThreadPoolExecutor(arguments.jobs, "run") as pool:
-            running = {pool.submit(rig.run, run): run for run in runs}
-            for future in as_completed(running):
-                yield running[future], future.exception() or future.result()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.incremental", description=__doc__)
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--first", type=int, default=0, help="index of the first run")
-    parser.add_argument("--hudi", default=HUDI_VERSION, help="release of Hudi that writes and reads")
+    add_arguments(parser, "runs", 50, 2)
     parser.add_argument("--table", type=int, default=9, help="version of the table")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     return parser.parse_args()
 
 

@@ -6,27 +6,11 @@ import random
 from dataclasses import dataclass
 
 from tests.differential.pairs import BATCHES, PARTITIONS, Template, Write
-from tests.differential.writer import Point
+from tests.early_stop.race import POINTS, Turn
 
-POINTS: tuple[Point, ...] = ("requested", "before_inflight", "inflight", "commit")
 WRITERS, TURNS = 4, 3
 _OPERATIONS = {"insert": 60, "upsert": 30, "insert_overwrite": 10}
 _LONGEST_S = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One write of a writer.
-
-    :param name: unique in its run; part of its new keys.
-    :param waits_s: before it starts, in seconds.
-    :param holds_s: for how long it is held at each of ``POINTS``.
-    """
-
-    name: str
-    write: Write
-    waits_s: float
-    holds_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.tables import Templates
 from tests.differential.writer import Writer
 from tests.differential.writes import batch_rows, run_service, save, table_options
-from tests.incremental.plan import POINTS, Run, Turn
+from tests.early_stop.race import POINTS, Turn
+from tests.incremental.plan import Run
 
 _KEYS = 3
 _LAST_LOOKS = 40
@@ -94,7 +95,7 @@ class Rig:
         """Make the writes of one writer; return how many failed."""
         failed = 0
         for turn in turns:
-            time.sleep(turn.waits_s)
+            time.sleep(turn.starts_s)
             options = {**table_options(run.template), "hoodie.parquet.small.file.limit": "0"}
             write, rows = turn.write, _rows_of(turn)
 

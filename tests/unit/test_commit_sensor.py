@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
-from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import C, T, complete, instants
@@ -85,11 +84,8 @@ def test_a_table_that_was_made_anew_has_new_commits(folder, context):
     assert instants({"commits": sensor(folder).poke(context).xcom_value}) == [T[3]]
 
 
-def test_a_table_that_cannot_be_read_is_retried(folder, context, monkeypatch):
-    def fail(*_, **__):
-        raise TableUnreadableError("no answer")
-
-    monkeypatch.setattr(HudiTable, "snapshot", fail)
+def test_a_table_that_cannot_be_read_is_retried(folder, context):
+    (folder / "hoodie.properties").write_text("cut o")
     assert not sensor(folder).poke(context).is_done
 
 
@@ -135,16 +131,11 @@ def test_its_lists_are_templated():
     assert commit.DEFAULT_POLL_S == 30
 
 
-def test_a_first_look_that_fails_leaves_the_beginning_to_the_triggerer(folder, context, monkeypatch):
-    def fail(*_, **__):
-        raise TableUnreadableError("no answer")
-
+def test_a_first_look_that_fails_leaves_the_beginning_to_the_triggerer(folder, context):
     complete(folder, 1)
-    waiting = sensor(folder, deferrable=True, after="")
-    with monkeypatch.context() as failing:
-        failing.setattr(HudiTable, "snapshot", fail)
-        with pytest.raises(TaskDeferred) as deferred:
-            waiting.execute(context)
+    (folder / "hoodie.properties").write_text("cut o")
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(folder, deferrable=True, after="").execute(context)
     assert (deferred.value.trigger.since, deferred.value.trigger.start) == (None, "earliest")
 
 

@@ -12,7 +12,6 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.attempts.new_commits import all_seen
-from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
@@ -302,7 +301,7 @@ def test_a_tasks_checkpoint_counts(folder):
 
 
 def test_a_task_times_out(folder, monkeypatch):
-    monkeypatch.setattr(commit, "_CONFIRM_S", 0.1)
+    monkeypatch.setattr(base, "_LEAST_S", 0.1)
     assert events(of_task(folder, deadline_ms=round(time.time() * 1000)), 1) == [{"status": "timeout"}]
 
 
@@ -327,18 +326,17 @@ def test_the_commit_that_makes_the_table_is_new(folder, store):
     assert instants(event) == [T[1]]
 
 
-def test_a_commit_that_could_not_be_read_once_is_read_again(folder, store, monkeypatch):
+def test_a_commit_that_could_not_be_read_once_is_read_again(folder, store, capsys):
     complete(folder, 1)
-    failures, read = [1], commit.new_commits
+    commit_file = folder / "timeline" / f"{T[1]}_{C[1]}.commit"
+    whole = commit_file.read_bytes()
+    commit_file.write_bytes(whole[:-9])
 
-    def once(*given):
-        if failures:
-            failures.pop()
-            raise TableUnreadableError("no answer")
-        return read(*given)
+    def then():
+        if "cannot be read, retrying" in capsys.readouterr().out:
+            commit_file.write_bytes(whole)
 
-    monkeypatch.setattr(commit, "new_commits", once)
-    (event,) = events(of_asset(folder, store, start="earliest"), 1)
+    (event,) = events(of_asset(folder, store, start="earliest"), 1, then)
     assert instants(event) == [T[1]]
 
 

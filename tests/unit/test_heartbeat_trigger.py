@@ -24,7 +24,7 @@ TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(trigger_module, "_MIN_WAIT_S", 0.2)
+    monkeypatch.setattr(base, "_LEAST_S", 0.2)
 
 
 @pytest.fixture(autouse=True)

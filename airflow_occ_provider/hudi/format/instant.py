@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
 
 TABLE_SERVICE_ACTIONS = frozenset({"compaction", "logcompaction", "clustering"})
 """Actions under which a table service is pending; it completes under the action of a write."""
+
+
+TimeKind: TypeAlias = Literal["completion_time", "requested_time"]
 
 
 class State(StrEnum):
@@ -52,6 +55,17 @@ class Instant(NamedTuple):
     def completion_stamp(self) -> str | None:
         """The completion time that Hudi took under its lock, since table version 8."""
         return self.completion_time if "_" in self.file_name else None
+
+    def time_of(self, kind: TimeKind) -> str:
+        """Return its time of a kind; empty if it is pending or its time is unknown.
+
+        :raises ValueError: for another kind.
+        """
+        if kind == "completion_time":
+            return self.completion_time or ""
+        if kind == "requested_time":
+            return self.time
+        raise ValueError(f"{kind!r} is no time of an instant: use completion_time or requested_time")
 
     @property
     def archived(self) -> bool:

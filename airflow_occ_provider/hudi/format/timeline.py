@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, filterfalse, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import Instant, State, TimeKind
 from airflow_occ_provider.hudi.format.instant_time import epoch_ms_writer
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ _ACTIONS = {
     "indexing": (),
     "schemacommit": (),
 }
-TimeKind: TypeAlias = Literal["completion_time", "requested_time"]
-_KINDS = "completion_time or requested_time"
-
 _Files = dict[str, str]
 _Written = Callable[[str], str | None]
 
@@ -105,8 +102,8 @@ class Timeline:
         :param by: ``"completion_time"`` or ``"requested_time"``.
         :raises ValueError: for another one.
         """
-        key = _time_of(by)
-        return tuple(sorted((one for one in self if start < key(one) <= end), key=key))
+        found = (one for one in self if start < one.time_of(by) <= end)
+        return tuple(sorted(found, key=lambda one: one.time_of(by)))
 
     def collisions(self) -> tuple[tuple[Instant, ...], ...]:
         """Return the instants that share a requested time.
@@ -127,14 +124,6 @@ def collisions(instants: Iterable[Instant]) -> tuple[tuple[Instant, ...], ...]:
     named = sorted(one for one in instants if one.action != "savepoint")
     groups = (tuple(equal) for _, equal in groupby(named, key=attrgetter("time")))
     return tuple(group for group in groups if len(group) > 1)
-
-
-def _time_of(by: TimeKind) -> Callable[[Instant], str]:
-    if by == "completion_time":
-        return lambda one: one.completion_time or ""
-    if by == "requested_time":
-        return attrgetter("time")
-    raise ValueError(f"{by!r} is no time of an instant: use {_KINDS}")
 
 
 def _by_ending(names: Iterable[str]) -> dict[str, _Files]:

@@ -41,7 +41,7 @@ class Order(StrEnum):
 
     def position(self, instant: Instant) -> str:
         """Return an instant's position; empty if it is pending or its time is unknown."""
-        return instant.time if self is Order.REQUESTED else instant.completion_time or ""
+        return instant.time_of(self.value)
 
     def place(self, instant: Instant) -> Place:
         """Return an instant with its position."""

@@ -117,7 +117,7 @@ def read_options(window: Window, release: Release, *, scanned: bool) -> Mapping[
     return options
 
 
-def refuse_unreadable(release: Release, config: TableConfig) -> str:
+def why_unreadable(release: Release, config: TableConfig) -> str:
     """Return why a release cannot read a table; empty if it can."""
     if config.version <= release.newest_table:
         return ""
