@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
-from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
 
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
 T = [f"202611210925{number:02}000" for number in range(10)]
 C = [f"202611210926{number:02}000" for number in range(10)]
 READ_T0 = Checkpoint(Order.COMPLETED, "", (Place(T[0], C[0]),))
@@ -144,26 +147,31 @@ def test_a_window_that_ends_just_now_is_scanned_by_request(layout_1, table):
     assert "may not be visible yet" in incremental_read(table, BY_REQUEST).scan
 
 
-def test_what_was_pending_and_vanished_is_looked_for_in_the_archive(folder, table, monkeypatch):
-    complete(folder, T[1], C[1])
-    complete(folder, T[2], C[2])
-    since = Checkpoint(Order.COMPLETED, "", (Place(T[1], C[1]),), (T[0],))
-    late = Instant(T[0], "commit", State.COMPLETED, "x.parquet", C[5])
-    (folder / "timeline" / "history" / "x.parquet").touch()
-    monkeypatch.setattr("airflow_occ_provider.storage.snapshot.Snapshot.history", lambda _: (late,))
-    read = incremental_read(table, since)
-    assert times(read) == [T[2], T[0]]
+def real_table(tmp_path, name):
+    """Return a table that Hudi made, and a checkpoint at which all but its last commit was read."""
+    found = HudiTable(str(unpack(TABLES / f"{name}.zip", tmp_path / "real")))
+    snapshot = found.snapshot()
+    *read, last = snapshot.timeline.completed_writes()
+    order = Order.of(snapshot.config)
+    return found, Checkpoint(order).after(read, order), last.time
+
+
+def test_what_was_pending_and_vanished_is_looked_for_in_the_archive(tmp_path):
+    found, since, last = real_table(tmp_path, "1.2.0/history")
+    late, *_ = (one for one in found.snapshot().history() if one.is_write)
+    read = incremental_read(found, replace(since, pending=(late.time,)))
+    assert times(read) == [late.time, last]
     assert read.scan == "commits of the window are archived"
 
 
-def test_a_write_that_was_pending_and_rolled_back_is_not(folder, table, monkeypatch):
-    complete(folder, T[1], C[1])
-    since = Checkpoint(Order.COMPLETED, "", (Place(T[1], C[1]),), (T[0],))
-    (folder / "timeline" / "history" / "x.parquet").touch()
-    monkeypatch.setattr(
-        "airflow_occ_provider.storage.snapshot.Snapshot.rollback_of", lambda *_: "a rollback"
-    )
-    assert times(incremental_read(table, since)) == []
+def test_a_write_that_was_pending_and_rolled_back_is_not(tmp_path):
+    found, since, last = real_table(tmp_path, "1.2.0/rollbacks")
+    history = Path(found.path, ".hoodie", "timeline", "history")
+    history.mkdir(exist_ok=True)
+    (history / "unreadable.parquet").touch()  # to read it would fail
+    (rolled_back,) = next(times for _, times in found.snapshot().rollbacks())
+    read = incremental_read(found, replace(since, pending=(rolled_back,)))
+    assert times(read) == [last]
 
 
 def test_an_empty_checkpoint_is_none(folder, table):
@@ -201,15 +209,15 @@ def test_a_writer_that_began_between_two_listings_does(layout_1, table, monkeypa
     assert incremental_read(table, BY_REQUEST).window.held_up_by == (T[1],)
 
 
-def test_a_pending_clustering_does_not(layout_1, table, monkeypatch):
-    write(layout_1, T[0], completed=True)
-    (layout_1 / f"{T[1]}.replacecommit.requested").write_bytes(b"x")
-    (layout_1 / ".heartbeat" / T[1]).touch()
-    write(layout_1, T[2], completed=True)
-    monkeypatch.setattr(
-        "airflow_occ_provider.storage.instant_reader.InstantReader.planned", lambda *_: frozenset()
-    )
-    assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
+def test_a_pending_clustering_does_not(tmp_path):
+    found, since, last = real_table(tmp_path, "0.15.0/clustering")
+    pending = [one.time for one in found.snapshot().timeline.pending_writes()]
+    beats = Path(found.path, ".hoodie", ".heartbeat")
+    beats.mkdir(exist_ok=True)
+    for time_ in pending:
+        (beats / time_).touch()
+    assert max(pending) < last
+    assert times(incremental_read(found, since)) == [last]
 
 
 def test_a_table_that_was_made_anew_is_recognised(folder, table):
