@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
-	golden-tables differential early-stop incremental faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
+	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead bench-conflict \
 	stack stack-config stack-down clean
 
@@ -54,7 +54,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop incremental faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
+	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -96,6 +96,10 @@ early-stop: $(INSTALLED)  ## What early stop foresees compared with what real Hu
 
 incremental: $(INSTALLED)  ## Incremental reads beside concurrent writers: each row once (READS=50 SEED=7 HUDI=1.2.0 TABLE=9)
 	$(BIN)/python -m tests.incremental --runs $(READS) --seed $(SEED) --hudi $(HUDI) --table $(TABLE)
+
+COMMITS ?= 200
+commit-runs: $(INSTALLED)  ## One DAG run per commit, whatever ends the triggerer (COMMITS=200 SEED=7)
+	$(BIN)/python -m tests.commit_runs --commits $(COMMITS) --seed $(SEED)
 
 differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=2000 SEED=7 HUDI=1.2.0)
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)

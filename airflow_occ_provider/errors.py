@@ -106,6 +106,12 @@ class StateStoreError(OccError):
     committed = None
 
 
+class DagRunNotStartedError(OccError):
+    """Airflow refused to start a DAG run for a commit, or did not answer."""
+
+    retry = True
+
+
 class SubmitterUnreachableError(OccError):
     """What runs the drivers, such as YARN, did not answer or refused a request."""
 

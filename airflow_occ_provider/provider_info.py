@@ -33,7 +33,8 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators",
             *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_incremental_read"),
-            *("hudi_streamer", "hudi_write", "keep_lease", "lease", "release_lease"),
+            *("hudi_streamer", "hudi_trigger_dag_run", "hudi_write"),
+            *("keep_lease", "lease", "release_lease"),
         ),
         "sensors": _modules("sensors", "commit", "heartbeat", "idle", "lease"),
         "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),

@@ -11,6 +11,7 @@ from airflow_occ_provider.embedded.process import Server
 
 # It outlives the component, so that its guard ends what a killed component leaves.
 _SHELL = ("bash", "-c", '"$@"; exec sleep infinity', "bash")
+_ENDS_S = 300
 
 
 class Component:
@@ -34,6 +35,13 @@ class Component:
             with suppress(psutil.Error):
                 one.kill()
 
+    def terminate(self):
+        """Ask it to end, as a deployment does, and wait until it has."""
+        first = self._running()
+        self._environment = {**first.environ(), **self._settings}
+        first.terminate()
+        first.wait(_ENDS_S)
+
     def start(self):
         """Start another one, which runs until ``stop``."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -41,18 +49,26 @@ class Component:
         command = [*_SHELL, sys.executable, "-m", "airflow", self._name]
         self._started.append(Server(self._name, command, self._environment, log))
 
+    @property
+    def runs(self):
+        """Whether one is running."""
+        return bool(self._found())
+
     def stop(self):
         """Stop all that were started."""
         for one in self._started:
             one.stop()
 
     def _running(self):
-        servers = (self._airflow._server, *self._started)
-        processes = [one for server in servers for one in _below(server._guard.pid)]
-        found = [one for one in processes if self._is_one(one)]
+        found = self._found()
         children = {child for one in found for child in one.children()}
         (first,) = set(found) - children
         return first
+
+    def _found(self):
+        servers = (self._airflow._server, *self._started)
+        processes = [one for server in servers for one in _below(server._guard.pid)]
+        return [one for one in processes if self._is_one(one)]
 
     def _is_one(self, process):
         with suppress(psutil.Error):

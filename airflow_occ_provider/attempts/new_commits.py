@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.rivals import meet
-from airflow_occ_provider.errors import CheckpointLostError, TableUnreadableError
+from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.hudi.incremental.window import advanced
@@ -21,6 +21,7 @@ MOST_PARTITIONS = 100
 """Of a commit, in an event."""
 MOST_COMMITS = 100
 """In an event."""
+_NEVER = "~"
 LABELS = frozenset(one.name for one in fields(Signature))
 """The labels of a signature."""
 
@@ -77,6 +78,19 @@ class NewCommits:
     is_beginning: bool = False
 
 
+def refuse_unknown_labels(signed: Iterable[str] | None) -> None:
+    """Raise for a label that no signature has.
+
+    :raises ConfigurationError: then.
+    """
+    if unknown := {*(signed or ())} - LABELS:
+        raise ConfigurationError(
+            "signed",
+            f"{', '.join(sorted(unknown))}: a signature has no such label",
+            remedy=f"use {', '.join(sorted(LABELS))}",
+        )
+
+
 def beginning(snapshot: Snapshot, start: str) -> Checkpoint:
     """Return the checkpoint from which a watcher counts.
 
@@ -106,6 +120,18 @@ def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
     if old or Order.of(snapshot.config) is Order.REQUESTED:
         return _seen(snapshot, old)
     return Checkpoint(Order.COMPLETED, end)
+
+
+def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
+    """Return the checkpoint of a watcher that has seen all before some commits.
+
+    :param times: their requested times. Without any, all that the active timeline has counts as seen; if
+        it has none of them any more, nothing does.
+    """
+    found = list(filter(None, map(snapshot.timeline.find, times)))
+    writes = snapshot.timeline.completed_writes()
+    first = min((one.completion_time or "" for one in found), default="" if times else _NEVER)
+    return _seen(snapshot, [one for one in writes if (one.completion_time or "") < first])
 
 
 def new_commits(

@@ -82,11 +82,18 @@ class Consumer:
         :param checkpoint: ``None`` for nothing read yet.
         :raises StateStoreError: if Airflow does not store it.
         """
+        self.store(CHECKPOINT_KEY, consumer_state(self.table, checkpoint))
+
+    def store(self, key: str, value: dict[str, Any]) -> None:
+        """Store something with its asset.
+
+        :raises StateStoreError: if Airflow does not store it.
+        """
         try:
-            self.state.set(CHECKPOINT_KEY, consumer_state(self.table, checkpoint))
+            self.state.set(key, value)
         except Exception as error:
             raise StateStoreError(
-                f"the checkpoint of the consumer {self.name!r} was not stored: {error}",
+                f"the state of the consumer {self.name!r} was not stored: {error}",
                 remedy="Airflow stores the state of an asset once its scheduler has seen the DAG, which "
                 "takes up to a minute; then the next try succeeds",
             ) from error

@@ -11,13 +11,13 @@ from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf 
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_occ_provider.attempts.new_commits import (
-    LABELS,
     CommitFilter,
     beginning,
     event_of,
     new_commits,
+    refuse_unknown_labels,
 )
-from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
+from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -83,12 +83,7 @@ class HudiCommitSensor(BaseSensorOperator):
         self.signed = signed
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
-        if unknown := {*(signed or ())} - LABELS:
-            raise ConfigurationError(
-                "signed",
-                f"{', '.join(sorted(unknown))}: a signature has no such label",
-                remedy=f"use {', '.join(sorted(LABELS))}",
-            )
+        refuse_unknown_labels(signed)
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait in the worker or in the triggerer."""

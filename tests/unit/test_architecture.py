@@ -194,7 +194,7 @@ def test_every_parameter_of_an_operator_is_in_its_signature_and_documented(opera
 
 def test_operators_are_thin():
     lines = sum(len(path.read_text().splitlines()) for path in (ROOT / "operators").glob("*.py"))
-    assert lines <= 2400
+    assert lines <= 2500
 
 
 def public_docstrings(node, name):

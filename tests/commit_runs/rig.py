@@ -1,0 +1,123 @@
+"""A real Airflow on PostgreSQL that starts runs while real writers commit."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
+from tests.airflow_component import Component
+from tests.commit_runs.plan import Fault
+from tests.commit_runs.writers import Writers
+from tests.stack.postgres import Postgres
+
+DAGS = Path(__file__).parent / "dags"
+STARTED = ("on_commit", "on_batch")
+"""The DAGs whose runs are started."""
+_NAME = "airflow"
+_PATIENCE_S = 900
+_PAGE = 100
+
+
+class Rig:
+    """The DAGs of a running Airflow, and its triggerer.
+
+    :param airflow: it.
+    :param folder: of the logs of triggerers that are started.
+    """
+
+    def __init__(self, airflow: EmbeddedAirflow, folder: Path) -> None:
+        self._airflow = airflow
+        self.triggerer = Component(airflow, "triggerer", folder)
+
+    def begin(self) -> None:
+        """Unpause the DAGs, and wait until the table's asset is watched."""
+        wait_for("the DAGs", lambda: self._airflow.has_dag("start_runs"))
+        for dag_id in ("start_runs", "on_event", *STARTED):
+            self._airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+        file = self._airflow.call("GET", "/dags/start_runs")["file_token"]
+        self._airflow.call("PUT", f"/parseDagFile/{file}")
+
+    def apply(self, fault: Fault) -> None:
+        """End the triggerer and, after a pause, start another one."""
+        wait_for("a triggerer", lambda: self.triggerer.runs)
+        end = self.triggerer.kill if fault.kind == "killed" else self.triggerer.terminate
+        end()
+        time.sleep(fault.pause_s)
+        self.triggerer.start()
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the runs of a DAG."""
+        return list(self._all(f"/dags/{dag_id}/dagRuns", "dag_runs"))
+
+    def instants(self, dag_id: str) -> Counter[str]:
+        """Return how many runs of a DAG each commit has."""
+        return Counter(one["instant"] for run in self.runs(dag_id) for one in run["conf"]["commits"])
+
+    def reported(self) -> Counter[str]:
+        """Return in how many asset events each commit is."""
+        events = self._all("/assets/events", "asset_events")
+        payloads = (one["extra"].get("payload", {}) for one in events)
+        return Counter(one["instant"] for payload in payloads for one in payload.get("commits", ()))
+
+    def wait_until_quiet(self, commits: int) -> None:
+        """Wait until that many commits have runs, and every run has ended."""
+        for dag_id in STARTED:
+            wait_for(f"runs of {dag_id}", lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits)
+        for dag_id in ("start_runs", *STARTED):
+            wait_for(f"the ends of the runs of {dag_id}", lambda dag_id=dag_id: not self._live(dag_id))
+
+    def _live(self, dag_id: str) -> bool:
+        return any(run["state"] in ("queued", "running") for run in self.runs(dag_id))
+
+    def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = self._airflow.call("GET", f"{path}?limit={_PAGE}&offset={offset}&order_by=id")
+            yield from page[key]
+            offset, total = offset + _PAGE, page["total_entries"]
+
+
+@contextmanager
+def running(folder: Path, table: Path) -> Iterator[Rig]:
+    """Run Airflow for the time of a ``with`` block."""
+    with Postgres(_NAME, _NAME) as database:
+        address = f"postgresql+psycopg2://{_NAME}:{_NAME}@127.0.0.1:{database.port}/{_NAME}"
+        settings = {
+            "COMMIT_RUNS_TABLE": str(table),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address,
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
+        }
+        with EmbeddedAirflow(folder, DAGS, os.environ, settings) as airflow:
+            rig = Rig(airflow, folder / "triggerers")
+            try:
+                yield rig
+            finally:
+                rig.triggerer.stop()
+
+
+def go_through(rig: Rig, writers: Writers, faults: list[Fault]) -> None:
+    """Let the writers write, and end the triggerer at each of the faults."""
+    writers.start()
+    for fault in faults:
+        wait_for(
+            f"{fault.commits} commits",
+            lambda fault=fault: writers.made >= fault.commits or writers.have_ended,
+        )
+        rig.apply(fault)
+        print(f"after {writers.made} commits the triggerer was {fault.kind}", flush=True)
+    wait_for("the writers", lambda: writers.have_ended)
+
+
+def wait_for(what: str, happened: Callable[[], object]) -> None:
+    """Wait until something happened, and say how long at most if it does not."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not happened():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not in {_PATIENCE_S} s")
+        time.sleep(1)

@@ -1,0 +1,223 @@
+"""``HudiTriggerDagRunOperator`` on tables made by hand: which runs it starts, and when again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse, OKResponse
+
+from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedError
+from airflow_occ_provider.hooks import commit_runs
+from airflow_occ_provider.hooks.commit_runs import PLAN_KEY
+from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, consumer_asset
+from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
+from tests.unit.test_commit_trigger import C, T, complete
+from tests.unit.test_incremental_operator import AssetState
+
+
+class Airflow:
+    """Creates runs, at most one of an id, as Airflow's API does; and may stop in the middle."""
+
+    def __init__(self):
+        self.runs = {}
+        self.left = None
+
+    def send(self, request):
+        if self.left == 0:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        self.left = None if self.left is None else self.left - 1
+        if request.run_id in self.runs:
+            return ErrorResponse(error=ErrorType.DAGRUN_ALREADY_EXISTS)
+        assert request.logical_date is None
+        self.runs[request.run_id] = json.loads(json.dumps(request.conf))
+        return OKResponse(ok=True)
+
+    @property
+    def commits(self):
+        """The instants of each run's commits."""
+        return [[one["instant"] for one in conf["commits"]] for conf in self.runs.values()]
+
+
+@pytest.fixture
+def airflow(monkeypatch):
+    airflow = Airflow()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", airflow, raising=False)
+    return airflow
+
+
+@pytest.fixture
+def state():
+    return AssetState()
+
+
+@pytest.fixture
+def start(folder, state):
+    """Run the task, of a DAG run that commits started or that a user did."""
+
+    def start(*numbers, extras=(), **given):
+        payload = {"commits": [{"instant": T[number]} for number in numbers]}
+        found = [{"payload": payload}] if numbers else []
+        events = [SimpleNamespace(extra=one) for one in (*found, *extras)]
+        context = {
+            "asset_state_store": {consumer_asset("on_trips"): state},
+            "triggering_asset_events": {"trips": events} if events else {},
+        }
+        given = {"table": str(folder.parent), "trigger_dag_id": "on_trips", **given}
+        return HudiTriggerDagRunOperator(task_id="start", **given).execute(context)
+
+    return start
+
+
+def test_each_commit_has_a_run_with_what_was_committed(folder, airflow, start):
+    complete(folder, 1)
+    complete(folder, 2, operation="INSERT")
+    assert start(1) == [f"hudi__on_trips__{T[1]}", f"hudi__on_trips__{T[2]}"]
+    conf = airflow.runs[f"hudi__on_trips__{T[2]}"]
+    assert conf["table"] == str(folder.parent)
+    (commit,) = conf["commits"]
+    assert (commit["instant"], commit["completion_time"]) == (T[2], C[2])
+    assert commit["operation"] == "INSERT"
+
+
+def test_it_begins_with_the_first_commit_that_started_it(folder, airflow, start):
+    for number in (1, 2, 3):
+        complete(folder, number)
+    start(2)
+    assert airflow.commits == [[T[2]], [T[3]]]
+
+
+def test_the_event_of_a_task_that_wrote_counts_as_well(folder, airflow, start):
+    complete(folder, 1)
+    complete(folder, 2)
+    start(extras=[{"instant": T[2], "path": "t"}, {"instant": None}, None])
+    assert airflow.commits == [[T[2]]]
+
+
+def test_started_by_hand_it_begins_with_what_follows(folder, airflow, start):
+    complete(folder, 1)
+    with pytest.raises(AirflowSkipException, match="has no new commit"):
+        start()
+    complete(folder, 2)
+    start()
+    assert airflow.commits == [[T[2]]]
+
+
+def test_a_commit_that_started_it_and_left_the_timeline_hides_no_other(folder, airflow, start):
+    complete(folder, 2)
+    start(1)
+    assert airflow.commits == [[T[2]]]
+
+
+def test_it_may_begin_at_the_beginning(folder, airflow, start):
+    complete(folder, 1)
+    complete(folder, 2)
+    start(2, start="earliest")
+    assert airflow.commits == [[T[1]], [T[2]]]
+
+
+def test_a_late_commit_that_was_requested_early_has_its_run(folder, airflow, start):
+    complete(folder, 2)
+    start(2)
+    complete(folder, 1, completed=C[3])
+    start(1)
+    assert airflow.commits == [[T[2]], [T[1]]]
+
+
+def test_a_batch_has_one_run(folder, airflow, start):
+    complete(folder, 1)
+    complete(folder, 2)
+    assert start(1, per="batch") == [f"hudi__on_trips__{T[2]}"]
+    assert airflow.commits == [[T[1], T[2]]]
+
+
+@pytest.mark.parametrize("per", ["commit", "batch"])
+@pytest.mark.parametrize("left", range(4))
+def test_whenever_a_try_ends_no_commit_has_two_runs_and_none_is_without(
+    folder, airflow, start, per, left
+):
+    complete(folder, 1)
+    complete(folder, 2)
+    airflow.left = left
+    for number in (3, 4):
+        with suppress(DagRunNotStartedError):
+            start(1, per=per)
+        complete(folder, number)
+    airflow.left = None
+    start(4, per=per)
+    assert sorted(one for several in airflow.commits for one in several) == T[1:5]
+
+
+@pytest.mark.parametrize("per", ["commit", "batch"])
+def test_a_try_that_dies_before_its_checkpoint_moves_starts_nothing_twice(
+    folder, airflow, start, state, per
+):
+    start_before = start
+    complete(folder, 1)
+    with pytest.raises(AirflowSkipException):
+        start()
+    complete(folder, 2)
+    before = dict(state)
+    start_before(2, per=per)
+    state[CHECKPOINT_KEY] = before[CHECKPOINT_KEY]
+    complete(folder, 3)
+    start(3, per=per)
+    assert airflow.commits == [[T[2]], [T[3]]]
+
+
+def test_a_checkpoint_that_was_set_anew_counts_and_not_the_old_plan(folder, airflow, start, state):
+    complete(folder, 1)
+    start(1)
+    complete(folder, 2)
+    airflow.left = 0
+    with pytest.raises(DagRunNotStartedError, match=f"the run hudi__on_trips__{T[2]} of on_trips"):
+        start(2)
+    complete(folder, 3)
+    airflow.left = None
+    kept = state[PLAN_KEY]["after"]
+    state[CHECKPOINT_KEY] = {**state[CHECKPOINT_KEY], "checkpoint": kept}
+    start(3)
+    assert airflow.commits == [[T[1]], [T[3]]]
+
+
+def test_what_is_not_wanted_is_passed_over(folder, airflow, start):
+    complete(folder, 1)
+    complete(folder, 2, operation="INSERT")
+    start(1, operations="insert")
+    assert airflow.commits == [[T[2]]]
+    with pytest.raises(AirflowSkipException):
+        start(2, operations="insert")
+
+
+def test_more_commits_than_one_task_starts_are_left_to_the_next(folder, airflow, start, monkeypatch):
+    monkeypatch.setattr(commit_runs, "MOST_RUNS", 2)
+    for number in (1, 2, 3):
+        complete(folder, number)
+    start(1)
+    assert airflow.commits == [[T[1]], [T[2]]]
+    start(1)
+    assert airflow.commits == [[T[1]], [T[2]], [T[3]]]
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("consumer", {"consumer": "on trips"}),
+        ("per", {"per": "run"}),
+        ("signed", {"signed": {"dag": "d"}}),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_starts(start, field, given):
+    with pytest.raises(ConfigurationError) as caught:
+        start(**given)
+    assert caught.value.field == field
+
+
+def test_its_consumer_is_an_outlet_and_one_task_runs_at_a_time():
+    task = HudiTriggerDagRunOperator(task_id="start", table="/t", trigger_dag_id="d", outlets=[])
+    assert task.outlets == [consumer_asset("d")]
+    assert task.max_active_tis_per_dag == 1
