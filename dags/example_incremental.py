@@ -40,6 +40,7 @@ with DAG(
     read = HudiIncrementalReadOperator(
         task_id="read",
         application=str(JOBS / "new_trips.py"),
+        application_args=["--target", "{{ params.table }}_copy"],
         consumer="example",
         driver_memory="1g",
     )

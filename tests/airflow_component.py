@@ -49,26 +49,18 @@ class Component:
         command = [*_SHELL, sys.executable, "-m", "airflow", self._name]
         self._started.append(Server(self._name, command, self._environment, log))
 
-    @property
-    def runs(self):
-        """Whether one is running."""
-        return bool(self._found())
-
     def stop(self):
         """Stop all that were started."""
         for one in self._started:
             one.stop()
 
     def _running(self):
-        found = self._found()
+        servers = (self._airflow._server, *self._started)
+        processes = [one for server in servers for one in _below(server._guard.pid)]
+        found = [one for one in processes if self._is_one(one)]
         children = {child for one in found for child in one.children()}
         (first,) = set(found) - children
         return first
-
-    def _found(self):
-        servers = (self._airflow._server, *self._started)
-        processes = [one for server in servers for one in _below(server._guard.pid)]
-        return [one for one in processes if self._is_one(one)]
 
     def _is_one(self, process):
         with suppress(psutil.Error):

@@ -45,11 +45,12 @@ class Rig:
 
     def apply(self, fault: Fault) -> None:
         """End the triggerer and, after a pause, start another one."""
-        wait_for("a triggerer", lambda: self.triggerer.runs)
+        last = self._last_triggerer()
         end = self.triggerer.kill if fault.kind == "killed" else self.triggerer.terminate
         end()
         time.sleep(fault.pause_s)
         self.triggerer.start()
+        wait_for("the next triggerer", lambda: self._last_triggerer() > last)
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG."""
@@ -71,6 +72,10 @@ class Rig:
             wait_for(f"runs of {dag_id}", lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits)
         for dag_id in ("start_runs", *STARTED):
             wait_for(f"the ends of the runs of {dag_id}", lambda dag_id=dag_id: not self._live(dag_id))
+
+    def _last_triggerer(self) -> int:
+        jobs = self._airflow.call("GET", "/jobs?job_type=TriggererJob&limit=1&order_by=-id")["jobs"]
+        return int(jobs[0]["id"]) if jobs else 0
 
     def _live(self, dag_id: str) -> bool:
         return any(run["state"] in ("queued", "running") for run in self.runs(dag_id))

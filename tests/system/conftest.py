@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.airflow_component import Component
 from tests.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"
+EXAMPLES = Path(__file__).parents[2] / "dags"
 _PATIENCE_S = 900
 
 
@@ -94,7 +96,11 @@ def add_connections(running, hudi_stack):
 @pytest.fixture(scope="session")
 def airflow(hudi_stack, tmp_path_factory):
     folder = tmp_path_factory.mktemp("airflow")
-    with EmbeddedAirflow(folder, DAGS, hudi_stack.environment) as running:
+    dags = shutil.copytree(DAGS, folder / "dags")
+    shutil.copy(EXAMPLES / "example_chain.py", dags)
+    shutil.copytree(EXAMPLES / "jobs", dags / "jobs")
+    settings = {"EXAMPLE_LAKE": str(folder / "lake")}
+    with EmbeddedAirflow(folder, dags, hudi_stack.environment, settings) as running:
         add_connections(running, hudi_stack)
         running.add_connection(
             "hudi_lock_quick",
@@ -115,7 +121,7 @@ def airflow(hudi_stack, tmp_path_factory):
             host="127.0.0.1:1",
             extra={"connection_timeout_ms": 2000},
         )
-        for dag in DAGS.glob("*.py"):
+        for dag in dags.glob("*.py"):
             deadline = time.monotonic() + 600
             while not running.has_dag(dag.stem):
                 assert time.monotonic() < deadline, f"{dag} was not read"

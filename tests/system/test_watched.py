@@ -99,15 +99,20 @@ def test_a_retry_waits_for_the_clustering_that_rejected_its_first_try(hudi_stack
 
 
 def watch_assets(airflow, dag_id):
-    """Unpause a DAG whose assets are watched, which begins only once its file is read again."""
-    airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
-    file = airflow.call("GET", f"/dags/{dag_id}")["file_token"]
-    airflow.call("PUT", f"/parseDagFile/{file}")
+    """Unpause a DAG whose assets are watched, and wait until they are."""
+    unpause_and_parse(airflow, dag_id)
     watched = (
         "SELECT 1 FROM asset_watcher JOIN trigger ON trigger.id = trigger_id WHERE triggerer_id > 0"
     )
     with closing(sqlite3.connect(airflow.database, 300)) as database:
         wait_for("the asset's watcher", lambda: database.execute(watched).fetchall())
+
+
+def unpause_and_parse(airflow, dag_id):
+    """Unpause a DAG; its assets are watched only once its file is read again."""
+    airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+    file = airflow.call("GET", f"/dags/{dag_id}")["file_token"]
+    airflow.call("PUT", f"/parseDagFile/{file}")
 
 
 def assert_reported_by_the_asset(airflow, ghost):
