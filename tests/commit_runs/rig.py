@@ -62,7 +62,7 @@ class Rig:
 
     def reported(self) -> Counter[str]:
         """Return in how many asset events each commit is."""
-        events = self._all("/assets/events", "asset_events")
+        events = self._all("/assets/events", "asset_events", "timestamp")
         payloads = (one["extra"].get("payload", {}) for one in events)
         return Counter(one["instant"] for payload in payloads for one in payload.get("commits", ()))
 
@@ -80,10 +80,10 @@ class Rig:
     def _live(self, dag_id: str) -> bool:
         return any(run["state"] in ("queued", "running") for run in self.runs(dag_id))
 
-    def _all(self, path: str, key: str) -> Iterator[dict[str, Any]]:
+    def _all(self, path: str, key: str, order: str = "id") -> Iterator[dict[str, Any]]:
         offset, total = 0, 1
         while offset < total:
-            page = self._airflow.call("GET", f"{path}?limit={_PAGE}&offset={offset}&order_by=id")
+            page = self._airflow.call("GET", f"{path}?limit={_PAGE}&offset={offset}&order_by={order}")
             yield from page[key]
             offset, total = offset + _PAGE, page["total_entries"]
 
