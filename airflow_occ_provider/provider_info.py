@@ -47,6 +47,13 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_occ_provider.decorators.hudi_write.hudi_write_task",
             }
         ],
+        "asset-uris": [
+            {
+                "schemes": ["hudi"],
+                "handler": "airflow_occ_provider.hooks.assets.normalized",
+                "factory": "airflow_occ_provider.hooks.assets.hudi_asset",
+            }
+        ],
         "connection-types": locks,
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }

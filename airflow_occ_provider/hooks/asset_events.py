@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias
 
+from airflow_occ_provider.hooks.assets import hudi_asset
+
 _log = logging.getLogger(__name__)
 
 
@@ -26,9 +28,7 @@ def emit_asset_events(
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra = dict(result)
         elif isinstance(outlet, AssetAlias) and result["instant"]:
-            path = table.rstrip("/")
-            uri = path if "://" in path else f"file://{path}"
             try:
-                context["outlet_events"][outlet].add(Asset(uri), extra=dict(result))
+                context["outlet_events"][outlet].add(hudi_asset(table), extra=dict(result))
             except ValueError as error:  # Airflow refuses the URI; the commit stays
-                _log.warning("The alias %s gets no event of %s: %s", outlet.name, uri, error)
+                _log.warning("The alias %s gets no event of %s: %s", outlet.name, table, error)

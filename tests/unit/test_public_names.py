@@ -25,6 +25,7 @@ PUBLIC = {
         *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
         *("NotSubmittedError", "CheckpointLostError", "DagRunNotStartedError"),
     },
+    "hooks.assets": {"hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.emr_serverless": {"EmrService"},
     "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},

@@ -25,7 +25,7 @@ TASKS = {
     "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],
     "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
     "docs/how-to/object-stores.md": [["write_trips"]],
-    "docs/how-to/react-to-commits.md": [["trips_are_there"], ["show"], ["start"]],
+    "docs/how-to/react-to-commits.md": [["trips_are_there"], ["write_trips"], ["show"], ["start"]],
     "docs/how-to/incremental-reads.md": [["read_trips"]],
     "docs/how-to/table-services.md": [["compact", "cluster"]],
 }

@@ -304,7 +304,7 @@ def test_an_assets_alias_gets_the_facts_of_the_table(dag, table):
     assert events[outlets[0]].extra == {"instant": None}
     (event,) = events[outlets[1]].asset_alias_events
     assert event.extra == {"instant": "1"}
-    assert event.dest_asset_key.uri == {"/": "file:///lake/trips"}.get(table[0], "s3a://lake/trips")
+    assert event.dest_asset_key.uri == {"/": "file:///lake/trips"}.get(table[0], "s3://lake/trips")
 
 
 def test_of_very_many_partitions_the_result_names_the_first_and_counts_the_rest():

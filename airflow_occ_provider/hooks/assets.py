@@ -1,0 +1,65 @@
+"""The asset of a table, and the asset URIs of the scheme ``hudi``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from airflow.sdk import Asset
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.storage.address import canonical_table
+
+SCHEME = "hudi"
+_HUDI = re.compile(rf"{SCHEME}:(?://(?P<scheme>[^/]*))?(?P<path>.*)", re.IGNORECASE)
+# Airflow sorts what follows the one, and drops what follows the other.
+_QUOTED = str.maketrans({"?": "%3F", "#": "%23"})
+
+
+def hudi_asset(table: str, **kwargs: Any) -> Asset:
+    """Return the asset of a table: one for all spellings of its base path.
+
+    Its name and its URI are the table's own URL, such as ``s3://lake/trips``.
+
+    :param table: base path of the table, an absolute path or a URL, also one of the scheme ``hudi``.
+    :param kwargs: further arguments of ``Asset``, such as ``watchers``.
+    :raises ConfigurationError: if it is not a path.
+    """
+    uri = _asset_uri(table)
+    return Asset(name=uri, uri=uri, **kwargs)
+
+
+def normalized(uri: SplitResult) -> SplitResult:
+    """Return the table's own URL in an asset URI of the scheme ``hudi``.
+
+    Airflow calls it for each such asset, also in the triggerer, which an exception would end.
+
+    :param uri: unchanged if it names no table, such as ``hudi://``.
+    """
+    if uri.scheme != SCHEME:
+        return uri
+    try:
+        return urlsplit(_asset_uri(urlunsplit(uri)))
+    except (ConfigurationError, ValueError):
+        return uri
+
+
+def _asset_uri(table: str) -> str:
+    path = canonical_table(_own_url(table))
+    return (path if "://" in path else f"file://{path}").translate(_QUOTED)
+
+
+def _own_url(table: str) -> str:
+    """Return the path in a URI of the scheme ``hudi``; another one is returned as it is.
+
+    The table's own scheme is the authority, with or without a colon: ``hudi://s3a/lake/trips``,
+    ``hudi://s3a://lake/trips``. Without one it is a local path: ``hudi:///lake/trips``.
+    """
+    while match := _HUDI.fullmatch(table):
+        scheme, path = match["scheme"] or "file", match["path"]
+        if scheme == "file":
+            table = path
+        else:
+            table = f"{scheme}{path}" if scheme.endswith(":") else f"{scheme}:/{path}"
+    return table
