@@ -15,6 +15,7 @@ from airflow_occ_provider.attempts.new_commits import all_seen
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.lineage import table_to_read
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.read_options import Release
 from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
@@ -63,6 +64,7 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         *("table", "storage_conn_id", "window"),
     )
     ui_color = "#d6ecf7"
+    get_openlineage_facets_on_start = table_to_read
 
     def __init__(
         self,

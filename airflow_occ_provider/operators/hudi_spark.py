@@ -90,6 +90,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     require_commit: bool
     survivor_timeout: timedelta
     deferrable: bool
+    committed: Commit | None = None
 
     def __init__(self, *, name: str | None, retries: int | None, **kwargs: Any) -> None:
         super().__init__(name=name or "", retries=None if retries is None else int(retries), **kwargs)
@@ -170,10 +171,8 @@ class HudiSparkOperator(SparkSubmitOperator):
             with run.admitted(options) as admitted:
                 run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
                 commit = self._attempt(run, admitted)
-        result = {
-            **(commit.facts() if commit else NO_COMMIT),
-            "seconds": round(time.monotonic() - started, 1),
-        }
+        self.committed, facts = commit, commit.facts() if commit else NO_COMMIT
+        result = {**facts, "seconds": round(time.monotonic() - started, 1)}
         emit_asset_events(context, self.outlets, self.table, result)
         audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
         run.journal.succeed()

@@ -19,6 +19,7 @@ from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.in_driver.run_main import STREAMER
@@ -73,6 +74,8 @@ class HudiStreamerOperator(HudiSparkOperator):
         *("scope", "target_table", "source_class", "source_ordering_field", "streamer_args"),
     )
     ui_color = "#d6ecf7"
+    get_openlineage_facets_on_start = table_to_write
+    get_openlineage_facets_on_complete = written_table
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
@@ -107,6 +108,8 @@ class HudiWriteOperator(HudiSparkOperator):
         *(*HudiSparkOperator.template_fields, "scope", "sql", "table_name", "reads_table"),
     )
     ui_color = "#d6ecf7"
+    get_openlineage_facets_on_start = table_to_write
+    get_openlineage_facets_on_complete = written_table
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "storage", "attempts", "submitters", "hooks"},
         {"airflow", "botocore"},
     ),
+    "hooks.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
