@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG
 
+from airflow_occ_provider.hooks.assets import hudi_asset
 from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
@@ -15,7 +16,7 @@ LAKE = os.environ.get("EXAMPLE_LAKE", "/tmp/airflow_occ")
 TABLE, COPY = f"{LAKE}/chain", f"{LAKE}/chain_copy"
 SPARK = {"table": TABLE, "driver_memory": "1g"}
 
-trips = Asset("example_chain", f"file://{TABLE}")
+trips = hudi_asset(TABLE)
 
 with DAG("example_chain", schedule=None, tags=["hudi", "example"], default_args=SPARK) as chain:
     create, *writers = [
