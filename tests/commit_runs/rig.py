@@ -108,6 +108,9 @@ def running(folder: Path, table: Path) -> Iterator[Rig]:
 
 def go_through(rig: Rig, writers: Writers, faults: list[Fault]) -> None:
     """Let the writers write, and end the triggerer at each of the faults."""
+    writers.make_first()
+    for dag_id in STARTED:  # else what is archived before their first look would have no run
+        wait_for(f"a run of {dag_id}", lambda dag_id=dag_id: rig.runs(dag_id))
     writers.start()
     for fault in faults:
         wait_for(

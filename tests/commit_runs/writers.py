@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.differential.pairs import Template
 from tests.differential.writes import save, table_options
 
 _WRITERS = 2
-_TRIES = 5
+_PAUSE_S = 2.0  # else all commits are made before the second triggerer runs
 _LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 
 
@@ -37,10 +38,14 @@ class Writers:
         self._pool = ThreadPoolExecutor(_WRITERS, "writer")
         self._made = Counter[int]()
 
+    def make_first(self) -> None:
+        """Make the table, with the first commit."""
+        self._write(_WRITERS, 1)
+
     def start(self) -> None:
-        """Start them; they end by themselves."""
-        each = self._count // _WRITERS
-        counts = [self._count - each * (_WRITERS - 1), *([each] * (_WRITERS - 1))]
+        """Start them, for all further commits; they end by themselves."""
+        left = self._count - 1
+        counts = [left // _WRITERS + (writer < left % _WRITERS) for writer in range(_WRITERS)]
         self._running = [self._pool.submit(self._write, n, count) for n, count in enumerate(counts)]
 
     @property
@@ -67,16 +72,10 @@ class Writers:
 
     def _write(self, writer: int, count: int) -> None:
         for number in range(count):
-            self._save([(f"w{writer}-{number}", f"p{writer}", number)])
+            time.sleep(_PAUSE_S)
+            save(self._spark, self._table, "insert", _rows(writer, number), self._options)
             self._made[writer] += 1
 
-    def _save(self, rows: list[tuple[str, str, int]]) -> None:
-        """Write rows, again if another writer makes the table at the same time."""
-        for left in reversed(range(_TRIES)):
-            try:
-                save(self._spark, self._table, "insert", rows, self._options)
-            except Exception:
-                if not left:
-                    raise
-            else:
-                return
+
+def _rows(writer: int, number: int) -> list[tuple[str, str, int]]:
+    return [(f"w{writer}-{number}", f"p{writer}", number)]
