@@ -14,20 +14,26 @@ _MOST_OLDER = 8
 _UNDOING = ("rollback", "restore")
 
 
+def may_list_changes(file_system: Any, path: str, known: Listing, timeline: Timeline) -> bool:
+    """Whether a part of a timeline may be listed alone."""
+    long = len(known.names) > PAGE_KEYS and len(timeline.instants) > _NEWEST
+    return (
+        long
+        and lists_in_order(file_system, path)
+        and all(one.completed or one.action not in _UNDOING for one in timeline)
+    )
+
+
 def list_changes(file_system: Any, path: str, known: Listing, timeline: Timeline) -> Listing | None:
-    """Return a listing of a long timeline, of which a part is listed again.
+    """Return a listing of a timeline that allows it, of which a part is listed again.
 
     It takes one request for the newest instants, and one for each older one that was pending. The
     other files are taken over: only a rollback, a restore, or the archival removes completed instants.
 
     :param known: the last listing, of the instants of ``timeline``.
-    :returns: ``None`` if the whole folder must be listed: it has one page only; instants are or were
-        being taken back; a file disappeared; or the storage cannot list a part.
+    :returns: ``None`` if the whole folder must be listed: instants were taken back; a file disappeared;
+        or the storage cannot list a part.
     """
-    undone = any(one.action in _UNDOING and not one.completed for one in timeline)
-    long = len(known.names) > PAGE_KEYS and len(timeline.instants) > _NEWEST
-    if undone or not long or not lists_in_order(file_system, path):
-        return None
     start = timeline.instants[-_NEWEST].time
     older = {one.time for one in timeline if not one.completed and one.time <= start}
     if len(older) > _MOST_OLDER:

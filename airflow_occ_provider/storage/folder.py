@@ -19,7 +19,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.storage.address import fsspec_url
-from airflow_occ_provider.storage.changes import list_changes
+from airflow_occ_provider.storage.changes import list_changes, may_list_changes
 from airflow_occ_provider.storage.listing import Listing, list_folder
 from airflow_occ_provider.storage.s3_requests import is_s3, list_objects, read_file
 
@@ -64,6 +64,8 @@ class TableFolder:
 
     def changes(self, folder: str, known: Listing, timeline: Timeline) -> Listing | None:
         """List what may have changed in a timeline; ``None`` if that is not enough."""
+        if not may_list_changes(self.file_system, f"{self._root}/{folder}", known, timeline):
+            return None
         return self.ask(folder, lambda path: list_changes(self.file_system, path, known, timeline))
 
     def times(self, folder: str) -> dict[str, int]:

@@ -48,12 +48,7 @@ class Snapshot:
         self._reload = reload
         self.config = config
         self.listing = listing
-        read = previous.timeline.refreshed if previous else Timeline.from_file_names
-        # One request for all: layout 1 needs the status of each completed file.
-        self.timeline: Timeline = (
-            folder.ask(self.config.timeline_folder, lambda _: read(listing.names, listing.modified))
-            or Timeline()
-        )
+        self.timeline = _timeline(folder, config, listing, previous)
         self._folder = folder
         self._modified = listing.modified
         self.reader = InstantReader(folder, config)
@@ -175,3 +170,16 @@ class Snapshot:
     ) -> dict[Instant, Times]:
         ask, folder = self._folder.ask, self.config.timeline_folder
         return ask(folder, lambda _: {one: times(one) for one in instants}) or {}
+
+
+def _timeline(
+    folder: TableFolder, config: TableConfig, listing: Listing, previous: Snapshot | None
+) -> Timeline:
+    read = previous.timeline.refreshed if previous else Timeline.from_file_names
+    if config.layout_version > 1 or (
+        previous and frozenset(previous.timeline.names) == frozenset(listing.names)
+    ):
+        return read(listing.names, listing.modified)
+    # One request for all: layout 1 needs the status of each completed file.
+    asked = folder.ask(config.timeline_folder, lambda _: read(listing.names, listing.modified))
+    return asked or Timeline()

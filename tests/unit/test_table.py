@@ -118,6 +118,25 @@ def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
     assert len(started) < 10
 
 
+@pytest.mark.parametrize(("layout", "requests"), [(1, 2), (2, 1)])
+def test_a_refresh_without_news_is_a_listing_and_in_layout_1_the_time_of_the_properties(
+    folder, table, monkeypatch, layout, requests
+):
+    version = 6 if layout == 1 else 9
+    (folder / "hoodie.properties").write_text(table_properties(version=version, layout=layout))
+    shutil.rmtree(folder / "timeline")
+    name = f"{T0}.commit" if layout == 1 else f"timeline/{T0}_{C}.commit"
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("{}")
+    last = table.snapshot(table.snapshot())
+    started = []
+    original = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t.name), original(t))[1])
+    assert table.snapshot(last).timeline is last.timeline
+    assert len(last.timeline.instants) == 1
+    assert len(started) == requests
+
+
 def test_an_unknown_storage_is_refused():
     with pytest.raises(ConfigurationError, match=r"^table.*Remedy"):
         HudiTable("nosuch://lake/t")
