@@ -11,7 +11,7 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
 	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
-	bench-timeline bench-import bench-leases bench-triggers bench-remote bench-overhead bench-conflict \
+	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-conflict \
 	stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -191,6 +191,9 @@ bench-leases: $(INSTALLED)  ## What the queue costs, compared with kazoo's Lock 
 
 bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.triggers
+
+bench-commits: $(INSTALLED)  ## What watching the commits of 1,000 tables costs a triggerer (CHECK=1 as above; SMOKE=1: a short run)
+	$(BIN)/python -m tests.bench.commits
 
 bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=1 as above; DRIVERS=200)
 	$(BIN)/python -m tests.bench.remote --drivers $(or $(DRIVERS),200)

@@ -23,6 +23,7 @@ import psutil
 from cryptography.fernet import Fernet
 
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
+from tests.bench.commit_load import CommitLoad
 from tests.bench.load import Load
 from tests.bench.remote_load import RemoteLoad
 from tests.bench.watchers import READINGS, WAKE
@@ -81,12 +82,12 @@ class Home:
     """
 
     folder: Path
-    load: Load | RemoteLoad
+    load: Load | RemoteLoad | CommitLoad
     keys: Mapping[str, str]
     dags: Path = _DAGS
 
     @classmethod
-    def make(cls, folder: Path, load: Load | RemoteLoad, dags: Path = _DAGS) -> Self:
+    def make(cls, folder: Path, load: Load | RemoteLoad | CommitLoad, dags: Path = _DAGS) -> Self:
         """Make one, with the DAGs of the load in its metadata database."""
         keys = {
             "CORE__FERNET_KEY": Fernet.generate_key().decode(),
@@ -96,7 +97,7 @@ class Home:
         home = cls(folder, load, keys, dags)
         folder.mkdir()
         for command in (["db", "migrate"], ["dags", "reserialize"]):
-            home._run(*command)
+            home.run(*command)
         if home.ask("SELECT count(*) FROM dag")[0][0] != load.tables + 1:
             errors = home.ask("SELECT stacktrace FROM import_error")
             raise EmbeddedError(f"the DAGs were not read: {errors}")
@@ -168,7 +169,7 @@ class Home:
         url = f"file:{self.folder}/airflow.db?mode=ro"
         return closing(sqlite3.connect(url, _BUSY_S, uri=True))
 
-    def _run(self, *command: str) -> None:
+    def run(self, *command: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "airflow", *command],
             env=self.environment,
@@ -245,6 +246,14 @@ class Triggerer:
     def memory_mb(self) -> float:
         return sum(process.memory_info().rss for process in self._processes()) / 2**20
 
+    def cpu_s(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+
+    def counted(self, name: str) -> int:
+        """Return how often the probe has counted something so far."""
+        readings = self._readings()
+        return int(readings[-1]["listings"].get(name, 0)) if readings else 0
+
     @contextmanager
     def awake(self) -> Iterator[None]:
         self.resume()
@@ -261,11 +270,11 @@ class Triggerer:
 
     def measure(self) -> Callable[[], Window]:
         """Begin a window; return the function that ends it and returns what was done in it."""
-        begun_s, cpu_s = time.monotonic(), self._cpu_s()
+        begun_s, cpu_s = time.monotonic(), self.cpu_s()
         return lambda: self._window(begun_s, cpu_s)
 
     def _window(self, begun_s: float, cpu_s: float) -> Window:
-        ended_s, spent_s = time.monotonic(), self._cpu_s() - cpu_s
+        ended_s, spent_s = time.monotonic(), self.cpu_s() - cpu_s
         time.sleep(1.5)  # until the probe has written a reading
         readings = [one for one in self._readings() if begun_s <= one["at"] <= ended_s]
         listings = Counter(readings[-1]["listings"])
@@ -276,9 +285,6 @@ class Triggerer:
 
     def _processes(self) -> list[psutil.Process]:
         return self._guard.children(recursive=True)
-
-    def _cpu_s(self) -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
 
     def _running(self) -> int:
         counts = [one["tasks"] for one in self._readings() if "tasks" in one]

@@ -100,13 +100,18 @@ async def _lags_ms() -> list[float]:
     return lags_ms
 
 
+def count(name: str) -> None:
+    """Count a request."""
+    with _counting:
+        _listings[name] += 1
+
+
 def _count_listings() -> None:
     """Count the requests to the storage, in the one method through which all of them go."""
     ask = TableFolder.ask
 
     def counted(self: TableFolder, name: str, call: Any) -> Any:
-        with _counting:
-            _listings[name] += 1
+        count(name)
         return ask(self, name, call)
 
     TableFolder.ask = counted  # type: ignore[method-assign]
@@ -117,13 +122,11 @@ def _count_requests() -> None:
     ask, follow = ResourceManager._call, Container._open
 
     def asked(self: ResourceManager, *given: Any) -> Any:
-        with _counting:
-            _listings[RESOURCE_MANAGER] += 1
+        count(RESOURCE_MANAGER)
         return ask(self, *given)
 
     def followed(self: Container, path: str) -> Any:
-        with _counting:
-            _listings[NODE_MANAGER] += 1
+        count(NODE_MANAGER)
         return follow(self, path)
 
     ResourceManager._call = asked  # type: ignore[method-assign]
