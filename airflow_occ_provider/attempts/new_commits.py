@@ -139,7 +139,8 @@ def new_commits(
 ) -> NewCommits:
     """Return the oldest commits that a watcher has not seen.
 
-    Archived ones that Hudi cannot decode either are left out.
+    Archived ones that Hudi cannot decode either are left out. Of a table that was made anew all are new,
+    once it has one.
 
     :param most: at most so many; those that are not wanted are passed over.
     :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
@@ -148,6 +149,8 @@ def new_commits(
     try:
         writes = completed_writes(snapshot, since)
     except CheckpointLostError as error:
+        if not snapshot.timeline.completed_writes():  # deleted, or moved and perhaps back later
+            return NewCommits((), since)
         anew = Checkpoint(Order.of(snapshot.config))
         return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
     unseen = sorted(since.unread(writes), key=Order.COMPLETED.position)

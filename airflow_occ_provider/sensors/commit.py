@@ -118,6 +118,8 @@ class HudiCommitSensor(BaseSensorOperator):
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)
+        if found.made_anew:
+            self.log.warning("%s. All its commits are new.", found.made_anew)
         if not found.commits:
             self.log.info("No commit yet after %s.", since.time or "the table was made")
             return PokeReturnValue(is_done=False)

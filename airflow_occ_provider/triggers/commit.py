@@ -158,6 +158,8 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
                 await asyncio.sleep(self.poll_s)
         if found.made_anew:
             self.log.warning("%s. All its commits are new.", found.made_anew)
+        elif not (now.config.exists or since.is_empty):
+            self.log.warning("At %s there is no table any more. It is waited for.", self.table)
         return found
 
     @property

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_occ_provider.errors import StateStoreError
+from airflow_occ_provider.errors import StateStoreError, TableUnreadableError
 from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, consumer_asset
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.operators.hudi_incremental_read import (
@@ -202,3 +203,45 @@ def test_its_consumer_is_an_outlet():
     )
     assert task.outlets == [consumer_asset("dwh")]
     assert {"table", "window"} <= {*task.template_fields}
+
+
+def test_a_deleted_table_or_one_made_anew_stops_it_and_leaves_the_checkpoint(folder, run, jobs, state):
+    complete(folder, 1)
+    read(folder).execute(run())
+    away = folder.parent.rename(folder.parent.parent / "away")
+    with pytest.raises(AirflowFailException, match="is not a Hudi table"):
+        read(folder).execute(run())
+    away.rename(folder.parent)
+    shutil.rmtree(folder / "timeline")
+    (folder / "timeline").mkdir()
+    complete(folder, 2)
+    with pytest.raises(AirflowFailException, match="made anew"):
+        read(folder).execute(run())
+    assert (commits(jobs), moved_to(state)) == ([[T[1]]], [T[1]])
+
+
+def test_after_a_table_was_made_anew_between_two_tries_the_next_run_is_stopped(folder, run, jobs):
+    complete(folder, 1)
+    context = run()
+    SparkSubmitOperator.execute.fails = 1
+    with pytest.raises(RuntimeError):
+        read(folder).execute(context)
+    shutil.rmtree(folder / "timeline")
+    (folder / "timeline").mkdir()
+    complete(folder, 2)
+    read(folder).execute(context)  # its condition finds no row
+    with pytest.raises(AirflowFailException, match="made anew"):
+        read(folder).execute(run())
+
+
+def test_a_storage_that_fails_is_read_by_the_next_try(folder, run, jobs, state):
+    complete(folder, 1)
+    context, timeline = run(), folder / "timeline"
+    timeline.rename(folder / "real")
+    timeline.touch()  # to list it fails
+    with pytest.raises(TableUnreadableError, match="timeline cannot be read"):
+        read(folder).execute(context)
+    timeline.unlink()
+    (folder / "real").rename(timeline)
+    read(folder).execute(context)
+    assert (commits(jobs), moved_to(state)) == ([[T[1]]], [T[1]])
