@@ -11,7 +11,7 @@ from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.incremental import checkpoint as module
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
-from airflow_occ_provider.hudi.incremental.window import Pending, advanced, next_window
+from airflow_occ_provider.hudi.incremental.window import Pending, next_window
 
 LAYOUTS = {Order.REQUESTED: "1", Order.COMPLETED: "2"}
 
@@ -136,10 +136,20 @@ def test_a_checkpoint_is_kept_as_json():
 def test_only_the_youngest_commits_are_kept(monkeypatch):
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     done = [commit("10", "20"), commit("12", "22"), commit("11", "21")]
-    after = Checkpoint(Order.COMPLETED).after(done, Order.COMPLETED)
+    after = next_window(None, Order.COMPLETED, done).checkpoint
     assert (after.floor, after.time) == ("20", "22")
     assert [one.requested for one in after.read] == ["11", "12"]
     assert after.unread(done) == []
+
+
+def test_those_that_were_archived_leave_first_and_raise_no_floor(monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 2)
+    before = next_window(None, Order.COMPLETED, [commit("20", "21"), commit("30", "31")]).checkpoint
+    stepped_back = [commit("05", "06"), commit("07", "08")]
+    after = next_window(before, Order.COMPLETED, stepped_back).checkpoint
+    assert [one.requested for one in after.read] == ["05", "07", "30"]
+    assert (after.floor, after.time) == ("", "31")
+    assert times(next_window(after, Order.COMPLETED, [*stepped_back, commit("03", "04")])) == ["03"]
 
 
 def test_an_archived_commit_that_was_pending_is_not_read_by_its_position():
@@ -151,27 +161,16 @@ def test_an_archived_commit_that_was_pending_is_not_read_by_its_position():
         assert times(next_window(first.checkpoint, order, [*late, *done])) == ["05"]
 
 
-def test_what_a_cut_window_leaves_is_above_the_floor(monkeypatch):
-    monkeypatch.setattr(module, "MOST_KEPT", 2)
-    late = commit("05", "90")
-    seen = Checkpoint(Order.REQUESTED).after(
-        [commit(str(n), "50") for n in range(10, 20)], Order.REQUESTED
-    )
-    assert seen.unread([late]) == []  # nothing has said that it was pending
-    done = [commit(str(n), "50") for n in range(10, 20)]
-    kept = advanced(Checkpoint(Order.REQUESTED), done, [*done, late], Order.REQUESTED, [])
-    assert kept.unread([late]) == [late]
-
-
-def test_what_may_be_overtaken_by_a_pending_write_is_kept(monkeypatch):
-    monkeypatch.setattr(module, "MOST_KEPT", 2)
-    done = [commit(str(time), "50") for time in range(10, 20)]
-    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, pending=["13"])
-    assert [one.requested for one in kept.read] == list(map(str, range(14, 20)))
-    assert kept.unread([commit("14x", "60")])
-    monkeypatch.setattr(module, "MOST_KEPT_OF_PENDING", 3)
-    kept = Checkpoint(Order.REQUESTED).after(done, Order.REQUESTED, pending=["13"])
-    assert [one.requested for one in kept.read] == ["17", "18", "19"]
+@pytest.mark.parametrize("order", Order)
+def test_all_that_were_read_of_the_active_timeline_are_kept(monkeypatch, order):
+    monkeypatch.setattr(module, "KEPT", 2)
+    done, late = [commit(str(n), str(n)) for n in range(10, 20)], commit("05", "06")
+    since = next_window(None, order, done).checkpoint
+    assert [one.requested for one in since.read] == list(map(str, range(10, 20)))
+    assert since.unread([late, *done]) == [late]
+    monkeypatch.setattr(module, "MOST_KEPT", 3)
+    since = next_window(None, order, done).checkpoint
+    assert ([one.requested for one in since.read], since.floor) == (["17", "18", "19"], "16")
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from airflow_occ_provider.hudi.format.table_config import TableConfig
 
 _FORMAT = 1
 _LAYOUT_2 = 2
-MOST_KEPT, MOST_KEPT_OF_PENDING = 200, 2000
-"""Of the commits that were read; the others are below the floor."""
+KEPT, MOST_KEPT = 200, 2000
+"""Of the commits that were read: so many, and more if they may still be seen again."""
 
 
 class Place(NamedTuple):
@@ -52,9 +52,10 @@ class Order(StrEnum):
 class Checkpoint:
     """The commits of a table that a consumer has read.
 
-    Those at or below a floor are read, and above it those that are named. So a commit that becomes
-    visible late is distinguished from one that was read, without trust in clocks: Hudi 0.15 takes an
-    instant's time long before it writes its file (``HoodieSparkSqlWriter``).
+    Those at or below a floor are read, and above it those that are named: all that the active timeline
+    has, up to 2,000. So a commit that becomes visible late is distinguished from one that was read,
+    without trust in clocks. They step back, and Hudi 0.15 takes an instant's time long before it writes
+    its file (``HoodieSparkSqlWriter``).
 
     :param order: in which it reads them.
     :param floor: the position up to which all commits count as read.
@@ -95,7 +96,12 @@ class Checkpoint:
         return [one for one in instants if is_unread(one)]
 
     def after(
-        self, commits: Iterable[Instant], order: Order, *, pending: Sequence[str] = ()
+        self,
+        commits: Iterable[Instant],
+        order: Order,
+        *,
+        pending: Sequence[str] = (),
+        active: Collection[str] = (),
     ) -> Checkpoint:
         """Return the checkpoint of a consumer that has read some more commits.
 
@@ -103,14 +109,17 @@ class Checkpoint:
         :param order: of the table, which an upgrade changes.
         :param pending: requested times of the writes that are not read: the pending ones, and those that
             are left for later.
+        :param active: requested times of the writes in the active timeline. The others count by the
+            highest position that was read.
         """
         before = self if order is self.order else Checkpoint(order)
         read = sorted({*before.read, *map(order.place, commits)}, key=lambda one: one[::-1])
-        oldest = min(pending, default="")
-        overtaking = sum(one.requested > oldest for one in read) if oldest else 0
-        kept = min(max(MOST_KEPT, overtaking), MOST_KEPT_OF_PENDING)
-        floor = max(before.floor, read[-kept - 1].position) if len(read) > kept else before.floor
-        return Checkpoint(order, floor, tuple(read[-kept:]), tuple(pending[-MOST_KEPT:]))
+        needed = {one for one in read if one.requested in active} | {*read[-1:]}
+        kept = min(max(KEPT, len(needed)), MOST_KEPT)
+        dropped = frozenset(sorted(read, key=needed.__contains__)[:-kept])
+        floor = max([before.floor, *(one.position for one in dropped & needed)])
+        left = tuple(one for one in read if one not in dropped)
+        return Checkpoint(order, floor, left, tuple(pending[-KEPT:]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -117,7 +117,8 @@ def advanced(
     unread = {one.time for one in done.unread(known)}
     before = [] if done.order is order else [one for one in known if one.time not in unread]
     left = sorted({*pending, *(unread - read)})
-    return done.after([*before, *commits], order, pending=left)
+    active = {one.time for one in known if not one.archived}
+    return done.after([*before, *commits], order, pending=left, active=active)
 
 
 def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Instant]:
