@@ -100,8 +100,10 @@ class HudiTable:
         is_listed = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if is_listed else None
         found = previous.refreshed(listing)
-        emptied = not listing.names or (previous.timeline.instants and not found.timeline.instants)
-        moved_to = self._moved_to(found, listing, force=bool(emptied))
+        if previous.timeline.instants and not found.timeline.instants:  # it was moved, or is back by now
+            return self._opened(missing_ok=missing_ok)
+        emptied = not listing.names
+        moved_to = self._moved_to(found, listing, force=emptied)
         config, last = previous.config, self._last_read
         unchanged = last and last[:2] == (config, written_ms) and last.at_s >= begun_s - max_age_s
         if unchanged and not (emptied or moved_to):

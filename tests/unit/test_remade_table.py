@@ -239,3 +239,19 @@ def test_a_consumer_of_a_table_that_was_made_anew_is_stopped(folder, table, vers
     make(folder, *numbers, version=version)
     with pytest.raises(CheckpointLostError, match="begin anew"):
         incremental_read(table, since)
+
+
+def test_a_table_that_comes_back_during_a_look_is_seen_whole(folder, table, monkeypatch):
+    complete(folder, 1)
+    before, files, away = table.snapshot(), type(table.files), folder.parent.parent / "away"
+    listing = files.listing
+
+    def while_it_is_away(self, name):
+        monkeypatch.setattr(files, "listing", listing)
+        folder.parent.rename(away)
+        found = self.listing(name)
+        away.rename(folder.parent)
+        return found
+
+    monkeypatch.setattr(files, "listing", while_it_is_away)
+    assert [one.time for one in table.snapshot(before).timeline] == [T[1]]
