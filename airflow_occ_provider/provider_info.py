@@ -36,10 +36,10 @@ def get_provider_info() -> dict[str, Any]:
             *("hudi_streamer", "hudi_trigger_dag_run", "hudi_write"),
             *("keep_lease", "lease", "release_lease"),
         ),
-        "sensors": _modules("sensors", "commit", "heartbeat", "idle", "lease"),
+        "sensors": _modules("sensors", "commit", "heartbeat", "idle", "incremental_window", "lease"),
         "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),
         "triggers": _modules(
-            "triggers", "commit", "free_scope", "heartbeat", "idle", "lease", "survivor"
+            "triggers", "commit", "free_scope", "heartbeat", "idle", "lease", "survivor", "window"
         ),
         "task-decorators": [
             {

@@ -1,4 +1,4 @@
-"""Write a city, wait for the commit and for idle writers, and read what is new, each row once."""
+"""Write a city, wait for its commit and until it can be read, and read what is new, each row once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from airflow_occ_provider.operators.hudi_incremental_read import HudiIncremental
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
+from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -37,6 +38,7 @@ with DAG(
         deferrable=True,
     )
     idle = HudiTableIdleSensor(task_id="idle", scope=["{{ params.city }}"], deferrable=True)
+    ready = HudiIncrementalWindowSensor(task_id="ready", consumer="example", deferrable=True)
     read = HudiIncrementalReadOperator(
         task_id="read",
         application=str(JOBS / "new_trips.py"),
@@ -45,4 +47,4 @@ with DAG(
         driver_memory="1g",
     )
     write >> idle
-    [committed, idle] >> read
+    [committed, idle] >> ready >> read

@@ -1,4 +1,4 @@
-"""The shared watch over the commits of a table."""
+"""The shared watches over a table's commits, and what its consumers can read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.shared_watch import storage_name
+from airflow_occ_provider.storage.incremental import WriteState, write_state
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -44,5 +45,44 @@ class CommitTarget:
         return seen.config.version, seen.timeline.completed_writes()
 
     def due_s(self, seen: Snapshot) -> float:  # noqa: ARG002
+        """Return infinity: between two listings nothing is due."""
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTarget:
+    """The key of a watch over what the consumers of a table can read next.
+
+    :param table: canonical base path of the table.
+    :param storage_conn_id: Airflow connection of its storage, or ``None``.
+    :param poll_s: seconds between two listings.
+    """
+
+    table: str
+    storage_conn_id: str | None
+    poll_s: float
+
+    @property
+    def service(self) -> str:
+        """The name of the storage, which has its own threads."""
+        return storage_name(self.table, self.storage_conn_id)
+
+    def open(self) -> Callable[[], WriteState]:
+        """Return what lists the timeline of the table and, if they matter, the heartbeats."""
+        table, last = open_table(self.table, self.storage_conn_id), list[Snapshot]()
+
+        def look() -> WriteState:
+            seen = write_state(table, previous=last[0] if last else None)
+            last[:] = [seen.snapshot]
+            return seen
+
+        return look
+
+    def state(self, seen: WriteState) -> object:
+        """Return the completed writes, and the live ones that hold windows up."""
+        snapshot = seen.snapshot
+        return snapshot.config.version, snapshot.timeline.completed_writes(), seen.pending.live
+
+    def due_s(self, seen: WriteState) -> float:  # noqa: ARG002
         """Return infinity: between two listings nothing is due."""
         return math.inf

@@ -65,6 +65,14 @@ class IncrementalRead:
         return read_options(self.window, chosen, scanned=bool(self.scan))
 
 
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """The writes of a table at one moment, from which windows are made."""
+
+    snapshot: Snapshot
+    pending: Pending
+
+
 def incremental_read(
     table: HudiTable,
     since: Checkpoint | None = None,
@@ -84,10 +92,38 @@ def incremental_read(
     :raises NotHudiTableError: if there is no table at the path.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    snapshot, since = table.snapshot(previous), None if since and since.is_empty else since
-    order, pending = Order.of(snapshot.config), _pending(snapshot)
-    if order is Order.REQUESTED:
-        snapshot, pending = _judged(table, snapshot, rule)
+    return window_after(since, write_state(table, rule, previous), most=most)
+
+
+def write_state(
+    table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE, previous: Snapshot | None = None
+) -> WriteState:
+    """Return the writes of a table, with those that hold windows up.
+
+    :param rule: by which the writers' heartbeats are judged.
+    :param previous: an earlier snapshot, which saves requests.
+    :raises NotHudiTableError: if there is no table at the path.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    snapshot = table.snapshot(previous)
+    if Order.of(snapshot.config) is Order.REQUESTED:
+        return _judged(table, snapshot, rule)
+    return WriteState(snapshot, _pending(snapshot))
+
+
+def window_after(
+    since: Checkpoint | None, writes: WriteState, *, most: int = MOST_COMMITS
+) -> IncrementalRead:
+    """Return the window after a checkpoint, and how to read it.
+
+    :param since: what the consumer has read; ``None`` for the whole table.
+    :param most: at most so many commits.
+    :raises CheckpointLostError: if the table has none of the commits that the consumer has read.
+    :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    snapshot, pending = writes.snapshot, writes.pending
+    since, order = None if since and since.is_empty else since, Order.of(snapshot.config)
     completed = completed_writes(snapshot, since)
     is_partly_archived = since is None and completed and snapshot.has_history()
     oldest = min([one.time for one in completed[:1]] + list(pending.all), default="")
@@ -129,15 +165,15 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
     return completed
 
 
-def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> tuple[Snapshot, Pending]:
-    """Return a later snapshot, and which of its pending writes may still complete.
+def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> WriteState:
+    """Return the writes a little later, and which of the pending ones may still complete.
 
     A lazy clean would roll the others back: their writers are dead.
     """
     found = judge_writes(table, before, rule, always_again=True)
     living = (one.time for one, heartbeat in found.known.items() if heartbeat.live)
     live = found.awaited.union(living, (one.time for one in found.begun))
-    return found.snapshot, Pending(_pending(found.snapshot).all, live)
+    return WriteState(found.snapshot, Pending(_pending(found.snapshot).all, live))
 
 
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:

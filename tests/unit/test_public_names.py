@@ -72,6 +72,7 @@ PUBLIC = {
     "sensors.commit": {"HudiCommitSensor"},
     "sensors.heartbeat": {"HudiHeartbeatSensor", "awaited"},
     "sensors.idle": {"HudiTableIdleSensor"},
+    "sensors.incremental_window": {"HudiIncrementalWindowSensor"},
     "sensors.lease": {"HudiLeaseSensor"},
     "triggers.commit": {"HudiCommitTrigger"},
     "triggers.free_scope": {"HudiFreeScopeTrigger"},
@@ -79,6 +80,7 @@ PUBLIC = {
     "triggers.idle": {"HudiTableIdleTrigger"},
     "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
+    "triggers.window": {"HudiIncrementalWindowTrigger", "why_empty", "window_facts"},
     "operators.retry_policy": {"HudiConflictRetryPolicy"},
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
@@ -100,7 +102,10 @@ PUBLIC = {
     "submitters.reported": {"LateReport", "ReportedDriver", "ReportedLines"},
     "hudi.incremental.checkpoint": {"Checkpoint", "Order", "Place"},
     "hudi.incremental.window": {"Pending", "Window", "advanced", "next_window"},
-    "storage.incremental": {"IncrementalRead", "completed_writes", "incremental_read"},
+    "storage.incremental": {
+        *("IncrementalRead", "WriteState", "completed_writes", "incremental_read"),
+        *("window_after", "write_state"),
+    },
     "storage.report": {"Report", "RunFolder", "open_report"},
     "attempts.staging": {"staged"},
     "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},

@@ -26,7 +26,7 @@ TASKS = {
     "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
     "docs/how-to/object-stores.md": [["write_trips"]],
     "docs/how-to/react-to-commits.md": [["trips_are_there"], ["write_trips"], ["show"], ["start"]],
-    "docs/how-to/incremental-reads.md": [["read_trips"]],
+    "docs/how-to/incremental-reads.md": [["read_trips"], ["ready", "read_trips"]],
     "docs/how-to/table-services.md": [["compact", "cluster"]],
 }
 
