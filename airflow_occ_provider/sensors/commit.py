@@ -121,7 +121,10 @@ class HudiCommitSensor(BaseSensorOperator):
         if found.made_anew:
             self.log.warning("%s. All its commits are new.", found.made_anew)
         if not found.commits:
-            self.log.info("No commit yet after %s.", since.time or "the table was made")
+            if snapshot.config.exists:
+                self.log.info("No commit yet after %s.", since.time or "the table was made")
+            else:
+                self.log.info("At %s there is no table.", self.table)
             return PokeReturnValue(is_done=False)
         commits = list(map(event_of, found.commits))
         return PokeReturnValue(is_done=True, xcom_value=self._done(context, commits))

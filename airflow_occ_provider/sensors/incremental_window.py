@@ -100,7 +100,11 @@ class HudiIncrementalWindowSensor(BaseSensorOperator):
             )
         return result.xcom_value
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def execute_complete(
+        self,
+        context: Context,  # noqa: ARG002
+        event: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Return the window of the trigger's event.
 
         :raises AirflowSensorTimeout: if there was nothing to read in time.

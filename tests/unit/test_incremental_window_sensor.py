@@ -11,6 +11,7 @@ import pytest
 from airflow.models.trigger import Trigger
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, OccError
 from airflow_occ_provider.hooks import commit_watch, shared_watch
@@ -114,6 +115,7 @@ def test_it_needs_a_consumer_or_a_checkpoint(given):
 def test_its_consumer_is_an_inlet():
     task = HudiIncrementalWindowSensor(task_id="t", table="/t", consumer="dwh", inlets=[Asset("a")])
     assert task.inlets == [Asset("a"), consumer_asset("dwh")]
+    assert AssetStateStoreAccessors(task.inlets)[consumer_asset("dwh")]
     assert {"table", "since"} <= {*task.template_fields}
 
 

@@ -191,6 +191,7 @@ def test_a_sensor_counts_all_commits_of_the_next_table(folder, output):
     assert not waiting.poke(context).is_done
     shutil.rmtree(folder.parent)
     assert not waiting.poke(context).is_done
+    assert output.has(f"At {folder.parent} there is no table.")
     make(folder, 0)
     assert instants({"commits": waiting.poke(context).xcom_value}) == [T[0]]
     assert output.has("All its commits are new")
