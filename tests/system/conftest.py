@@ -97,7 +97,8 @@ def add_connections(running, hudi_stack):
 def airflow(hudi_stack, tmp_path_factory):
     folder = tmp_path_factory.mktemp("airflow")
     dags = shutil.copytree(DAGS, folder / "dags")
-    shutil.copy(EXAMPLES / "example_chain.py", dags)
+    for example in ("example_chain.py", "example_incremental.py"):
+        shutil.copy(EXAMPLES / example, dags)
     shutil.copytree(EXAMPLES / "jobs", dags / "jobs")
     settings = {"EXAMPLE_LAKE": str(folder / "lake")}
     with EmbeddedAirflow(folder, dags, hudi_stack.environment, settings) as running:

@@ -22,8 +22,7 @@ def test_each_row_is_copied_once_and_each_commit_has_one_run_though_the_triggere
     airflow, triggerer
 ):
     lake = airflow.folder / "lake"
-    for dag_id in ("committed", "on_commit", "example_chain_reader"):
-        unpause_and_parse(airflow, dag_id)
+    unpause_and_parse(airflow, "committed", "on_commit", "example_chain_reader")
     run = Run(airflow, "example_chain")
     wait_for_state(run, "write_zurich", "success")
     triggerer.kill()
@@ -33,18 +32,31 @@ def test_each_row_is_copied_once_and_each_commit_has_one_run_though_the_triggere
     commits = HudiTable(str(lake / "chain")).snapshot().timeline.completed_writes()
     assert len(commits) == 3
     written = count_rows(lake / "chain", "uuid")
-    wait_for("the copy", lambda: copied(lake).keys() >= written.keys())
+    copy = lake / "chain_copy"
+    wait_for("the copy", lambda: copied(copy).keys() >= written.keys())
     wait_for("the runs of the commits", lambda: len(runs(airflow, "on_commit")) >= 3)
     for dag_id in ("committed", "example_chain_reader"):
         wait_for(dag_id, lambda dag_id=dag_id: {*runs(airflow, dag_id).values()} == {"success"})
-    assert copied(lake) == written
+    assert copied(copy) == written
     assert set(written.values()) == {1}
     assert sorted(runs(airflow, "on_commit")) == [f"hudi__on_commit__{one.time}" for one in commits]
 
 
-def copied(lake):
+@pytest.mark.nightly
+def test_a_reader_waits_for_a_commit_an_idle_table_and_a_window(airflow, tmp_path):
+    table = tmp_path / "cities"
+    run = Run(airflow, "example_incremental", {"table": str(table)}).wait()
+    tasks = ("write", "committed", "idle", "ready", "read")
+    assert states(run, *tasks) == ["success"] * len(tasks)
+    instant = run.result("write")["instant"]
+    assert [one["instant"] for one in run.result("committed")] == [instant]
+    assert run.result("ready")["commits"] == run.result("read")["commits"] == [instant]
+    assert copied(tmp_path / "cities_copy") == count_rows(table, "uuid")
+
+
+def copied(folder):
     """Count each key in what the reader has written."""
-    paths = (lake / "chain_copy").glob("*/*.parquet")
+    paths = folder.glob("*/*.parquet")
     return Counter(key for path in paths for key in pq.read_table(path)["uuid"].to_pylist())
 
 

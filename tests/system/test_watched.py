@@ -108,10 +108,11 @@ def watch_assets(airflow, dag_id):
         wait_for("the asset's watcher", lambda: database.execute(watched).fetchall())
 
 
-def unpause_and_parse(airflow, dag_id):
-    """Unpause a DAG; its assets are watched only once its file is read again."""
-    airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
-    file = airflow.call("GET", f"/dags/{dag_id}")["file_token"]
+def unpause_and_parse(airflow, *dag_ids):
+    """Unpause DAGs; the assets of the first are watched only once its file is read again."""
+    for dag_id in dag_ids:
+        airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+    file = airflow.call("GET", f"/dags/{dag_ids[0]}")["file_token"]
     airflow.call("PUT", f"/parseDagFile/{file}")
 
 
