@@ -9,6 +9,7 @@
     ├── LeaseRefusedError         retry no,  committed no       a second lease beside the first
     ├── AdmissionTimeoutError     retry no,  committed no       waited too long for a lease
     ├── StateStoreError           retry yes, committed unknown  Airflow did not store the task's record
+    ├── DagRunNotStartedError     retry yes, committed no       Airflow did not start a run for a commit
     ├── SubmitterUnreachableError retry yes, committed unknown  what runs the drivers did not answer
     ├── NotSubmittedError         retry yes, committed no       a submission failed, nothing was started
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -21,7 +22,7 @@ MOST_PARTITIONS = 100
 """Of a commit, in an event."""
 MOST_COMMITS = 100
 """In an event."""
-_NEVER = "~"
+_BEFORE_ALL, _NEVER = "0", "~"
 LABELS = frozenset(one.name for one in fields(Signature))
 """The labels of a signature."""
 
@@ -51,6 +52,11 @@ class CommitFilter:
         paths = tuple(one.strip("/") for one in _listed(partitions))
         kinds = frozenset(one.upper() for one in _listed(operations))
         return cls(paths, kinds, tuple(sorted((key, str(v)) for key, v in (signed or {}).items())))
+
+    @property
+    def description(self) -> str:
+        """The filter as text, equal for equal filters in all processes."""
+        return json.dumps([self.partitions, sorted(self.operations), self.signed])
 
     def accepts(self, commit: Commit) -> bool:
         """Whether a commit is one of them. One of a table service never is."""
@@ -98,7 +104,7 @@ def beginning(snapshot: Snapshot, start: str) -> Checkpoint:
     :param start: ``latest``, ``earliest``, or the requested time of an instant.
     """
     if start == "earliest":
-        return Checkpoint(Order.of(snapshot.config))
+        return _nothing_seen(snapshot)
     return all_seen(snapshot) if start == "latest" else seen_up_to(snapshot, start)
 
 
@@ -126,11 +132,10 @@ def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
     """Return the checkpoint of a watcher that has seen all before some commits.
 
     :param times: their requested times. Without any, all that the active timeline has counts as seen; if
-        it has none of them any more, nothing does.
+        one of them is archived, nothing does.
     """
-    found = list(filter(None, map(snapshot.timeline.find, times)))
-    writes = snapshot.timeline.completed_writes()
-    first = min((one.completion_time or "" for one in found), default="" if times else _NEVER)
+    found, writes = map(snapshot.timeline.find, times), snapshot.timeline.completed_writes()
+    first = min((one.completion_time or "" if one else "" for one in found), default=_NEVER)
     return _seen(snapshot, [one for one in writes if (one.completion_time or "") < first])
 
 
@@ -170,8 +175,17 @@ def event_of(commit: Commit) -> dict[str, Any]:
 
 
 def _seen(snapshot: Snapshot, commits: Sequence[Instant]) -> Checkpoint:
-    nothing, writes = Checkpoint(Order.of(snapshot.config)), snapshot.timeline.completed_writes()
-    return _advanced(nothing, commits, writes, snapshot)
+    writes = snapshot.timeline.completed_writes()
+    return _advanced(_nothing_seen(snapshot), commits, writes, snapshot)
+
+
+def _nothing_seen(snapshot: Snapshot) -> Checkpoint:
+    """Return the checkpoint before all commits: those of the active timeline, if there are any.
+
+    Of a table without commits it is before all that it will have, also if they are archived meanwhile.
+    """
+    begun = snapshot.timeline.completed_writes()
+    return Checkpoint(Order.of(snapshot.config), "" if begun else _BEFORE_ALL)
 
 
 def _advanced(

@@ -47,6 +47,10 @@ def normalized(uri: SplitResult) -> SplitResult:
 
 def _asset_uri(table: str) -> str:
     path = canonical_table(_own_url(table))
+    if urlsplit(path).password:
+        raise ConfigurationError(
+            "table", "the path has a password in it", remedy="name a storage connection instead"
+        )
     return (path if "://" in path else f"file://{path}").translate(_QUOTED)
 
 

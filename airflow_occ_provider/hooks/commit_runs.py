@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,15 @@ from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.new_commits import CommitFilter, event_of, new_commits
 from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedError
 from airflow_occ_provider.hooks.consumers import Consumer
+from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.snapshot import Snapshot
 
+_log = logging.getLogger(__name__)
 PLAN_KEY = "hudi_commit_runs"
-_NAME = re.compile(r"[A-Za-z0-9_.~:+-]+")
-MOST_RUNS = 1000
-"""Of one task."""
+MOST_COMMITS = 200
+"""In one plan; a task carries out one after the other."""
+_NAME = re.compile(r"[A-Za-z0-9_.~:+-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,13 @@ class RunPlan:
 
     :param before: the checkpoint of which they follow.
     :param after: the checkpoint once all of them are started.
+    :param made_anew: why all commits of the table are new, if the consumer has seen others.
     """
 
     before: Checkpoint
     after: Checkpoint
     runs: tuple[CommitRun, ...] = ()
+    made_anew: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a JSON object."""
@@ -69,47 +74,65 @@ def refuse_unusable_name(consumer: str) -> None:
         raise ConfigurationError(
             "consumer",
             f"{consumer!r} cannot stand in the id of a DAG run",
-            remedy="name it with letters, digits, and _ . ~ : + -",
+            remedy="name it with at most 200 letters, digits, and _ . ~ : + -",
         )
 
 
-def instants_of(events: Mapping[Any, Sequence[Any]]) -> list[str]:
-    """Return the instants in events of ``HudiCommitTrigger`` and of tasks that wrote.
+def instants_of(events: Mapping[Any, Sequence[Any]], table: str, timeline: Timeline) -> Iterator[str]:
+    """Yield the instants in events of ``HudiCommitTrigger`` and of tasks that wrote.
 
-    :param events: by asset, as a task finds them in ``triggering_asset_events``.
+    :param events: by asset, as a task finds them in ``triggering_asset_events``; those of other tables
+        count for nothing.
+    :param table: canonical base path of the table.
+    :param timeline: of the table: a task's event does not say which one it wrote.
     """
-    extras = [one.extra or {} for several in events.values() for one in several]
-    payloads = (extra.get("payload") or {} for extra in extras)
-    commits = [one for payload in payloads for one in payload.get("commits", ())]
-    return [one["instant"] for one in (*commits, *extras) if one.get("instant")]
+    for extra in (one.extra or {} for several in events.values() for one in several):
+        payload = extra.get("payload")
+        if isinstance(payload, Mapping) and payload.get("table") == table:
+            yield from (one["instant"] for one in payload["commits"])
+        elif timeline.find(str(extra.get("instant"))):
+            yield extra["instant"]
 
 
 def planned_runs(
     consumer: Consumer, since: Checkpoint, snapshot: Snapshot, wanted: CommitFilter, *, per_commit: bool
 ) -> RunPlan:
-    """Return the runs to start: of a plan that was not carried out, then new ones.
+    """Return the runs to start: of an unfinished plan, else of new commits.
 
-    :param since: its checkpoint.
+    :param since: the consumer's checkpoint.
     :param per_commit: whether each commit has a run, or all together have one.
     """
-    plan = _kept(consumer, since)
-    commits, after = list[Commit](), plan.after
-    while len(plan.runs) + len(commits) < MOST_RUNS:
-        found = new_commits(snapshot, after, wanted, most=MOST_RUNS - len(plan.runs) - len(commits))
-        if found.checkpoint == after:
-            break
-        commits, after = [*commits, *found.commits], found.checkpoint
-    batches = [[one] for one in commits] if per_commit else [commits] if commits else []
-    new = (_run(consumer.name, one) for one in batches)
-    return RunPlan(plan.before, after, (*plan.runs, *new))
+    kept: Any = consumer.state.get(PLAN_KEY)
+    if isinstance(kept, dict) and kept["table"] == consumer.table:
+        plan = RunPlan.from_json(kept)
+        if plan.before == since:  # else the checkpoint has moved, or was set anew
+            return plan
+    found = new_commits(snapshot, since, wanted, most=MOST_COMMITS)
+    commits = found.commits
+    batches = [(one,) for one in commits] if per_commit else [commits] if commits else []
+    runs = tuple(_run(consumer.name, one) for one in batches)
+    return RunPlan(since, found.checkpoint, runs, found.made_anew)
 
 
-def keep_plan(consumer: Consumer, plan: RunPlan) -> None:
-    """Store what is about to be started.
+def carry_out(consumer: Consumer, plan: RunPlan, dag_id: str) -> None:
+    """Store a plan, start its runs, and move the consumer's checkpoint.
 
-    :raises StateStoreError: if Airflow does not store it.
+    :param dag_id: of the runs.
+    :raises ConfigurationError: if another task has moved the checkpoint meanwhile.
+    :raises DagRunNotStartedError: if Airflow does not start a run.
+    :raises StateStoreError: if Airflow does not store the plan or the checkpoint.
     """
-    consumer.store(PLAN_KEY, plan.to_json())
+    if plan.made_anew:
+        _log.warning("%s. All its commits are new.", plan.made_anew)
+    if plan.runs:
+        consumer.store(PLAN_KEY, {"table": consumer.table, **plan.to_json()})
+    consumer.refuse_moved(plan.before, plan.after)
+    for run in plan.runs:
+        is_new = start_dag_run(dag_id, run, consumer.table)
+        done = "was started" if is_new else "was there before"
+        _log.info("The run %s of %s %s.", run.run_id, dag_id, done)
+    consumer.move(plan.before, plan.after)
+    consumer.state.delete(PLAN_KEY)
 
 
 def start_dag_run(dag_id: str, run: CommitRun, table: str) -> bool:
@@ -130,13 +153,6 @@ def start_dag_run(dag_id: str, run: CommitRun, table: str) -> bool:
             remedy="see whether Airflow has parsed this DAG; the next try starts what is left",
         ) from error
     return getattr(answer, "error", None) != ErrorType.DAGRUN_ALREADY_EXISTS
-
-
-def _kept(consumer: Consumer, since: Checkpoint) -> RunPlan:
-    """Return the stored plan, empty if it was carried out or the checkpoint was set anew."""
-    kept: Any = consumer.state.get(PLAN_KEY)
-    plan = RunPlan.from_json(kept) if isinstance(kept, dict) else None
-    return plan if plan and plan.before == since else RunPlan(since, since)
 
 
 def _run(consumer: str, commits: Sequence[Commit]) -> CommitRun:

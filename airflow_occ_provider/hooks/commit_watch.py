@@ -13,8 +13,8 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class CommitTarget:
-    """The key of a watch over the commits of a table, which need not exist yet.
+class _Target:
+    """The key of a watch over a table.
 
     :param table: canonical base path of the table.
     :param storage_conn_id: Airflow connection of its storage, or ``None``.
@@ -29,6 +29,15 @@ class CommitTarget:
     def service(self) -> str:
         """The name of the storage, which has its own threads."""
         return storage_name(self.table, self.storage_conn_id)
+
+    def due_s(self, seen: object) -> float:  # noqa: ARG002
+        """Return infinity: between two listings nothing is due."""
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTarget(_Target):
+    """The key of a watch over the commits of a table, which need not exist yet."""
 
     def open(self) -> Callable[[], Snapshot]:
         """Return what lists the timeline of the table."""
@@ -44,28 +53,10 @@ class CommitTarget:
         """Return the completed writes."""
         return seen.config.version, seen.timeline.completed_writes()
 
-    def due_s(self, seen: Snapshot) -> float:  # noqa: ARG002
-        """Return infinity: between two listings nothing is due."""
-        return math.inf
-
 
 @dataclass(frozen=True, slots=True)
-class WindowTarget:
-    """The key of a watch over what the consumers of a table can read next.
-
-    :param table: canonical base path of the table.
-    :param storage_conn_id: Airflow connection of its storage, or ``None``.
-    :param poll_s: seconds between two listings.
-    """
-
-    table: str
-    storage_conn_id: str | None
-    poll_s: float
-
-    @property
-    def service(self) -> str:
-        """The name of the storage, which has its own threads."""
-        return storage_name(self.table, self.storage_conn_id)
+class WindowTarget(_Target):
+    """The key of a watch over what the consumers of a table can read next."""
 
     def open(self) -> Callable[[], WriteState]:
         """Return what lists the timeline of the table and, if they matter, the heartbeats."""
@@ -82,7 +73,3 @@ class WindowTarget:
         """Return the completed writes, and the live ones that hold windows up."""
         snapshot = seen.snapshot
         return snapshot.config.version, snapshot.timeline.completed_writes(), seen.pending.live
-
-    def due_s(self, seen: WriteState) -> float:  # noqa: ARG002
-        """Return infinity: between two listings nothing is due."""
-        return math.inf

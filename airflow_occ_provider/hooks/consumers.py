@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, StateStoreError
+from airflow_occ_provider.errors import (
+    CheckpointLostError,
+    ConfigurationError,
+    OccError,
+    StateStoreError,
+)
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
 
 CONSUMER_PREFIX = "hudi_consumer_"
 CHECKPOINT_KEY = "hudi_checkpoint"
+READS = "incremental reads"
 
 
 def consumer_asset(consumer: str) -> Asset:
@@ -28,16 +37,18 @@ class Consumer:
 
     :param state: of its asset.
     :param table: canonical base path of the table.
+    :param purpose: for what it consumes the commits; two purposes need two consumers.
     """
 
     name: str
     state: AssetStateStoreAccessor
     table: str
+    purpose: str = READS
 
     def checkpoint(self) -> Checkpoint | None:
         """Return what it has read; ``None`` for nothing yet.
 
-        :raises ConfigurationError: if it has read another table.
+        :raises ConfigurationError: if it has read another table, or for another purpose.
         :raises CheckpointLostError: if its checkpoint was written by another release.
         """
         kept = self.state.get(CHECKPOINT_KEY)
@@ -49,6 +60,12 @@ class Consumer:
                 f"{self.name!r} reads {kept.get('table')}, not {self.table}",
                 remedy="name another consumer, or set its checkpoint for this table with `airflow hudi "
                 "checkpoints set`",
+            )
+        if kept.get("purpose", self.purpose) != self.purpose:
+            raise ConfigurationError(
+                "consumer",
+                f"{self.name!r} has the checkpoint of {kept['purpose']}, not of {self.purpose}",
+                remedy="name another consumer, or set it with `airflow hudi checkpoints set`",
             )
         return read_checkpoint(self.name, kept)
 
@@ -82,7 +99,7 @@ class Consumer:
         :param checkpoint: ``None`` for nothing read yet.
         :raises StateStoreError: if Airflow does not store it.
         """
-        self.store(CHECKPOINT_KEY, consumer_state(self.table, checkpoint))
+        self.store(CHECKPOINT_KEY, {**consumer_state(self.table, checkpoint), "purpose": self.purpose})
 
     def store(self, key: str, value: dict[str, Any]) -> None:
         """Store something with its asset.
@@ -97,6 +114,20 @@ class Consumer:
                 remedy="Airflow stores the state of an asset once its scheduler has seen the DAG, which "
                 "takes up to a minute; then the next try succeeds",
             ) from error
+
+
+@contextmanager
+def failing_for_good() -> Iterator[None]:
+    """Let Airflow not retry a task whose error no retry removes.
+
+    :raises AirflowFailException: for such an error.
+    """
+    try:
+        yield
+    except OccError as error:
+        if error.retry:
+            raise
+        raise AirflowFailException(str(error)) from error
 
 
 def consumer_state(table: str, checkpoint: Checkpoint | None) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_occ_provider.attempts.new_commits import all_seen
-from airflow_occ_provider.errors import OccError
-from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
+from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lineage import table_to_read
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
@@ -96,12 +95,8 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         :raises AirflowFailException: if no retry can help, such as after another run of the consumer.
         :raises AirflowSkipException: if there is nothing to read.
         """
-        try:
+        with failing_for_good():
             return self._read(context)
-        except OccError as error:
-            if error.retry:
-                raise
-            raise AirflowFailException(str(error)) from error
 
     def _read(self, context: Context) -> dict[str, Any]:
         state = context["asset_state_store"][consumer_asset(self.consumer)]

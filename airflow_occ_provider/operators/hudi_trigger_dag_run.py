@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_occ_provider.attempts.new_commits import (
     CommitFilter,
@@ -15,15 +15,14 @@ from airflow_occ_provider.attempts.new_commits import (
     refuse_unknown_labels,
     seen_before,
 )
-from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.commit_runs import (
+    carry_out,
     instants_of,
-    keep_plan,
     planned_runs,
     refuse_unusable_name,
-    start_dag_run,
 )
-from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
+from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
@@ -46,8 +45,9 @@ class HudiTriggerDagRunOperator(BaseOperator):
     :param trigger_dag_id: the DAG to run, with ``schedule=None``. (templated)
     :param table: base path of the table. (templated)
     :param consumer: name under which it keeps which commits have a run, with the asset
-        ``hudi_consumer_`` and this name, which becomes an outlet. Default: ``trigger_dag_id``.
-    :param per: ``"commit"`` for one run per commit, ``"batch"`` for one of all that are new.
+        ``hudi_consumer_`` and this name, which becomes an outlet. Two operators need two names. Default:
+        ``runs_of_`` and ``trigger_dag_id``; a templated one needs a name.
+    :param per: ``"commit"`` for one run per commit, ``"batch"`` for one of up to 200.
     :param start: where it begins in its first run: ``"event"`` with the first commit of the asset events
         that started it (without any, with the next commit), ``"earliest"`` with the oldest one of the
         active timeline, or after the requested time of an instant.
@@ -91,7 +91,7 @@ class HudiTriggerDagRunOperator(BaseOperator):
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
-        self.consumer = consumer or trigger_dag_id
+        self.consumer = consumer or f"runs_of_{trigger_dag_id}"
         kwargs |= {"retries": retries, "retry_delay": retry_delay}
         kwargs |= {"outlets": [*(outlets or ()), consumer_asset(self.consumer)]}
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
@@ -114,35 +114,32 @@ class HudiTriggerDagRunOperator(BaseOperator):
         :raises AirflowSkipException: if there is no new commit.
         :raises AirflowFailException: if no retry can help.
         """
-        try:
-            return self._start_runs(context)
-        except OccError as error:
-            if error.retry:
-                raise
-            raise AirflowFailException(str(error)) from error
+        with failing_for_good():
+            started = self._start_runs(context)
+        if not started:
+            raise AirflowSkipException(f"{self.table} has no new commit")
+        return started
 
     def _start_runs(self, context: Context) -> list[str]:
         table = canonical_table(self.table)
-        state = context["asset_state_store"][consumer_asset(self.consumer)]
-        consumer = Consumer(self.consumer, state, table)
         snapshot = open_table(self.table, self.storage_conn_id).snapshot(missing_ok=True)
-        since = consumer.checkpoint() or self._begin(context, consumer, snapshot)
         wanted = CommitFilter.of(self.partitions, self.operations, self.signed)
-        plan = planned_runs(consumer, since, snapshot, wanted, per_commit=self.per == "commit")
-        keep_plan(consumer, plan)
-        for run in plan.runs:
-            is_new = start_dag_run(self.trigger_dag_id, run, table)
-            done = "was started" if is_new else "was there before"
-            self.log.info("The run %s of %s %s.", run.run_id, self.trigger_dag_id, done)
-        consumer.move(plan.before, plan.after)
-        if not plan.runs:
-            raise AirflowSkipException(f"{self.table} has no new commit")
-        return [run.run_id for run in plan.runs]
+        state = context["asset_state_store"][consumer_asset(self.consumer)]
+        purpose = f"runs of {self.trigger_dag_id} for {wanted.description}"
+        consumer = Consumer(self.consumer, state, table, purpose)
+        since, started = consumer.checkpoint() or self._begin(context, consumer, snapshot), list[str]()
+        while True:
+            plan = planned_runs(consumer, since, snapshot, wanted, per_commit=self.per == "commit")
+            if plan.after == since:
+                return started
+            carry_out(consumer, plan, self.trigger_dag_id)
+            since, started = plan.after, [*started, *(run.run_id for run in plan.runs)]
 
     def _begin(self, context: Context, consumer: Consumer, snapshot: Snapshot) -> Checkpoint:
         """Return and keep the checkpoint of a first run."""
         if self.start == "event":
-            since = seen_before(snapshot, instants_of(context["triggering_asset_events"]))
+            events, timeline = context["triggering_asset_events"], snapshot.timeline
+            since = seen_before(snapshot, [*instants_of(events, consumer.table, timeline)])
         else:
             since = beginning(snapshot, self.start)
         consumer.keep(since)

@@ -185,12 +185,12 @@ def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant
     vanished = (one for one in since.pending if snapshot.timeline.find(one) is None)
     if any(snapshot.rollback_of(one) is None for one in vanished):
         return True
-    known = {one.requested for one in since.read}
+    order, known = Order.of(snapshot.config), {one.requested for one in since.read}
+    if since.is_empty or since.order is not order:  # what an upgrade archived is placed anew
+        return not since.is_empty
     if known:
         return not any(one.time in known for one in active)
-    order = Order.of(snapshot.config)
-    is_after = since.order is not order or not active or order.position(active[0]) > since.time
-    return is_after and not since.is_empty
+    return not active or order.position(active[0]) > since.time
 
 
 def _archived(snapshot: Snapshot) -> list[Instant]:

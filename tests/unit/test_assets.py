@@ -121,3 +121,9 @@ def test_a_hook_of_another_provider_can_report_a_table():
         scheme="hudi", asset_kwargs={"table": "s3a://lake/trips"}
     )
     assert given == hudi_asset("s3://lake/trips")
+
+
+def test_a_path_with_a_password_is_refused():
+    """Airflow takes it out of the URI, and not out of the name."""
+    with pytest.raises(ConfigurationError, match="password"):
+        hudi_asset("s3a://key:secret@lake/trips")

@@ -30,6 +30,9 @@ class AssetState(dict):
             raise RuntimeError("asset not found")
         self[key] = json.loads(json.dumps(value))
 
+    def delete(self, key):
+        self.pop(key, None)
+
 
 @pytest.fixture
 def state():

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
-from airflow_occ_provider.storage.incremental import incremental_read
+from airflow_occ_provider.storage.incremental import completed_writes, incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
@@ -290,3 +290,14 @@ def test_a_live_heartbeat_is_judged_by_the_rule(layout_1, table):
     os.utime(layout_1 / ".heartbeat" / T[1], (old, old))
     write(layout_1, T[2], completed=True)
     assert times(incremental_read(table, BY_REQUEST)) == [T[2]]
+
+
+def test_after_an_upgrade_what_was_archived_is_placed_anew(tmp_path):
+    """A write that was requested early and read may have completed after others that are unread."""
+    snapshot = HudiTable(str(unpack(TABLES / "1.2.0" / "history.zip", tmp_path))).snapshot()
+    newest = snapshot.timeline.completed_writes()[-1]
+    archived = {one.time for one in snapshot.history() if one.is_write}
+    seen = {order: Checkpoint(order, read=(order.place(newest),)) for order in Order}
+    found = {order: {one.time for one in completed_writes(snapshot, seen[order])} for order in Order}
+    assert archived <= found[Order.REQUESTED]
+    assert not archived & found[Order.COMPLETED]

@@ -239,3 +239,14 @@ def test_a_checkpoint_by_the_youngest_instant_loses_commits_in_the_same_runs(see
         read |= {time for time in done if time > mark}
         mark = max([mark, *done])
     assert len(read) < len(some)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_the_oldest_pending_write_is_remembered_beside_many_commits_that_are_left(order):
+    """Hudi archives it first once it has completed."""
+    done = [commit(f"{number}", f"{number + 500}") for number in range(1000, 1400)]
+    window = next_window(read(order, ("0900", "0901")), order, done, Pending(("0950",)), most=100)
+    assert len(window.commits) == 100
+    assert window.checkpoint.pending[0] == "0950"
+    late = [commit("0950", "2000", archived=True), *done]
+    assert "0950" in [one.time for one in window.checkpoint.unread(late)]

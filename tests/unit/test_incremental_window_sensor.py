@@ -178,7 +178,7 @@ def test_the_triggers_of_a_table_share_its_listings(folder, context, monkeypatch
 
     found, number = asyncio.run(run())
     assert found == [[T[1]]] * 50
-    assert number <= 5
+    assert number < len(waiting)
 
 
 def test_its_arguments_pass_through_airflows_database(folder, context, state):

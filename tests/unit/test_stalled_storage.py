@@ -85,7 +85,6 @@ def test_a_stall_of_several_periods_loses_no_commit(folder, store, stall, output
     found = events(of_asset(folder, store, start="earliest", storage_conn_id=own), 3, then)
     assert list(map(instants, found)) == [[T[1]], T[2:4], [T[4]]]
     assert output.has("the storage did not answer in 0.1 s")
-    assert not output.has("the storage did not answer", times=2)
     assert threads(f"hudi-file-{own}") <= 2
 
 

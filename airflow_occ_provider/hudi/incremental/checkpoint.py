@@ -119,7 +119,7 @@ class Checkpoint:
         dropped = frozenset(sorted(read, key=needed.__contains__)[:-kept])
         floor = max([before.floor, *(one.position for one in dropped & needed)])
         left = tuple(one for one in read if one not in dropped)
-        return Checkpoint(order, floor, left, tuple(pending[-KEPT:]))
+        return Checkpoint(order, floor, left, tuple(pending[:KEPT]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
