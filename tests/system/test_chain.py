@@ -39,7 +39,8 @@ def test_each_row_is_copied_once_and_each_commit_has_one_run_though_the_triggere
         wait_for(dag_id, lambda dag_id=dag_id: {*runs(airflow, dag_id).values()} == {"success"})
     assert copied(copy) == written
     assert set(written.values()) == {1}
-    assert sorted(runs(airflow, "on_commit")) == [f"hudi__on_commit__{one.time}" for one in commits]
+    ids = [f"hudi__runs_of_on_commit__{one.time}" for one in commits]
+    assert sorted(runs(airflow, "on_commit")) == ids
 
 
 @pytest.mark.nightly
