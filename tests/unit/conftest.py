@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.triggers import base, commit
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
 
@@ -45,3 +47,28 @@ def queue(monkeypatch):
     )
     monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
     return nodes
+
+
+@pytest.fixture
+def watching_at_once(monkeypatch):
+    """Triggers that fire and confirm at once, and leave no watch behind."""
+    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
+    monkeypatch.setattr(commit, "_CONFIRM_S", 0.01)
+    yield
+    assert shared_watch._watches == {}
+
+
+class Output:
+    """What was logged so far."""
+
+    def __init__(self, capsys):
+        self._capsys, self.text = capsys, ""
+
+    def has(self, words, times=1):
+        self.text += self._capsys.readouterr().out
+        return self.text.count(words) >= times
+
+
+@pytest.fixture
+def output(capsys):
+    return Output(capsys)

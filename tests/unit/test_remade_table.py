@@ -10,11 +10,9 @@ import pytest
 
 from airflow_occ_provider.attempts.new_commits import all_seen
 from airflow_occ_provider.errors import CheckpointLostError, NotHudiTableError
-from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit
 from tests.golden.table_archive import unpack
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import (
@@ -30,36 +28,13 @@ from tests.unit.test_commit_trigger import (
 )
 from tests.unit.test_record import Store
 
+pytestmark = pytest.mark.usefixtures("watching_at_once")
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(commit, "_CONFIRM_S", 0.01)
-    yield
-    assert shared_watch._watches == {}
 
 
 @pytest.fixture
 def store():
     return StateStore()
-
-
-class Output:
-    """What was logged so far."""
-
-    def __init__(self, capsys):
-        self._capsys, self.text = capsys, ""
-
-    def has(self, words, times=1):
-        self.text += self._capsys.readouterr().out
-        return self.text.count(words) >= times
-
-
-@pytest.fixture
-def output(capsys):
-    return Output(capsys)
 
 
 def in_turn(*steps):

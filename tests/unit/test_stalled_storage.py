@@ -8,10 +8,10 @@ from contextlib import aclosing
 
 import pytest
 
-from airflow_occ_provider.hooks import commit_watch, shared_watch
+from airflow_occ_provider.hooks import commit_watch
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit
+from airflow_occ_provider.triggers import base
 from tests.stalls.store import StallingFileSystem
 from tests.unit.test_commit_trigger import (
     PATIENCE_S,
@@ -25,28 +25,16 @@ from tests.unit.test_commit_trigger import (
     seen,
 )
 from tests.unit.test_record import Store
-from tests.unit.test_remade_table import Output, all_of, in_turn, make
+from tests.unit.test_remade_table import all_of, in_turn, make
 
+pytestmark = pytest.mark.usefixtures("watching_at_once")
 TIMEOUT_S = 0.1
 STALLED, HEALTHY = "stalled", "healthy"
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(commit, "_CONFIRM_S", 0.01)
-    yield
-    assert shared_watch._watches == {}
 
 
 @pytest.fixture
 def store():
     return StateStore()
-
-
-@pytest.fixture
-def output(capsys):
-    return Output(capsys)
 
 
 @pytest.fixture

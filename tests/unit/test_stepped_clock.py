@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_occ_provider.attempts.new_commits import CommitFilter, beginning, new_commits
-from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage import incremental, writers
 from airflow_occ_provider.storage.incremental import incremental_read
-from airflow_occ_provider.triggers import base, commit
+from airflow_occ_provider.triggers import base
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import (
     StateStore,
@@ -29,6 +28,7 @@ from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_record import Store
 from tests.unit.test_remade_table import in_turn
 
+pytestmark = pytest.mark.usefixtures("watching_at_once")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALL = CommitFilter()
 STEP = -timedelta(hours=1, seconds=3)
@@ -66,14 +66,6 @@ class Writer:
 @pytest.fixture(params=[1, 2], ids=["layout 1", "layout 2"])
 def writer(request, folder):
     return Writer(folder, request.param)
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(commit, "_CONFIRM_S", 0.01)
-    yield
-    assert shared_watch._watches == {}
 
 
 def looks(writer, before, after=10):
