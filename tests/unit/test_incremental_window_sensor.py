@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, OccError
-from airflow_occ_provider.hooks import commit_watch, shared_watch
+from airflow_occ_provider.hooks import commit_watch
 from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, consumer_asset, consumer_state
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
@@ -25,20 +25,10 @@ from airflow_occ_provider.triggers.window import HudiIncrementalWindowTrigger
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import PATIENCE_S, C, T, complete, events
 from tests.unit.test_incremental_read import write
-from tests.unit.test_remade_table import Output, in_turn, make
+from tests.unit.test_remade_table import in_turn, make
 from tests.unit.test_stalled_storage import break_down, repair
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    yield
-    assert shared_watch._watches == {}
-
-
-@pytest.fixture
-def output(capsys):
-    return Output(capsys)
+pytestmark = pytest.mark.usefixtures("watching_at_once")
 
 
 @pytest.fixture
