@@ -49,7 +49,7 @@ class CeleryAirflow(EmbeddedAirflow):
     @property
     def environment(self) -> dict[str, str]:
         """The environment of its processes, to run ``airflow`` commands."""
-        url = f"postgresql+psycopg2://{_NAME}:{_NAME}@127.0.0.1:{self._database.port}/{_NAME}"
+        url = self._database.address
         return {
             **super().environment,
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",

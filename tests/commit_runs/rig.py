@@ -92,10 +92,9 @@ class Rig:
 def running(folder: Path, table: Path) -> Iterator[Rig]:
     """Run Airflow for the time of a ``with`` block."""
     with Postgres(_NAME, _NAME) as database:
-        address = f"postgresql+psycopg2://{_NAME}:{_NAME}@127.0.0.1:{database.port}/{_NAME}"
         settings = {
             "COMMIT_RUNS_TABLE": str(table),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.address,
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8",
         }
         with EmbeddedAirflow(folder, DAGS, os.environ, settings) as airflow:

@@ -52,6 +52,11 @@ class Postgres:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def address(self) -> str:
+        """Its database for SQLAlchemy, with the password."""
+        return f"postgresql+psycopg2://{self.user}:{self._password}@127.0.0.1:{self.port}/{self.user}"
+
     def start(self) -> None:
         """Start it and return when it answers."""
         data = str(self._folder / "data")

@@ -20,6 +20,7 @@ from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.stops import Seen
 from tests.faults.processes import drivers, end_all, send
 from tests.faults.rig import SETTINGS, Report
+from tests.stack.postgres import Postgres
 from tests.stores import Lake
 from tests.writers import inflight
 
@@ -34,8 +35,8 @@ _OVER = ("success", "failed")
 
 @contextlib.contextmanager
 def airflow(folder, stack):
-    """A real Airflow with the rig's DAG."""
-    with EmbeddedAirflow(folder, HERE / "dags", stack.environment, _SETTINGS) as running:
+    """A real Airflow with the rig's DAG, on PostgreSQL: a busy SQLite may not answer for minutes."""
+    with Postgres("airflow", "airflow") as database, _airflow(folder, stack, database) as running:
         lock = stack.lock_connection
         lock["extra"]["session_timeout_ms"] = 10000
         running.add_connection("hudi_lock_default", **lock)
@@ -45,6 +46,11 @@ def airflow(folder, stack):
             assert time.monotonic() < deadline, "the DAG was not read"
             time.sleep(0.5)
         yield running
+
+
+def _airflow(folder, stack, database):
+    settings = {**_SETTINGS, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.address}
+    return EmbeddedAirflow(folder, HERE / "dags", stack.environment, settings)
 
 
 class Services:
