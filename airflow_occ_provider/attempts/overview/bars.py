@@ -1,0 +1,118 @@
+"""The instants of a table on a time axis, and what they did to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from statistics import median
+
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.values import Bar, Edge, LiveWriter
+from airflow_occ_provider.hudi.conflict.operation import Times
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.storage.folder import map_concurrently
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+_QUARTER_MS = 15 * 60_000  # zones differ by multiples of it
+_UNKNOWN = "unknown"
+_FORMAT = "%Y%m%d%H%M%S"
+
+
+def bars(
+    snapshot: Snapshot,
+    signed: Mapping[str, Signature],
+    writers: Iterable[LiveWriter],
+    since_ms: int,
+) -> tuple[Bar, ...]:
+    """Return the instants that ended after a moment or are pending, oldest first.
+
+    The commits of these are read, and the rollbacks.
+
+    :param signed: the signatures of pending writes that are known otherwise, by requested time.
+    :param writers: the pending writes; other pending instants are table services.
+    :param since_ms: epoch milliseconds.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    kinds = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
+    times = snapshot.times_of(one for one in snapshot.timeline if one.action in kinds)
+    shown = [one for one, at in times.items() if not at.completed_ms or at.completed_ms >= since_ms]
+    done = map_concurrently(snapshot.reader.commit, (one for one in shown if one.completed))
+    shift_ms = zone_shift_ms(snapshot)
+    pending = {one.instant: one for one in writers}
+    found = [
+        _completed(one, metadata, times[one], begun_ms)
+        if (metadata := done.get(one))
+        else _pending(one, pending.get(one), begun_ms, signed.get(one.time))
+        for one in shown
+        if (begun_ms := times[one].requested_ms or moment_ms(one.time, shift_ms))
+        and (done.get(one) or not one.completed)  # else it was archived meanwhile
+    ]
+    return tuple(sorted([*found, *_rolled_back(snapshot, since_ms, shift_ms)], key=_place))
+
+
+def rollback_edges(snapshot: Snapshot) -> Iterator[Edge]:
+    """Yield what each rollback of the active timeline took back."""
+    for rollback, times in snapshot.rollbacks():
+        yield from (Edge(rollback.time, time, "rollback") for time in sorted(times))
+
+
+def zone_shift_ms(snapshot: Snapshot) -> int:
+    """Return by how much the table's instants are ahead of UTC, in milliseconds.
+
+    Hudi names an instant by the clock of its writer, by default in the writer's zone
+    (``hoodie.table.timeline.timezone``); the file that shows it was written by the storage's clock.
+    """
+    times = snapshot.times_of(one for one in snapshot.timeline if one.requested_file)
+    shifts = [
+        moment_ms(one.time) - at.requested_ms for one, at in times.items() if at.requested_ms is not None
+    ]
+    return round(median(shifts) / _QUARTER_MS) * _QUARTER_MS if shifts else 0
+
+
+def moment_ms(time: str, shift_ms: int = 0) -> int:
+    """Return the epoch milliseconds of a requested time.
+
+    :param shift_ms: by how much it is ahead of UTC.
+    """
+    moment = datetime.strptime(time[:14], _FORMAT).replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000) + int(time[14:17] or 0) - shift_ms
+
+
+def _rolled_back(snapshot: Snapshot, since_ms: int, shift_ms: int) -> Iterator[Bar]:
+    """Yield the writes of which a rollback has left nothing but their times."""
+    rollbacks = dict(snapshot.rollbacks())
+    ended = snapshot.times_of(rollbacks)
+    for rollback, times in rollbacks.items():
+        ended_ms = ended[rollback].completed_ms
+        if ended_ms is None or ended_ms < since_ms:
+            continue
+        for time in times:
+            if snapshot.timeline.find(time) is None:
+                yield Bar(time, _UNKNOWN, Fate.ROLLED_BACK, moment_ms(time, shift_ms), ended_ms)
+
+
+def _completed(instant: Instant, metadata: CommitMetadata, at: Times, begun_ms: int) -> Bar:
+    return Bar(
+        instant.time,
+        metadata.operation_type or instant.action,
+        Fate.COMMITTED,
+        begun_ms,
+        at.completed_ms,
+        writer=Signature.from_extra(metadata.extra),
+        is_service=metadata.is_table_service,
+    )
+
+
+def _pending(
+    instant: Instant, writer: LiveWriter | None, begun_ms: int, signature: Signature | None
+) -> Bar:
+    if writer is None:
+        return Bar(instant.time, instant.action, Fate.GONE, begun_ms, is_service=True)
+    kind, fate, seen_ms = writer.kind, writer.fate, writer.seen_ms
+    return Bar(instant.time, kind, fate, begun_ms, seen_ms=seen_ms, writer=signature)
+
+
+def _place(bar: Bar) -> tuple[int, str]:
+    return bar.begun_ms, bar.instant

@@ -1,0 +1,151 @@
+"""The values of an overview: no reads, no Airflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.hudi.conflict.verdict import Verdict
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.leases.rules import Blocker, QueuedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A request in the queue of a table.
+
+    :param place: from 1, the oldest.
+    :param waits_for: what blocks it, earliest first; empty for a holder.
+    """
+
+    place: int
+    queued: QueuedRequest
+    waits_for: tuple[Blocker, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing blocks it."""
+        return not self.waits_for
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An instant on the time axis.
+
+    :param kind: Hudi's operation type, or the action while that is unknown.
+    :param writer: the signature of the task that wrote it, if it is known.
+    :param fate: ``GONE`` for none of a write's, such as of a table service without a heartbeat.
+    :param begun_ms: epoch milliseconds at which it was requested, by the storage's clock.
+    :param ended_ms: at which it was completed or rolled back; ``None`` while it is pending.
+    :param seen_ms: the last tick of a pending write's heartbeat; ``None`` without one.
+    """
+
+    instant: str
+    kind: str
+    fate: Fate
+    begun_ms: int
+    ended_ms: int | None = None
+    seen_ms: int | None = None
+    writer: Signature | None = None
+    is_service: bool = False
+
+    @property
+    def lost_ms(self) -> int:
+        """The milliseconds of a writer that came to nothing, as long as it is known to have run."""
+        if self.is_service or self.fate not in (Fate.DEAD, Fate.ROLLED_BACK):
+            return 0
+        return max((self.ended_ms or self.seen_ms or 0) - self.begun_ms, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Something that one instant does to another.
+
+    :param source: requested time of the rival, or of the rollback.
+    :param target: requested time of the write that loses to it, or that it rolls back.
+    :param kind: ``conflict``, ``possible conflict`` or ``rollback``.
+    """
+
+    source: str
+    target: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWriter:
+    """A pending write.
+
+    :param seen_ms: epoch milliseconds of its heartbeat's last tick; ``None`` without one.
+    :param margin_ms: milliseconds until that expires; negative after that.
+    :param partitions: that it is known to touch.
+    :param verdict: whether Hudi will refuse it; ``None`` if that was not asked.
+    """
+
+    instant: Instant
+    kind: str
+    fate: Fate
+    seen_ms: int | None
+    margin_ms: int | None
+    partitions: tuple[str, ...]
+    verdict: Verdict | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in a sentence; empty without one."""
+        verdict = self.verdict
+        if verdict is None:
+            return ""
+        if verdict.rolled_back_by:
+            return f"Rolled back by {verdict.rolled_back_by.time}."
+        if not verdict.conflicts:
+            return "No rival."
+        first = verdict.conflicts[0]
+        more = f" and {len(verdict.conflicts) - 1} more" if len(verdict.conflicts) > 1 else ""
+        will = "Will lose to" if verdict.certain_conflict else "May lose to"
+        return f"{will} {first.rival.instant.time}{more}: {first.reason}."
+
+
+@dataclass(frozen=True, slots=True)
+class PendingService:
+    """A pending compaction, log compaction or clustering.
+
+    :param age_ms: milliseconds since it was planned; ``None`` if that is unknown.
+    """
+
+    instant: Instant
+    fate: Fate
+    partitions: tuple[str, ...]
+    age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at one moment.
+
+    :param at_ms: epoch milliseconds.
+    :param queue: ``None`` if it was not asked for.
+    """
+
+    table: str
+    at_ms: int
+    writers: tuple[LiveWriter, ...] = ()
+    services: tuple[PendingService, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    queue: tuple[QueueLine, ...] | None = None
+
+    @property
+    def dead(self) -> tuple[LiveWriter, ...]:
+        """The pending writes whose writers are dead."""
+        return tuple(one for one in self.writers if not one.fate.beating)
+
+    @property
+    def waiting(self) -> tuple[QueueLine, ...]:
+        """The requests that something blocks."""
+        return tuple(line for line in self.queue or () if not line.holds)
+
+    @property
+    def lost_ms(self) -> int:
+        """The milliseconds of the writers on the time axis that came to nothing."""
+        return sum(bar.lost_ms for bar in self.bars)

@@ -1,0 +1,97 @@
+"""What an overview shows of tables that real Hudi made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.overview.bars import moment_ms, zone_shift_ms
+from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
+from airflow_occ_provider.attempts.overview.values import Edge
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+RELEASES = ("0.15.0", "1.0.2", "1.2.0")
+
+
+@pytest.fixture(params=RELEASES)
+def look(request, tmp_path):
+    def look(name, since_ms=0):
+        table = HudiTable(str(unpack(TABLES / request.param / f"{name}.zip", tmp_path)))
+        return look_at(table, None, since_ms)[0]
+
+    return look
+
+
+def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(look):
+    state = look("rolled_back_alive")
+    (rolled_back,) = (bar for bar in state.bars if bar.fate is Fate.ROLLED_BACK)
+    assert 0 < rolled_back.lost_ms == state.lost_ms
+    assert [edge.target for edge in state.edges] == [rolled_back.instant]
+    assert state.writers == ()
+
+
+def test_dead_writers_are_pending_and_count_until_their_last_tick(look):
+    state = look("live_direct")
+    dead = [bar for bar in state.bars if bar.fate is Fate.DEAD]
+    assert [bar.instant for bar in dead] == [one.instant.time for one in state.dead]
+    assert len(dead) == len(state.writers)
+    assert all(bar.ended_ms is None for bar in dead)
+
+
+def test_rivals_point_at_each_other_and_the_verdict_is_a_sentence(look):
+    state = look("early_conflict")
+    first, second = (one.instant.time for one in state.writers)
+    conflicts = {edge for edge in state.edges if edge.kind == "possible conflict"}
+    assert conflicts == {
+        Edge(first, second, "possible conflict"),
+        Edge(second, first, "possible conflict"),
+    }
+    assert state.writers[0].sentence.startswith(f"May lose to {second}: ")
+    assert {one.partitions for one in state.writers} == {("p1",)}
+
+
+def test_table_services_are_told_from_writes(look):
+    state = look("compaction")
+    assert state.writers == ()
+    services = [one.instant.time for one in state.services]
+    assert services == [bar.instant for bar in state.bars if bar.is_service and not bar.ended_ms]
+    assert all(one.age_ms > 0 for one in state.services)
+    assert state.lost_ms == 0
+
+
+def test_what_ended_before_the_first_moment_is_left_out(look):
+    everything = look("operations").bars
+    ends = sorted(bar.ended_ms for bar in everything if bar.ended_ms)
+    shown = look("operations", since_ms=ends[-2]).bars
+    assert [bar.ended_ms for bar in shown if bar.ended_ms] == ends[-2:]
+
+
+def test_a_requested_time_is_a_moment_in_the_zone_of_its_writer():
+    assert moment_ms("20261121134138704") == 1795268498704
+    assert moment_ms("20261121144138704", 3_600_000) == 1795268498704
+    assert moment_ms("20261121134138") == 1795268498000
+
+
+def test_the_zone_follows_from_what_the_storage_says(tmp_path):
+    table = unpack(TABLES / "1.2.0" / "operations.zip", tmp_path)
+    snapshot = HudiTable(str(table)).snapshot()
+    assert zone_shift_ms(snapshot) == 0
+
+
+def queued(number, table, partitions=None):
+    owner = Owner(("dag", "run", f"task{number}", "-1"))
+    request = Request(f"id{number}", owner, (Scope.of(table, partitions),), 1000)
+    return QueuedRequest(request, f"name{number}", (number,))
+
+
+def test_the_queue_of_a_table_says_who_waits_for_whom():
+    queue = [queued(1, "/other"), queued(3, "/t", ["a"]), queued(2, "/t"), queued(4, "/t", ["b"])]
+    lines = list(queue_lines(queue, "/t"))
+    assert [(line.place, line.holds) for line in lines] == [(1, True), (2, False), (3, False)]
+    blocked = [[one.queued.name for one in line.waits_for] for line in lines]
+    assert blocked == [[], ["name2"], ["name2"]]
