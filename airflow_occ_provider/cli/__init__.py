@@ -46,6 +46,14 @@ _LOCK_EXAMINED = Arg(
     default=None,
     help="Lock connection of the writers, to examine whether they use its lock; default: not examined",
 )
+_LOCK_SHOWN = Arg(
+    ("--lock-conn-id",),
+    default=None,
+    help="Lock connection of the writers, to show their queue; default: not shown",
+)
+_MINUTES = Arg(("--minutes",), type=float, default=60.0, help="How far back instants are shown")
+_EVERY = Arg(("--every",), type=float, default=10.0, help="Seconds between two looks")
+_ONCE = Arg(("--once",), action="store_true", help="Look once, also in a terminal")
 _LOCK_KEY = Arg(
     ("--lock-key",),
     default=None,
@@ -156,6 +164,14 @@ _COMMANDS = (
         "spark-sql, a Thrift server, dbt or Flink: optimistic concurrency control, a lazy clean, and "
         "the lock and heartbeats of the lock connection.",
         *(_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
+    ),
+    _command(
+        "top.top",
+        "Show who writes a Hudi table, who waits, and who died, live",
+        "Show the writers of a Hudi table with their heartbeats and verdicts, its pending table "
+        "services, its last instants, and with --lock-conn-id its queue, until interrupted. Nothing is "
+        "written.",
+        *(_TABLE, _LOCK_SHOWN, _MINUTES, _EVERY, _ONCE, *_READ),
     ),
     _command(
         "outcome.outcome",

@@ -1,0 +1,169 @@
+"""``airflow hudi top``: who writes a table, who waits, and who died, live."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from airflow_occ_provider.attempts.overview.described import describe
+from airflow_occ_provider.attempts.overview.look import look_at
+from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.cli.table import exit_on_error, format_time
+from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+_LAST = 10
+
+
+@exit_on_error
+def top(args: argparse.Namespace) -> None:
+    """Show the table until interrupted; once, if the output is no terminal or is for programs."""
+    look = partial(_described, args)
+    with ExitStack() as stack:
+        leases = None
+        if args.lock_conn_id:
+            leases = stack.enter_context(closing(lock_hook(args.lock_conn_id).leases()))
+        if args.once or args.output != "table" or not sys.stdout.isatty():
+            described, _ = look(leases, None)
+            print_described(described, args.output, partial(_print_text, described))
+        else:
+            _watch(look, leases, args.every)
+
+
+_Look = Callable[[LeaseService | None, Snapshot | None], tuple[dict[str, Any], Snapshot]]
+
+
+def _watch(look: _Look, leases: LeaseService | None, every_s: float) -> None:
+    """Show each look; while there is none, the last one with the reason."""
+    last, seen = dict[str, Any](), None
+    with Live(console=Console(markup=False, emoji=False), screen=True, auto_refresh=False) as live:
+        while True:
+            why = ""
+            try:
+                last, seen = look(leases, seen)
+            except (TableUnreadableError, LockUnreachableError) as error:
+                why = str(error)
+            live.update(_screen(last, why), refresh=True)
+            try:
+                time.sleep(every_s)
+            except KeyboardInterrupt:
+                return
+
+
+def _described(
+    args: argparse.Namespace, leases: LeaseService | None, previous: Snapshot | None
+) -> tuple[dict[str, Any], Snapshot]:
+    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
+    since_ms = round((time.time() - args.minutes * 60) * 1000)
+    queue = leases.requests() if leases else None
+    state, snapshot = look_at(table, queue, since_ms, previous=previous)
+    return describe(state), snapshot
+
+
+def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None:
+    for title, rows in _parts(described):
+        print(title)
+        show(rows)
+
+
+def _screen(described: dict[str, Any], why: str) -> RenderableType:
+    parts: list[RenderableType] = [Text(why, style="bold")] if why else []
+    for title, rows in _parts(described) if described else ():
+        table = Table(title=Text(title), title_justify="left", expand=True)
+        for name in rows[0]:
+            table.add_column(Text(name))
+        for row in rows:
+            table.add_row(*map(Text, row.values()))
+        parts.append(table)
+    return Group(*parts)
+
+
+def _parts(described: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield the titles with their rows; the first one says what the table comes to."""
+    at, lost_s = format_time(described["at_ms"]), described["lost_ms"] / 1000
+    yield described["table"], [{"at": at, **_counts(described), "in vain": f"{lost_s:.0f} s"}]
+    for title, key, row in (
+        ("Queue", "queue", _line),
+        ("Writers", "writers", _writer),
+        ("Pending table services", "services", _service),
+        (f"The last {_LAST} instants", "instants", _instant),
+    ):
+        if found := described[key]:
+            yield title, list(map(row, found[-_LAST:] if key == "instants" else found))
+
+
+def _counts(described: dict[str, Any]) -> dict[str, str]:
+    fates = [one["fate"] for one in described["writers"]]
+    queue = described["queue"]
+    waiting = "-" if queue is None else str(sum(not line["holds"] for line in queue))
+    dead = fates.count("dead")
+    return {"writing": str(len(fates) - dead), "waiting": waiting, "dead": str(dead)}
+
+
+def _line(line: dict[str, Any]) -> dict[str, str]:
+    more = [f"and {line['waits_for_more']} more"] if line["waits_for_more"] else []
+    return {
+        "place": str(line["place"]),
+        "owner": line["owner"],
+        "state": "\n".join([*(f"waits for {one}" for one in line["waits_for"]), *more]) or "holds",
+        "since": format_time(line["since_ms"]),
+        "scope": "\n".join(line["scopes"]),
+    }
+
+
+def _writer(writer: dict[str, Any]) -> dict[str, str]:
+    return {
+        "instant": writer["instant"],
+        "operation": writer["kind"],
+        "state": writer["state"],
+        "heartbeat": f"{writer['fate']}{_margin(writer['margin_ms'])}",
+        "partitions": _some(writer),
+        "verdict": writer["sentence"],
+    }
+
+
+def _margin(margin_ms: int | None) -> str:
+    if margin_ms is None:
+        return ""
+    seconds = f"{abs(margin_ms) / 1000:.0f} s"
+    return f", {seconds} left" if margin_ms > 0 else f", expired {seconds} ago"
+
+
+def _service(service: dict[str, Any]) -> dict[str, str]:
+    age_ms = service["age_ms"]
+    return {
+        "instant": service["instant"],
+        "action": service["action"],
+        "state": service["state"],
+        "age": "-" if age_ms is None else f"{age_ms / 1000:.0f} s",
+        "partitions": _some(service),
+    }
+
+
+def _instant(bar: dict[str, Any]) -> dict[str, str]:
+    by, ended_ms = bar["writer"], bar["ended_ms"]
+    return {
+        "instant": bar["instant"],
+        "operation": bar["kind"],
+        "fate": "table service" if bar["fate"] == "gone" else bar["fate"],
+        "took": "-" if ended_ms is None else f"{(ended_ms - bar['begun_ms']) / 1000:.0f} s",
+        "writer": f"{by['dag_id']} / {by['task_id']}" if by else "-",
+    }
+
+
+def _some(described: dict[str, Any]) -> str:
+    left_out = described["partitions_left_out"]
+    return "\n".join([*described["partitions"], *([f"and {left_out} more"] if left_out else [])]) or "-"

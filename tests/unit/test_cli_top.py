@@ -1,0 +1,106 @@
+"""``airflow hudi top``, on tables that real Hudi wrote, over a queue in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+from rich.console import Console
+
+from airflow_occ_provider.cli import top
+from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from tests.golden.table_archive import unpack
+from tests.memory_store import MemoryStore
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
+LONG = "10000000"
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        args = get_parser().parse_args(["hudi", "top", "--minutes", LONG, *arguments])
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def table(tmp_path):
+    return str(unpack(TABLES / "early_conflict.zip", tmp_path))
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    nodes = MemoryStore(now_ms=lambda: 1_795_288_900_000)
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", "hudi-zookeeper-lock://zk:1")
+    monkeypatch.setattr(HudiZookeeperLockHook, "leases", lambda self: Queue(nodes))
+    return Queue(nodes)
+
+
+def ask(queue, table, name):
+    owner = Owner(("dag", "run", f"task_{name}", "-1"))
+    queue.request(Request(name, owner, (Scope.of(table, None),), 60_000))
+
+
+def test_it_shows_who_writes_who_waits_and_who_died(run, table, queue):
+    ask(queue, table, "first")
+    ask(queue, table, "second")
+    shown = run(table, "--lock-conn-id", "lock", "--output", "plain")
+    assert "May lose to" in shown
+    assert "dead, expired" in shown
+    assert "task_first" in shown.split("waits for", 1)[1]
+    found = json.loads(run(table, "--lock-conn-id", "lock", "--output", "json"))
+    assert [line["holds"] for line in found["queue"]] == [True, False]
+    assert [one["fate"] for one in found["writers"]] == ["dead", "dead"]
+    assert [one["fate"] for one in found["instants"]] == ["committed", "dead", "dead"]
+
+
+def test_without_a_lock_connection_the_queue_is_not_asked_for(run, table):
+    found = json.loads(run(table, "--output", "json"))
+    assert found["queue"] is None
+    assert "Queue" not in run(table)
+
+
+def test_a_range_bounds_what_has_ended(run, table):
+    found = json.loads(run(table, "--minutes", "1", "--output", "json"))
+    assert [one["fate"] for one in found["instants"]] == ["dead", "dead"]
+
+
+def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_look(monkeypatch):
+    looks = [
+        ({"table": "/t", "at_ms": 0, "lost_ms": 5000, "queue": None, "writers": [], "services": [],
+          "instants": []}, None),
+        TableUnreadableError("the storage did not answer [red]"),
+    ]  # fmt: skip
+    screens = []
+
+    def look(leases, previous):
+        found = looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def slept(_):
+        if not looks:
+            raise KeyboardInterrupt
+
+    def shown(self, renderable, *, refresh):
+        console = Console(width=100, record=True, file=io.StringIO(), markup=False)
+        console.print(renderable)
+        screens.append(console.export_text())
+
+    monkeypatch.setattr(top.time, "sleep", slept)
+    monkeypatch.setattr(top.Live, "update", shown)
+    top._watch(look, None, 10)
+    first, second = screens
+    assert "5 s" in first
+    assert "the storage did not answer [red]" in second
+    assert "/t" in second
