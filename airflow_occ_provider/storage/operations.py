@@ -23,7 +23,7 @@ class Operations:
 
     def __init__(self, snapshot: Snapshot, heartbeats: Mapping[str, Heartbeat]) -> None:
         self.snapshot = snapshot
-        self._heartbeats = heartbeats
+        self.heartbeats = heartbeats
         self._outlines: dict[Instant, ConcurrentOperation] = {}
         self._read: dict[Instant, ConcurrentOperation] = {}
         self._commits: dict[Instant, CommitMetadata | None] = {}
@@ -52,4 +52,4 @@ class Operations:
         return [found for one in wanted if (found := self._commits[one])]
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
-        return self.snapshot.operation(instant, self._heartbeats.get(instant.time))
+        return self.snapshot.operation(instant, self.heartbeats.get(instant.time))

@@ -14,18 +14,13 @@ from airflow_occ_provider.attempts.overview.values import (
     QueueLine,
     TableState,
 )
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.verdict import Certainty, Verdict
 from airflow_occ_provider.hudi.writer.fate import Writer
-from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.leases.rules import QueuedRequest, blockers
-from airflow_occ_provider.storage.conflicts import verdicts
+from airflow_occ_provider.storage.conflicts import Judged, judge_all
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.storage.writers import (
-    PendingInstant,
-    pending_table_services,
-    pending_writers,
-)
 
 
 def look_at(
@@ -33,29 +28,30 @@ def look_at(
     queue: Sequence[QueuedRequest] | None,
     since_ms: int,
     *,
-    rule: HeartbeatRule = DEFAULT_RULE,
     signed: Mapping[str, Signature] | None = None,
     previous: Snapshot | None = None,
 ) -> tuple[TableState, Snapshot]:
     """Return the state of a table, and the snapshot that saves the next look requests.
 
+    The writers' heartbeats are judged by Hudi's defaults.
+
     :param queue: the requests of the lock service, of all tables; ``None`` if they were not asked for.
     :param since_ms: epoch milliseconds from which completed instants are shown.
-    :param rule: by which the writers' heartbeats are judged.
     :param signed: the signatures of pending writes that are known otherwise, by requested time.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    at_ms, snapshot = round(time.time() * 1000), table.snapshot(previous)
-    judged = verdicts(table, snapshot, now_ms=at_ms)
-    writers = [_writer(one, judged) for one in pending_writers(table, snapshot, rule)]
-    services = [_service(one, at_ms) for one in pending_table_services(snapshot, rule)]
+    at_ms = round(time.time() * 1000)
+    judged = judge_all(table, table.snapshot(previous), at_ms)
+    snapshot = judged.snapshot
+    writers = tuple(_writer(one, judged) for one in judged.pending if not one.is_table_service)
+    services = tuple(_service(one, judged, at_ms) for one in judged.pending if one.is_table_service)
     state = TableState(
         snapshot.path,
         at_ms,
-        tuple(writers),
-        tuple(services),
+        writers,
+        services,
         bars(snapshot, signed or {}, writers, since_ms),
-        (*rollback_edges(snapshot), *_conflicts(judged)),
+        (*rollback_edges(snapshot), *_conflicts(judged.verdicts)),
         None if queue is None else tuple(queue_lines(queue, snapshot.path)),
     )
     return state, snapshot
@@ -73,31 +69,28 @@ def queue_lines(queue: Iterable[QueuedRequest], table: str) -> Iterator[QueueLin
         yield QueueLine(place, one, blockers(one, everyone))
 
 
-def _writer(pending: PendingInstant, judged: Mapping[str, Verdict]) -> LiveWriter:
-    operation = pending.operation
-    fate = Writer.pending(operation.instant, pending.heartbeat).fate
-    kind = operation.operation_type
+def _writer(operation: ConcurrentOperation, judged: Judged) -> LiveWriter:
+    instant, kind = operation.instant, operation.operation_type
+    beat = judged.heartbeats[instant.time]
     return LiveWriter(
-        operation.instant,
-        operation.instant.action if kind == "UNKNOWN" else kind,
-        fate,
-        pending.heartbeat.last_ms,
-        pending.heartbeat.margin_ms,
-        _partitions(pending),
-        judged.get(operation.instant.time),
+        instant,
+        instant.action if kind == "UNKNOWN" else kind,
+        Writer.pending(instant, beat).fate,
+        beat.last_ms,
+        beat.margin_ms,
+        _partitions(operation),
+        judged.verdicts.get(instant.time),
     )
 
 
-def _service(pending: PendingInstant, at_ms: int) -> PendingService:
-    operation = pending.operation
-    fate = Writer.pending(operation.instant, pending.heartbeat).fate
-    requested_ms = operation.requested_ms
+def _service(operation: ConcurrentOperation, judged: Judged, at_ms: int) -> PendingService:
+    instant, requested_ms = operation.instant, operation.requested_ms
+    fate = Writer.pending(instant, judged.heartbeats[instant.time]).fate
     age_ms = None if requested_ms is None else max(at_ms - requested_ms, 0)
-    return PendingService(operation.instant, fate, _partitions(pending), age_ms)
+    return PendingService(instant, fate, _partitions(operation), age_ms)
 
 
-def _partitions(pending: PendingInstant) -> tuple[str, ...]:
-    operation = pending.operation
+def _partitions(operation: ConcurrentOperation) -> tuple[str, ...]:
     named = {partition for partition, _ in operation.file_groups}
     return tuple(sorted(named | operation.adds_to | operation.overwrites))
 
