@@ -35,6 +35,7 @@ from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
+from airflow_occ_provider.hooks.table_link import HudiTableLink
 from airflow_occ_provider.hooks.task_run import hide, open_journal
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -75,6 +76,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("conf", "env_vars", "scope", "instants", "hudi_options", "hudi_defaults", "submission"), "json"
     ) | {"sql": "sql"}
+    operator_extra_links = (HudiTableLink(),)
     overwrite_rtif_after_execution = True
 
     table: str
@@ -98,8 +100,7 @@ class HudiSparkOperator(SparkSubmitOperator):
         refuse_unfit({key.removeprefix("_"): value for key, value in vars(self).items()})
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
-        self._watched = DriverEvent()
-        self._killed = Flag()
+        self._watched, self._killed = DriverEvent(), Flag()
         self._spark: SparkRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
@@ -230,8 +231,7 @@ class HudiSparkOperator(SparkSubmitOperator):
     def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:
         """Continue the attempt that an earlier process began; return what it committed."""
         preparation = run.prepare(begun.order_token)
-        leased = self._watched.is_leased
-        with run.admitted(preparation.options, begun, was_leased=leased) as admitted:
+        with run.admitted(preparation.options, begun, was_leased=self._watched.is_leased) as admitted:
             return self._write_attempt(run).resumed(begun, self._watched, preparation, admitted)
 
     def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:

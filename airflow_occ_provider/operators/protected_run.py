@@ -32,6 +32,7 @@ from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.spark import environment
+from airflow_occ_provider.hooks.table_link import show_table
 from airflow_occ_provider.hooks.task_run import hide, longest_absence_ms, open_journal, sign
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
@@ -62,6 +63,7 @@ class ProtectedRun:
     def look_up(self) -> None:
         """Ask Airflow; meanwhile threads find Spark, and import the lock's client."""
         _ = self._site, self.lock, self.journal
+        show_table(self.context)
 
     @cached_property
     def journal(self) -> Journal:
@@ -213,8 +215,7 @@ class ProtectedRun:
         :raises AdmissionTimeoutError: if that took longer than the task's ``admission_timeout``.
         :raises WaitNeeded: else.
         """
-        timeout = self._task.admission_timeout
-        wait_for_instants(self.journal, wait, reason, timeout=timeout, log=self.log)
+        wait_for_instants(self.journal, wait, reason, timeout=self._task.admission_timeout, log=self.log)
 
     def warn_of_few_retries(self) -> None:
         """Warn if the task has fewer retries than its policy may grant."""
