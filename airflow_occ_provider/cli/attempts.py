@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from airflow.state import TaskScope, get_state_backend
-
 from airflow_occ_provider.attempts.commit import find_commit
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.task_records import task_record
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -47,22 +45,19 @@ def _print_text(
 
 
 def _record(args: argparse.Namespace) -> TaskRecord:
-    scope = TaskScope(
-        dag_id=args.dag_id, run_id=args.run_id, task_id=args.task_id, map_index=args.map_index
-    )
-    kept = get_state_backend().get(scope, RECORD_KEY)
-    if kept is None:
-        raise SystemExit(
-            f"airflow hudi attempts: task {args.task_id} of run {args.run_id} of DAG {args.dag_id} has "
-            "no record: no HudiWriteOperator with this task id and map index ran there"
-        )
     try:
-        return TaskRecord.from_json(json.loads(kept))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        record = task_record(args.dag_id, args.run_id, args.task_id, args.map_index)
+    except ValueError as error:
         raise SystemExit(
             f"airflow hudi attempts: the record cannot be read ({error}); the workers may use another "
             "state store backend or another release of this provider"
         ) from error
+    if record is None:
+        raise SystemExit(
+            f"airflow hudi attempts: task {args.task_id} of run {args.run_id} of DAG {args.dag_id} has "
+            "no record: no HudiWriteOperator with this task id and map index ran there"
+        )
+    return record
 
 
 def _run(record: TaskRecord) -> dict[str, Any]:
