@@ -12,6 +12,23 @@ from airflow_occ_provider import __version__
 from airflow_occ_provider.connection_form import LOCK_FORMS
 
 _HUDI = "Apache Hudi"
+_UI_TABLES = {
+    "description": "Tables that have a page, as a JSON list. Each entry has ``table``, the base path. "
+    "It may have ``storage_conn_id``, ``lock_conn_id``, and ``key``, by which URLs name the table. "
+    "Tables of tasks that have run are found without it.",
+    "version_added": __version__,
+    "type": "string",
+    "example": '[{"table": "s3://lake/trips", "storage_conn_id": "lake", "lock_conn_id": "hudi_lock"}]',
+    "default": "[]",
+}
+_UI_ATTEMPTS_TAB = {
+    "description": "Whether task instances have a tab *Hudi attempts*: those of all DAGs, also without "
+    "a Hudi table.",
+    "version_added": __version__,
+    "type": "boolean",
+    "example": None,
+    "default": "False",
+}
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -55,6 +72,12 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "connection-types": locks,
+        "config": {
+            "hudi_occ": {
+                "description": "The pages about Hudi tables in Airflow's UI.",
+                "options": {"ui_tables": _UI_TABLES, "ui_attempts_tab": _UI_ATTEMPTS_TAB},
+            }
+        },
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],
     }
 

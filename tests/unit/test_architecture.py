@@ -84,6 +84,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "cli"},
         {"airflow"},
     ),
+    "ui": (
+        {"errors", "hudi", "storage", "leases", "attempts", "hooks", "ui"},
+        {"airflow", "fastapi", "jinja2", "sqlalchemy", "starlette"},
+    ),
     "__init__": (set(), set()),
 }
 

@@ -1,0 +1,1 @@
+"""The pages of this provider in Airflow's UI."""

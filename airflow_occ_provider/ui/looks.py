@@ -1,0 +1,166 @@
+"""The bounded reads behind the pages: tables, queues and findings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_occ_provider.attempts.doctor import examine
+from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
+from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hudi.doctor.finding import Finding
+from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.ui.known_tables import TableSource
+from airflow_occ_provider.ui.shared_read import Reading, SharedRead
+
+PERIOD_S = 10.0
+FINDINGS_PERIOD_S = 300.0
+PATIENCE_S = 8.0
+REQUEST_TIMEOUT_S = 5.0
+SHOWN_S = 86_400
+_THREADS = 4
+_REOPENED_S = 300.0  # a changed connection is used then
+Queue = tuple[QueuedRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A table as a page shows it.
+
+    :param state: of the table with its queue; only the queue if the storage was never read; ``None`` if
+        neither was.
+    :param source: where the table and its queue are.
+    :param storage: the read of the storage; ``None`` if it is not read.
+    :param queue: the read of the queue; ``None`` if the table has no lock connection.
+    :param findings: of the doctor; ``None`` if they were not asked for.
+    """
+
+    source: TableSource
+    state: TableState | None
+    storage: Reading[TableState] | None
+    queue: Reading[Queue] | None
+    findings: Reading[tuple[Finding, ...]] | None = None
+
+
+class Looks:
+    """The shared reads of a process: one per table, queue and examination."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "hudi-ui")  # starts threads on demand, after a fork
+        self._lock = threading.Lock()
+        self._reads: dict[tuple[str, TableSource | str], SharedRead[Any]] = {}
+
+    async def look(
+        self, source: TableSource, until_s: float | None = None, *, with_findings: bool = False
+    ) -> Look:
+        """Return a table of this period, or an earlier state if a read takes too long.
+
+        :param until_s: see ``page_end``.
+        :param with_findings: also return the findings, as far as they are known by then.
+        """
+        end_s = page_end() if until_s is None else until_s
+        storage, queue = await asyncio.gather(self._storage(source, end_s), self._queue(source, end_s))
+        findings = await self._findings(source) if with_findings and source.is_read else None
+        state = storage.value if storage else None
+        if queue and queue.value is not None:
+            state = state or TableState(source.path, round(time.time() * 1000))
+            state = replace(state, queue=tuple(queue_lines(queue.value, source.path)))
+        return Look(source, state, storage, queue, findings)
+
+    async def queues(self, lock_conn_ids: Iterable[str], until_s: float) -> dict[str, Queue]:
+        """Return the requests in the queues of lock connections, as far as they answer."""
+        names = sorted(set(lock_conn_ids))
+        readings = await asyncio.gather(*(self.queue(name, until_s) for name in names))
+        return {
+            name: one.value for name, one in zip(names, readings, strict=True) if one.value is not None
+        }
+
+    async def queue(self, lock_conn_id: str, until_s: float) -> Reading[Queue]:
+        """Return the requests of all tables in a connection's queue."""
+        read = self._read("queue", lock_conn_id, lambda: _QueueReader(lock_conn_id).requests, PERIOD_S)
+        return await read.latest(until_s)
+
+    async def _queue(self, source: TableSource, until_s: float) -> Reading[Queue] | None:
+        return await self.queue(source.lock_conn_id, until_s) if source.lock_conn_id else None
+
+    async def _storage(self, source: TableSource, until_s: float) -> Reading[TableState] | None:
+        if not source.is_read:
+            return None
+        read = self._read("table", source, lambda: _TableReader(source).state, PERIOD_S)
+        return await read.latest(until_s)
+
+    async def _findings(self, source: TableSource) -> Reading[tuple[Finding, ...]]:
+        read = self._read("findings", source, lambda: lambda: _examined(source), FINDINGS_PERIOD_S)
+        return await read.latest(time.monotonic())  # the page shows them at a later refresh
+
+    def _read(
+        self, kind: str, of: TableSource | str, make: Callable[[], Callable[[], Any]], period_s: float
+    ) -> SharedRead[Any]:
+        with self._lock:
+            if (kind, of) not in self._reads:
+                self._reads[kind, of] = SharedRead(make(), period_s, self._pool)
+            return self._reads[kind, of]
+
+
+def page_end() -> float:
+    """Return the time of the monotonic clock until which a page that begins now waits."""
+    return time.monotonic() + PATIENCE_S
+
+
+class _TableReader:
+    """Reads one table; its snapshots save the next read requests."""
+
+    def __init__(self, source: TableSource) -> None:
+        self._source = source
+        self._opened: tuple[HudiTable, float] | None = None
+        self._last: Snapshot | None = None
+
+    def state(self) -> TableState:
+        if self._opened is None or time.monotonic() - self._opened[1] >= _REOPENED_S:
+            self._opened, self._last = (_open(self._source), time.monotonic()), None
+        since_ms = round((time.time() - SHOWN_S) * 1000)
+        state, self._last = look_at(self._opened[0], None, since_ms, previous=self._last)
+        return state
+
+
+class _QueueReader:
+    """Reads the queue of a lock connection by one session, without removing expired requests."""
+
+    def __init__(self, lock_conn_id: str) -> None:
+        self._lock_conn_id = lock_conn_id
+        self._opened: tuple[LeaseService, float] | None = None
+
+    def requests(self) -> Queue:
+        if self._opened and time.monotonic() - self._opened[1] >= _REOPENED_S:
+            self._close()
+        if self._opened is None:
+            self._opened = lock_hook(self._lock_conn_id).leases(), time.monotonic()
+        try:
+            return self._opened[0].requests()
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened:
+            opened[0].close()
+
+
+def _open(source: TableSource) -> HudiTable:
+    return open_table(source.path, source.storage_conn_id, timeout_s=REQUEST_TIMEOUT_S)
+
+
+def _examined(source: TableSource) -> tuple[Finding, ...]:
+    lock = lock_hook(source.lock_conn_id) if source.lock_conn_id else None
+    return examine(_open(source), lock=lock)

@@ -1,0 +1,109 @@
+"""A value that all requests of a process read together, at most once per period."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    LockUnreachableError,
+    NotHudiTableError,
+    StorageDeniedError,
+    StorageStalledError,
+)
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+# Of an error's own text, the log has the rest: endpoints, connections and paths are not for all users.
+_PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
+    (StorageStalledError, "The storage does not answer in time."),
+    (StorageDeniedError, "The storage refuses the credentials of the API server."),
+    (NotHudiTableError, "There is no Hudi table at the path."),
+    (LockUnreachableError, "The lock service does not answer in time."),
+    (ConfigurationError, "A connection is missing or wrong. The API server's log names it."),
+)
+_OTHER_PROBLEM = "The read failed. The API server's log says why."
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[_T]):
+    """The last value of a shared read, with its age.
+
+    :param value: ``None`` before the first one.
+    :param age_s: seconds since it was read; ``None`` before that.
+    :param problem: why there is no newer one, as a sentence without internals; empty without a problem.
+    :param is_late: whether a newer one is being read.
+    """
+
+    value: _T | None = None
+    age_s: float | None = None
+    problem: str = ""
+    is_late: bool = False
+
+
+class SharedRead(Generic[_T]):
+    """A read that one thread does for all callers; its failure counts as an answer.
+
+    :param read: does it; never called by two threads at a time.
+    :param period_s: seconds after a read in which no other one starts.
+    :param pool: where it runs.
+    """
+
+    def __init__(self, read: Callable[[], _T], period_s: float, pool: Executor) -> None:
+        self._read, self._period_s, self._pool = read, period_s, pool
+        self._lock = threading.Lock()
+        self._running: Future[None] | None = None
+        self._ended_s = float("-inf")
+        self._value: _T | None = None
+        self._read_s = float("-inf")
+        self._problem = ""
+
+    async def latest(self, until_s: float) -> Reading[_T]:
+        """Return the value of this period, or the last one if the read takes too long.
+
+        :param until_s: time of the monotonic clock until which to wait; the read goes on after it.
+        """
+        running = self._start_if_due()
+        if running:
+            left_s = max(until_s - time.monotonic(), 0)
+            await asyncio.wait([asyncio.wrap_future(running)], timeout=left_s)
+        return self._reading()
+
+    def _start_if_due(self) -> Future[None] | None:
+        with self._lock:
+            if self._running is None and time.monotonic() - self._ended_s >= self._period_s:
+                self._running = self._pool.submit(self._run)
+            return self._running
+
+    def _run(self) -> None:
+        problem, value, begun_s = "", None, time.monotonic()
+        try:
+            value = self._read()
+        except Exception as error:  # noqa: BLE001 - shown by the page
+            problem = problem_of(error)
+            is_news = problem != self._problem
+            _log.log(
+                logging.WARNING if is_news else logging.DEBUG, "A page is not up to date: %s", error
+            )
+        with self._lock:
+            if not problem:
+                self._value, self._read_s = value, begun_s
+            self._problem, self._ended_s, self._running = problem, time.monotonic(), None
+
+    def _reading(self) -> Reading[_T]:
+        with self._lock:
+            known = self._read_s > float("-inf")
+            age_s = time.monotonic() - self._read_s if known else None
+            return Reading(self._value, age_s, self._problem, self._running is not None)
+
+
+def problem_of(error: Exception) -> str:
+    """Return what a page says of a failed read."""
+    return next((text for kind, text in _PROBLEMS if isinstance(error, kind)), _OTHER_PROBLEM)

@@ -1,0 +1,335 @@
+"""What the pages read: shared, bounded, and shown with its age if it is old."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from starlette.concurrency import run_in_threadpool
+
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    LockUnreachableError,
+    StorageStalledError,
+    TableUnreadableError,
+)
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.ui import looks
+from airflow_occ_provider.ui.known_tables import TableSource
+from airflow_occ_provider.ui.looks import Looks
+from airflow_occ_provider.ui.shared_read import SharedRead, problem_of
+from tests.golden.table_archive import unpack
+from tests.memory_store import MemoryStore
+from tests.stalls.store import StallingFileSystem
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+RELEASES = ("0.15.0", "1.0.2", "1.2.0")
+REQUEST_S = 0.2
+AWAY = LockUnreachableError("zk1:2181 is away", remedy="start it")
+
+
+@pytest.fixture(params=RELEASES)
+def source(request, tmp_path):
+    path = str(unpack(TABLES / request.param / "early_conflict.zip", tmp_path))
+    return TableSource("early", path, None, "lock")
+
+
+class Service:
+    """A queue in memory that only answers ``requests``, or fails."""
+
+    def __init__(self, nodes, failures):
+        self._queue, self._failures, self.is_closed = Queue(nodes), failures, False
+
+    def requests(self):
+        if self._failures:
+            raise self._failures.pop()
+        return self._queue.requests()
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def lock(monkeypatch):
+    """The lock connection: its nodes, its failures to come, the sessions that were opened."""
+    made = SimpleNamespace(nodes=MemoryStore(), failures=[], opened=[])
+
+    def leases():
+        made.opened.append(Service(made.nodes, made.failures))
+        return made.opened[-1]
+
+    monkeypatch.setattr(looks, "lock_hook", lambda _: SimpleNamespace(leases=leases))
+    return made
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """No period: each look is a read."""
+    monkeypatch.setattr(looks, "PERIOD_S", 0.0)
+
+
+def ask(nodes, number, table):
+    owner = Owner(("d", "r", f"t{number}"))
+    Queue(nodes).request(Request(f"r{number}", owner, (Scope.of(table, None),), 1))
+
+
+def test_a_look_has_the_writers_and_the_queue_of_the_table(source, lock):
+    for number, table in enumerate([source.path, "/other", source.path]):
+        ask(lock.nodes, number, table)
+    before = lock.nodes.stamps()
+    look = asyncio.run(Looks().look(source))
+    assert {one.fate for one in look.state.writers} == {Fate.DEAD}
+    assert [one.queued.request.id for one in look.state.queue] == ["r0", "r2"]
+    assert [one.holds for one in look.state.queue] == [True, False]
+    assert (look.storage.problem, look.queue.problem, look.findings) == ("", "", None)
+    assert lock.nodes.stamps() == before
+
+
+def test_a_table_that_only_a_queue_names_is_not_read(source, lock, monkeypatch):
+    monkeypatch.setattr(looks, "open_table", None)
+    ask(lock.nodes, 0, "/other")
+    look = asyncio.run(Looks().look(TableSource("other", "/other", None, "lock", is_read=False)))
+    assert look.storage is None
+    assert [one.queued.request.id for one in look.state.queue] == ["r0"]
+
+
+def test_without_a_lock_service_the_table_is_shown(source, lock, always):
+    shared = Looks()
+    lock.failures.append(AWAY)
+
+    async def twice():
+        return [await shared.look(source) for _ in range(2)]
+
+    first, second = asyncio.run(twice())
+    assert (first.state.queue, first.queue.problem) == (
+        None,
+        "The lock service does not answer in time.",
+    )
+    assert len(first.state.writers) == 2
+    assert (second.state.queue, second.queue.problem) == ((), "")
+    assert [one.is_closed for one in lock.opened] == [True, False]
+
+
+def test_pages_share_one_session_per_lock_connection(source, lock, always):
+    shared = Looks()
+
+    async def three_times():
+        for _ in range(3):
+            await shared.look(source)
+
+    asyncio.run(three_times())
+    assert [one.is_closed for one in lock.opened] == [False]
+
+
+def test_a_session_is_opened_anew_after_some_minutes(lock, always, monkeypatch):
+    shared = Looks()
+    monkeypatch.setattr(looks, "_REOPENED_S", 0.0)
+
+    async def twice():
+        for _ in range(2):
+            await shared.queue("lock", looks.page_end())
+
+    asyncio.run(twice())
+    assert [one.is_closed for one in lock.opened] == [True, False]
+
+
+@pytest.fixture
+def stalling(source, lock, monkeypatch, tmp_path):
+    """The switch of a storage that answers nothing while the file is there."""
+    stall = tmp_path / "stall"
+    files = StallingFileSystem(stall=stall, skip_instance_cache=True)
+    opened = partial(HudiTable, source.path, files, timeout_s=REQUEST_S)
+    monkeypatch.setattr(looks, "open_table", lambda *_, **__: opened())
+    yield stall
+    stall.unlink(missing_ok=True)
+
+
+def test_a_storage_that_stalls_leaves_the_old_picture_with_age_and_reason(source, stalling, always):
+    shared = Looks()
+
+    async def looks_over_a_stall():
+        before = await shared.look(source)
+        stalling.touch()
+        during = await shared.look(source)
+        stalling.unlink()
+        return before, during, await shared.look(source)
+
+    before, during, after = asyncio.run(looks_over_a_stall())
+    assert during.state.at_ms == before.state.at_ms < after.state.at_ms
+    assert during.storage.problem == "The storage does not answer in time."
+    assert during.storage.age_s >= REQUEST_S
+    assert (before.storage.problem, after.storage.problem) == ("", "")
+
+
+def test_a_table_that_was_never_read_shows_its_queue_and_the_reason(source, stalling, lock):
+    stalling.touch()
+    ask(lock.nodes, 0, source.path)
+    look = asyncio.run(Looks().look(source))
+    assert (look.storage.value, look.storage.age_s) == (None, None)
+    assert look.storage.problem == "The storage does not answer in time."
+    assert len(look.state.queue) == 1
+
+
+def test_a_failure_is_an_answer_for_the_whole_period(source, stalling):
+    stalling.touch()
+    shared = Looks()
+
+    async def twice():
+        first = await shared.look(source)
+        stalling.unlink()
+        return first, await shared.look(source)
+
+    first, second = asyncio.run(twice())
+    assert second.storage.problem == first.storage.problem != ""
+
+
+def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
+    reads, real = [], looks.look_at
+    monkeypatch.setattr(looks, "look_at", lambda *a, **k: reads.append(a) or real(*a, **k))
+    shared = Looks()
+
+    async def at_once():
+        return await asyncio.gather(*(shared.look(source) for _ in range(20)))
+
+    assert len({one.state.at_ms for one in asyncio.run(at_once())}) == 1
+    assert len(reads) == len(lock.opened) == 1
+
+
+def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monkeypatch, always):
+    shared, go_on = Looks(), threading.Event()
+    first = asyncio.run(shared.look(source))
+    real = looks.look_at
+    monkeypatch.setattr(looks, "look_at", lambda *a, **k: go_on.wait() and real(*a, **k))
+    monkeypatch.setattr(looks, "PATIENCE_S", 0.01)
+    late = asyncio.run(shared.look(source))
+    assert (late.state.at_ms, late.storage.is_late) == (first.state.at_ms, True)
+    assert late.storage.age_s > 0
+    monkeypatch.setattr(looks, "PATIENCE_S", 60)
+    go_on.set()
+    assert asyncio.run(shared.look(source)).state.at_ms > first.state.at_ms
+
+
+def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):
+    shared, go_on = Looks(), threading.Event()
+    monkeypatch.setattr(looks, "look_at", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(looks, "lock_hook", lambda _: go_on.wait())
+    ended_s = time.monotonic()
+
+    async def page():
+        return await shared.queues(["lock"], ended_s), await shared.look(source, ended_s)
+
+    queues, look = asyncio.run(page())
+    go_on.set()
+    assert queues == {}
+    assert look.storage.is_late
+    assert look.queue.is_late
+
+
+def test_reads_that_block_take_four_threads_and_none_of_the_servers(lock, monkeypatch):
+    shared, go_on, threads = Looks(), threading.Event(), set()
+
+    def blocks(*_, **__):
+        threads.add(threading.current_thread().name)
+        go_on.wait()
+        raise TableUnreadableError("blocked", remedy="none")
+
+    monkeypatch.setattr(looks, "look_at", blocks)
+    monkeypatch.setattr(looks, "PATIENCE_S", 0.05)
+    sources = [TableSource(f"t{number}", f"/t{number}") for number in range(45)]
+
+    async def pages():
+        shown = await asyncio.gather(*map(shared.look, sources))
+        return shown, await run_in_threadpool(threading.current_thread)
+
+    shown, other = asyncio.run(pages())
+    go_on.set()
+    shared._pool.shutdown(cancel_futures=True)
+    assert all(one.storage.is_late for one in shown)
+    assert len(threads) == 4
+    assert other.name not in threads
+
+
+def test_findings_are_read_beside_the_page(lock, tmp_path):
+    source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
+    shared = Looks()
+
+    async def until_known():
+        first = await shared.look(source, with_findings=True)
+        while not (last := await shared.look(source, with_findings=True)).findings.value:
+            assert not last.findings.problem
+        return first, last
+
+    first, last = asyncio.run(until_known())
+    assert first.findings.value is None
+    assert "eager_cleaner" in {one.check for one in last.findings.value}
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    made, real = [], TableFolder.ask
+
+    def ask(self, name, call):
+        made.append(name)
+        return real(self, name, call)
+
+    monkeypatch.setattr(TableFolder, "ask", ask)
+    return made
+
+
+def test_a_refresh_of_two_pending_writes_costs_a_bounded_number_of_requests(
+    source, lock, requests, always
+):
+    shared, costs = Looks(), []
+
+    async def three_times():
+        for _ in range(3):
+            requests.clear()
+            await shared.look(source)
+            costs.append(len(requests))
+
+    asyncio.run(three_times())
+    # On a local disk the time of a file is a request of its own; a bucket's listing has it.
+    assert costs[0] <= 31
+    assert costs[1] == costs[2] <= 29
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (StorageStalledError("s3://secret", remedy=""), "The storage does not answer in time."),
+        (ConfigurationError("host", "secret", remedy=""), "A connection is missing or wrong."),
+        (RuntimeError("secret"), "The read failed."),
+    ],
+)
+def test_a_page_shows_what_failed_without_the_errors_text(error, problem):
+    assert problem_of(error).startswith(problem)
+    assert "secret" not in problem_of(error)
+
+
+def test_a_read_never_runs_twice_at_a_time():
+    pool, running, most = looks.ThreadPoolExecutor(4), [], []
+
+    def read():
+        running.append(1)
+        most.append(len(running))
+        running.pop()
+
+    shared = SharedRead(read, 0.0, pool)
+
+    async def many():
+        await asyncio.gather(*(shared.latest(float("inf")) for _ in range(50)))
+
+    for _ in range(20):
+        asyncio.run(many())
+    pool.shutdown()
+    assert set(most) == {1}
+    assert len(most) >= 20
