@@ -32,7 +32,7 @@ def site() -> str:
     :raises StateStoreError: if Airflow does not answer.
     """
     try:
-        return _known() or _made()
+        return known_site() or _made()
     except (AirflowRuntimeError, ImportError, OSError, EOFError) as error:
         raise StateStoreError(
             f"Airflow did not tell or take the Variable {SITE_KEY}: {error}",
@@ -41,7 +41,8 @@ def site() -> str:
         ) from error
 
 
-def _known() -> str:
+def known_site() -> str:
+    """Return this deployment's id without making one; empty if there is none yet."""
     return str(Variable.get(SITE_KEY, default="") or "").strip()
 
 
@@ -50,10 +51,10 @@ def _made() -> str:
     if SITE_KEY not in list(Variable.keys(prefix=SITE_KEY)):
         Variable.set(SITE_KEY, uuid.uuid4().hex[:12], _DESCRIPTION)
     # If several tasks are the first at the same time, the last one to write decides.
-    found, before = _known(), None
+    found, before = known_site(), None
     while found != before:
         time.sleep(_SETTLE_S)
-        found, before = _known(), found
+        found, before = known_site(), found
     if not found:
         raise OSError(f"the Variable {SITE_KEY} is there, but was not read")
     return found

@@ -1,0 +1,137 @@
+"""The app that Airflow's API server mounts: pages that are only read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Annotated
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.task_records import task_record
+from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.ui import answers, pages
+from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
+from airflow_occ_provider.ui.catalog import Catalog
+from airflow_occ_provider.ui.compose import attempts_of, known_table
+from airflow_occ_provider.ui.known_tables import TableSource, TaskKey
+from airflow_occ_provider.ui.looks import Looks, page_end
+from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView
+
+_UNMAPPED = ("-1", "{MAP_INDEX}")  # Airflow fills the token in for mapped tasks alone
+_MAPPED = re.compile(r"[0-9]{1,9}")
+_router = APIRouter()
+Range = Annotated[str, Query(alias="range", pattern=f"^({'|'.join(RANGES)})$")]
+
+
+async def _task(dag_id: str, run_id: str, task_id: str, map_index: str) -> TaskKey:
+    if map_index not in _UNMAPPED and not _MAPPED.fullmatch(map_index):
+        raise HTTPException(404)
+    return TaskKey(dag_id, run_id, task_id, -1 if map_index in _UNMAPPED else int(map_index))
+
+
+def make_app() -> FastAPI:
+    """Return the app; it opens no connection before the first request."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.looks = Looks()
+    app.state.catalog = Catalog(app.state.looks)
+    app.include_router(_router)
+    answers.add_error_pages(app)
+    return app
+
+
+@_router.get("/", dependencies=TABLES)
+async def tables(request: Request, user: GetUserDep) -> Response:
+    """Answer with the page of all tables."""
+    end_s = page_end()
+    sources = await _catalog(request).tables(end_s)
+    looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in sources.values()))
+    shown = sorted(map(known_table, looks), key=lambda one: one.path)
+    view = TablesView(tuple(shown), _now_ms(), await viewer(user, ""))
+    return answers.page(pages.tables_page(view))
+
+
+@_router.get("/t/{key}", dependencies=TABLES)
+async def table_without_slash(request: Request, key: str, span: Range = DEFAULT_RANGE) -> Response:
+    """Answer with the location from which the relative links of the page lead on."""
+    source = await _source(request, key, page_end())
+    return answers.moved(f"{source.key}/?range={span}")
+
+
+@_router.get("/t/{key}/", dependencies=TABLES)
+async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFAULT_RANGE) -> Response:
+    """Answer with the page of a table."""
+    end_s = page_end()
+    source = await _source(request, key, end_s)
+    look = await _looks(request).look(source, end_s, with_findings=True)
+    signed = (await _catalog(request).published()).signed(source.path)
+    view = TableView(known_table(look, signed), _now_ms(), await viewer(user, "../../"), span)
+    return answers.page(pages.table_page(view))
+
+
+@_router.get("/attempts/{dag_id}/{run_id}/{task_id}/{map_index}", dependencies=ATTEMPTS)
+async def attempts(
+    request: Request, user: GetUserDep, task: Annotated[TaskKey, Depends(_task)]
+) -> Response:
+    """Answer with the page of a task run's attempts."""
+    try:
+        record = await run_in_threadpool(task_record, *task)
+    except ValueError as error:
+        raise HTTPException(404) from error
+    end_s = page_end()
+    sources = await _catalog(request).tables(end_s)
+    paths = {one.table for one in record.attempts} if record else set()
+    named = {path: one for path in paths if (one := _of_path(sources, path))}
+    looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in named.values()))
+    states = {path: one.state for path, one in zip(named, looks, strict=True) if one.state}
+    problems = [one.storage.problem for one in looks if one.storage and one.storage.problem]
+    view = AttemptsView(
+        *task,
+        record,
+        attempts_of(record, states) if record else (),
+        _now_ms(),
+        await viewer(user, "../../../../"),
+        " ".join(dict.fromkeys(problems)),
+        {path: one.key for path, one in named.items()},
+    )
+    return answers.page(pages.attempts_page(view))
+
+
+@_router.get("/static/{name}", dependencies=SIGNED_IN)
+async def static(name: str) -> Response:
+    """Answer with a file of the pages."""
+    return answers.static(name)
+
+
+async def _source(request: Request, key: str, until_s: float) -> TableSource:
+    found = await _catalog(request).find(key, until_s)
+    if found is None:
+        raise HTTPException(404)
+    return found
+
+
+def _of_path(sources: dict[str, TableSource], path: str) -> TableSource | None:
+    try:
+        canonical = canonical_table(path)
+    except ConfigurationError:
+        return None
+    return next((one for one in sources.values() if one.path == canonical), None)
+
+
+def _catalog(request: Request) -> Catalog:
+    catalog: Catalog = request.app.state.catalog
+    return catalog
+
+
+def _looks(request: Request) -> Looks:
+    looks: Looks = request.app.state.looks
+    return looks
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

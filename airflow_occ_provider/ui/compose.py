@@ -1,0 +1,78 @@
+"""From what was read to what the pages show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.ui.looks import Look
+from airflow_occ_provider.ui.shared_read import Reading
+from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
+
+
+def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> KnownTable:
+    """Return a table as the pages show it.
+
+    :param signed: the tasks of pending writes, by requested time.
+    """
+    named, state = signed or {}, look.state
+    if state:
+        bars = [
+            replace(bar, writer=bar.writer or (None if bar.ended_ms else named.get(bar.instant)))
+            for bar in state.bars
+        ]
+        state = replace(state, bars=tuple(bars))
+    return KnownTable(
+        look.source.key,
+        look.source.path,
+        state,
+        _reach(look.storage),
+        _reach(look.queue),
+        look.findings.value if look.findings else None,
+    )
+
+
+def attempts_of(record: TaskRecord, states: Mapping[str, TableState]) -> tuple[Attempt, ...]:
+    """Return the attempts of a task run, with what their tables show of them.
+
+    :param states: of the tables that could be read, by the path that the attempts name.
+    """
+    return tuple(_attempt(one, states.get(one.table)) for one in record.attempts)
+
+
+def _attempt(record: AttemptRecord, state: TableState | None) -> Attempt:
+    if state is None:
+        return Attempt(record)
+    signed = (record.identity, record.try_number)
+    commits = [
+        bar.instant
+        for bar in state.bars
+        if bar.fate is Fate.COMMITTED
+        and bar.writer
+        and (bar.writer.identity, bar.writer.try_number) == signed
+    ]
+    instants = {time: _fate(time, state) for time in record.instants}
+    return Attempt(record, instants, commits[-1] if commits else None)
+
+
+def _fate(instant: str, state: TableState) -> str:
+    for edge in state.edges:
+        if (edge.kind, edge.target) == ("rollback", instant):
+            return f"rolled back by {edge.source}"
+    found = next((bar for bar in state.bars if bar.instant == instant), None)
+    return found.fate.value if found else "not in the last 24 hours"
+
+
+def _reach(reading: Reading[Any] | None) -> Reach:
+    if reading is None:
+        return Reach()
+    since_ms = None if reading.age_s is None else round((time.time() - reading.age_s) * 1000)
+    if reading.is_late and not reading.problem:
+        return Reach(answers=False, since_ms=since_ms, reason="The read takes longer than usual.")
+    return Reach(not reading.problem, since_ms, reading.problem)
