@@ -1,1 +1,1 @@
-"""The pages of this provider in Airflow's UI."""
+"""The page in Airflow's own UI: who writes a table, who waits, who died."""

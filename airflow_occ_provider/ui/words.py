@@ -1,0 +1,72 @@
+"""Times, amounts and states as the page words them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from airflow_occ_provider.hudi.writer.fate import Fate
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+# What XML forbids, and what hides text or changes its direction.
+_HIDING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_STATES = {
+    Fate.ALIVE: "running",
+    Fate.LATE: "late",
+    Fate.DEAD: "dead",
+    Fate.COMMITTED: "completed",
+    Fate.ROLLED_BACK: "rolled back",
+    Fate.GONE: "planned",
+}
+
+
+def span(ms: int) -> str:
+    """Return a length of time in its two largest units, such as ``2 h 5 min``."""
+    rest, named = max(ms, 0), []
+    for size, unit in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or (named and len(named) < 2):
+            named.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in named[:2] if count) or "0 s"
+
+
+def moment(ms: int) -> str:
+    """Return epoch milliseconds as a date and time in UTC."""
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def clock(ms: int) -> str:
+    """Return epoch milliseconds as hours and minutes in UTC."""
+    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%H:%M}"
+
+
+def state(fate: Fate) -> str:
+    """Return the word for what became of a write."""
+    return _STATES[fate]
+
+
+def margin(margin_ms: int | None) -> str:
+    """Return when a heartbeat expires, or how long ago it did."""
+    if margin_ms is None:
+        return "no heartbeat"
+    return f"expires in {span(margin_ms)}" if margin_ms >= 0 else f"expired {span(-margin_ms)} ago"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``2 bars``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def shorten(text: str, most: int) -> str:
+    """Return a text without its middle if it is longer than ``most`` characters."""
+    if len(text) <= most:
+        return text
+    head = most // 3
+    return f"{text[:head]}…{text[len(text) - (most - head - 1) :]}"
+
+
+def visible(value: object) -> object:
+    """Return a text with what no page may contain replaced."""
+    return _HIDING.sub("\ufffd", value) if type(value) is str else value
