@@ -1,0 +1,146 @@
+"""The rows of the tables on a table's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_occ_provider.attempts.overview.values import LiveWriter, PendingService, QueueLine
+from airflow_occ_provider.hudi.format.instant import State
+from airflow_occ_provider.leases.rules import Blocker, Scope
+from airflow_occ_provider.ui.links import Party, Viewer, of_request, of_signature
+from airflow_occ_provider.ui.view import TableView
+from airflow_occ_provider.ui.words import margin, moment, span, state
+
+MOST_ROWS = 100
+MOST_NAMES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The first few names of a list, and how many more there are."""
+
+    shown: tuple[str, ...]
+    more: int
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Names:
+        """Return the first ``MOST_NAMES`` of them."""
+        every = tuple(one or "unpartitioned" for one in names)
+        return cls(every[:MOST_NAMES], max(len(every) - MOST_NAMES, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedBy:
+    """An earlier request that blocks another one."""
+
+    owner: Party
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A request of the queue.
+
+    :param more: how many more requests block it.
+    """
+
+    place: int
+    owner: Party
+    holds: bool
+    blocked_by: tuple[BlockedBy, ...]
+    more: int
+    since: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRow:
+    """A pending write."""
+
+    instant: str
+    kind: str
+    owner: Party | None
+    state: str
+    heartbeat: str
+    partitions: Names
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """A pending table service."""
+
+    instant: str
+    kind: str
+    state: str
+    partitions: Names
+    age: str
+
+
+def queue_rows(view: TableView) -> tuple[QueueRow, ...]:
+    """Return the first rows of the queue; none if it was not asked for."""
+    queue = view.table.state.queue if view.table.state else None
+    return tuple(_queued(line, view) for line in (queue or ())[:MOST_ROWS])
+
+
+def writer_rows(view: TableView) -> tuple[WriterRow, ...]:
+    """Return the first rows of the pending writes."""
+    if not (found := view.table.state):
+        return ()
+    signed = {bar.instant: bar.writer for bar in found.bars if bar.writer}
+    owners = {instant: of_signature(one, view.viewer) for instant, one in signed.items()}
+    return tuple(_writer(one, owners.get(one.instant.time)) for one in found.writers[:MOST_ROWS])
+
+
+def service_rows(view: TableView) -> tuple[ServiceRow, ...]:
+    """Return the first rows of the pending table services."""
+    found = view.table.state
+    return tuple(map(_service, found.services[:MOST_ROWS])) if found else ()
+
+
+def _queued(line: QueueLine, view: TableView) -> QueueRow:
+    queued, path = line.queued, view.table.path
+    since = ""
+    if queued.since_ms:
+        since = f"{moment(queued.since_ms)} ({span(view.now_ms - queued.since_ms)})"
+    scopes = [one for one in queued.request.scopes if one.table == path] or queued.request.scopes
+    blocked_by = tuple(_blocker(one, path, view.viewer) for one in line.waits_for[:MOST_NAMES])
+    more = len(line.waits_for) - len(blocked_by)
+    owner = of_request(queued, view.viewer)
+    texts = tuple(_scope(one, path) for one in scopes[:MOST_NAMES])
+    return QueueRow(line.place, owner, line.holds, blocked_by, more, since, texts)
+
+
+def _blocker(blocker: Blocker, path: str, viewer: Viewer) -> BlockedBy:
+    return BlockedBy(of_request(blocker.queued, viewer), _scope(blocker.theirs, path))
+
+
+def _scope(scope: Scope, path: str) -> str:
+    text = f"{scope.mode}, {scope.extent}"
+    return text if scope.table == path else f"{text} of {scope.table}"
+
+
+def _writer(writer: LiveWriter, owner: Party | None) -> WriterRow:
+    return WriterRow(
+        writer.instant.time,
+        writer.kind,
+        owner,
+        state(writer.fate),
+        margin(writer.margin_ms),
+        Names.of(writer.partitions),
+        writer.sentence,
+    )
+
+
+def _service(service: PendingService) -> ServiceRow:
+    step = "planned" if service.instant.state is State.REQUESTED else "started"
+    beats = "its writer is alive" if service.fate.beating else "no valid heartbeat"
+    age = "" if service.age_ms is None else span(service.age_ms)
+    return ServiceRow(
+        service.instant.time,
+        service.instant.action,
+        f"{step}, {beats}",
+        Names.of(service.partitions),
+        age,
+    )
