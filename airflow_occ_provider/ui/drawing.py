@@ -21,7 +21,7 @@ class Mark:
     kind: str
     begin: float
     end: float
-    y: float
+    y: int
     is_open: bool
     cross: float | None
     title: str

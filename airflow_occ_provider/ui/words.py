@@ -24,7 +24,8 @@ _STATES = {
 
 def span(ms: int) -> str:
     """Return a length of time in its two largest units, such as ``2 h 5 min``."""
-    rest, named = max(ms, 0), []
+    rest = max(ms, 0)
+    named: list[tuple[int, str]] = []
     for size, unit in _UNITS:
         count, rest = divmod(rest, size)
         if count or (named and len(named) < 2):
