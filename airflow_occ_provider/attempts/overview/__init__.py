@@ -1,1 +1,1 @@
-"""What the writers of a table do to each other at one moment, for people to look at."""
+"""What the writers of a table do to each other at one moment."""

@@ -52,7 +52,7 @@ class Bar:
 
     @property
     def lost_ms(self) -> int:
-        """The milliseconds of a writer that came to nothing, as long as it is known to have run."""
+        """The milliseconds that a writer is known to have run in vain."""
         if self.is_service or self.fate not in (Fate.DEAD, Fate.ROLLED_BACK):
             return 0
         return max((self.ended_ms or self.seen_ms or 0) - self.begun_ms, 0)
