@@ -30,7 +30,7 @@ _LAST = 10
 
 @exit_on_error
 def top(args: argparse.Namespace) -> None:
-    """Show the table until interrupted; once, if the output is no terminal or is for programs."""
+    """Show the table until interrupted, or once if the output is no terminal."""
     look = partial(_described, args)
     with ExitStack() as stack:
         leases = None

@@ -99,7 +99,7 @@ def verdicts(
 
 
 def judge_all(table: HudiTable, snapshot: Snapshot, now_ms: int) -> Judged:
-    """Return all that is pending with the verdicts on it, as ``verdicts`` does, in one pass.
+    """Return all that is pending, with the verdicts on it, in one pass.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """

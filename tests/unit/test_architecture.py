@@ -82,7 +82,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": (
         {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "cli"},
-        {"airflow"},
+        {"airflow", "rich"},
     ),
     "ui": (
         {"errors", "hudi", "storage", "leases", "attempts", "hooks", "ui"},
