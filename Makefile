@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
-	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 test-spark6 test-k8s golden-kubernetes \
+	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-conflict \
 	stack stack-config stack-down clean
 
@@ -54,7 +54,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 bench-conflict
+	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -73,6 +73,17 @@ $(VENV)/.docs-installed: $(INSTALLED)
 docs: $(VENV)/.docs-installed  ## The documentation as a site in build/docs; a warning or a dead link is an error
 	$(BIN)/sphinx-build -b html -W --keep-going -n -q -d build/doctrees docs build/docs
 	@echo "file://$(CURDIR)/build/docs/index.html"
+
+$(VENV)/.browser-installed: $(INSTALLED)
+	$(UV) install --quiet --python $(VENV) --constraint constraints.txt --group browser
+	touch $@
+
+PICTURES := build/pages
+pages: $(VENV)/.browser-installed  ## The pages in Airflow's UI beside real writers, by either auth manager; needs a Chromium on the PATH
+	for one in fab simple; do $(BIN)/python -m tests.pages --manager $$one --pictures $(PICTURES) || exit 1; done
+
+pictures: pages  ## The same, and the pictures of them in the documentation
+	cp $(PICTURES)/pages_conflict_light.png $(PICTURES)/pages_dead_dark.png docs/images/
 
 format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .

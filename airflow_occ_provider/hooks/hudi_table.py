@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
 from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.commit import Commit, find_commit
+from airflow_occ_provider.attempts.overview.look import look_at
+from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline
@@ -122,6 +127,21 @@ class HudiTableHook(BaseHook):
         :param writer_version: as for ``conflicts``.
         """
         return verdicts(self._reader, self.snapshot(), Setup(strategy, writer_version))
+
+    def overview(self, lock_conn_id: str | None = None, *, minutes: float = 60) -> TableState:
+        """Return who writes the table, who waits and who died, as its page in Airflow's UI shows it.
+
+        :param lock_conn_id: lock connection of its queue; without one, the queue is left out.
+        :param minutes: how far back completed instants are taken.
+        :raises LockUnreachableError: if the lock service does not answer.
+        """
+        queue = None
+        if lock_conn_id:
+            with closing(lock_hook(lock_conn_id).leases()) as leases:
+                queue = leases.requests()
+        since_ms = round((time.time() - minutes * 60) * 1000)
+        state, self._last = look_at(self._reader, queue, since_ms, previous=self._last)
+        return state
 
     def find_commit(self, identity: str) -> Commit | None:
         """Return the write commit that a task run signed with its identity, if any.

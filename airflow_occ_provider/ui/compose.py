@@ -19,12 +19,14 @@ from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
 def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> KnownTable:
     """Return a table as the pages show it.
 
-    :param signed: the tasks of pending writes, by requested time.
+    :param signed: the tasks of writes that have no signature in the table, by requested time.
     """
     named, state = signed or {}, look.state
     if state:
         bars = [
-            replace(bar, writer=bar.writer or (None if bar.ended_ms else named.get(bar.instant)))
+            replace(bar, writer=named.get(bar.instant))
+            if bar.writer is None and bar.fate is not Fate.COMMITTED
+            else bar
             for bar in state.bars
         ]
         state = replace(state, bars=tuple(bars))

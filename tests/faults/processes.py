@@ -32,6 +32,18 @@ def end_all(table):
         send((one,), signal.SIGKILL)
 
 
+def victims(victim, driver):
+    """Return the processes to kill: of the driver, or of the task that waits for it."""
+    task = psutil.Process(driver.ppid())
+    return {
+        "jvm": [driver],
+        "python": driver.children(recursive=True),
+        "task": [task],
+        "supervisor": [task.parent()],
+        "group": [task.parent(), task, driver, *driver.children(recursive=True)],
+    }[victim]
+
+
 def send(processes, number):
     for process in processes:
         with contextlib.suppress(psutil.Error):

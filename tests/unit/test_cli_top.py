@@ -10,8 +10,10 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from rich.console import Console
 
+from airflow_occ_provider.attempts.overview.described import describe
 from airflow_occ_provider.cli import top
 from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -104,3 +106,15 @@ def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_look(monkeypatc
     assert "5 s" in first
     assert "the storage did not answer [red]" in second
     assert "/t" in second
+
+
+def test_the_hook_says_the_same(run, table, queue):
+    ask(queue, table, "first")
+    told = describe(HudiTableHook(table).overview("lock", minutes=float(LONG)))
+    shown = json.loads(run(table, "--lock-conn-id", "lock", "--output", "json"))
+    for one in (told, shown):
+        one.pop("at_ms")
+        for writer in one["writers"]:
+            writer.pop("margin_ms")
+    assert told == shown
+    assert len(told["queue"]) == 1

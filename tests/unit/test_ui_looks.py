@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from starlette.concurrency import run_in_threadpool
 
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.errors import (
     ConfigurationError,
     LockUnreachableError,
@@ -24,8 +26,9 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import looks
+from airflow_occ_provider.ui.compose import known_table
 from airflow_occ_provider.ui.known_tables import TableSource
-from airflow_occ_provider.ui.looks import Looks
+from airflow_occ_provider.ui.looks import Look, Looks
 from airflow_occ_provider.ui.shared_read import SharedRead, problem_of
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
@@ -333,3 +336,12 @@ def test_a_read_never_runs_twice_at_a_time():
     pool.shutdown()
     assert set(most) == {1}
     assert len(most) >= 20
+
+
+def test_a_write_keeps_its_task_once_it_is_rolled_back():
+    task = Signature("", "d", "r", "t", try_number=0)
+    fates = {"1": Fate.ROLLED_BACK, "2": Fate.COMMITTED}
+    bars = tuple(Bar(time, "UPSERT", fate, 0, 1) for time, fate in fates.items())
+    look = Look(TableSource("k", "/t"), TableState("/t", 0, bars=bars), None, None)
+    shown = known_table(look, dict.fromkeys(fates, task))
+    assert [one.writer for one in shown.state.bars] == [task, None]

@@ -8,6 +8,16 @@ document.addEventListener("click", (event) => {
   window.parent.history.pushState(null, "", new URL(link.getAttribute("href"), document.baseURI).href);
   window.parent.dispatchEvent(new PopStateEvent("popstate"));
 });
+// The theme that the user chose in Airflow, which may differ from that of the system.
+const outside = window.parent.document.documentElement;
+function followTheme() {
+  const theme = ["dark", "light"].find((one) => outside.classList.contains(one));
+  document.documentElement.style.colorScheme = theme ?? "";
+}
+if (window.parent !== window) {
+  followTheme();
+  new MutationObserver(followTheme).observe(outside, { attributeFilter: ["class"] });
+}
 async function refresh() {
   if (document.visibilityState === "visible" && getSelection().isCollapsed) {
     const text = await fetch(location.href).then((got) => (got.ok ? got.text() : "")).catch(() => "");

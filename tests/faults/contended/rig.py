@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.airflow_component import Component
 from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.stops import Seen
-from tests.faults.processes import drivers, end_all, send
+from tests.faults.processes import drivers, end_all, send, victims
 from tests.faults.rig import SETTINGS, Report
 from tests.stack.postgres import Postgres
 from tests.stores import Lake
@@ -145,7 +145,7 @@ class ContendedRun:
         if running:
             driver = running[int(self.fault.choice * len(running))]
             with contextlib.suppress(psutil.Error):
-                send(_victims(victim, driver), signal.SIGKILL)
+                send(victims(victim, driver), signal.SIGKILL)
                 self.report.reached = victim
 
     def _audit(self):
@@ -211,15 +211,3 @@ class ContendedRun:
                 states = {one["task_id"]: one["state"] for one in self._tasks()}
                 raise TimeoutError(f"{what}: not in {_PATIENCE_S} s: {states}")
             time.sleep(0.3)
-
-
-def _victims(victim, driver):
-    """Return the processes to kill: of the driver, or of the task that waits for it."""
-    task = psutil.Process(driver.ppid())
-    return {
-        "jvm": [driver],
-        "python": driver.children(recursive=True),
-        "task": [task],
-        "supervisor": [task.parent()],
-        "group": [task.parent(), task, driver, *driver.children(recursive=True)],
-    }[victim]
