@@ -51,12 +51,11 @@ def running(folder: Path, stack: EmbeddedStack, manager: str) -> Iterator[Signed
     """
     folder.mkdir(parents=True)
     with Postgres(_NAME, _NAME) as database:
-        address = f"postgresql+psycopg2://{_NAME}:{_NAME}@127.0.0.1:{database.port}/{_NAME}"
         settings = {
             "AIRFLOW__CORE__AUTH_MANAGER": MANAGERS[manager],
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__PARALLELISM": "8",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.address,
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "3600",  # the dead stay to be seen
         }
         if manager == "simple":
