@@ -17,6 +17,8 @@ _UNHURT_SINCE = 9
 _GLOBAL_INDEXES = frozenset(
     {"GLOBAL_BLOOM", "GLOBAL_SIMPLE", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"}
 )
+HINTS = "/.hoodie/hints"
+"""What the path of a scope ends with that is a hint: it excludes only other hints of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Claim:
     def beside(self, asked: Scope) -> tuple[Scope, ...]:
         """Return the other scopes of the same request: a hint excludes only other hints."""
         is_hint = self.hint and asked.mode is Mode.SHARED
-        return (Scope.of(f"{self.table}/.hoodie/hints", self.hint),) if is_hint else ()
+        return (Scope.of(f"{self.table}{HINTS}", self.hint),) if is_hint else ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
         """Return what is certainly written; ``None`` if it was not declared."""

@@ -12,8 +12,9 @@ from airflow.configuration import conf
 from airflow.exceptions import AirflowConfigException
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import Select, and_, func, select
 
+from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError
@@ -26,6 +27,7 @@ _MOST_TASKS = 1000
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 # Of a path that a task names: others, such as http, would have the API server call any address.
 _STORAGES = ("/", "s3://", "gs://", "abfs://", "hdfs://")
+_NO_TABLE = (ConfigurationError, ValueError)  # a text may have halves of characters
 _log = logging.getLogger(__name__)
 
 
@@ -116,23 +118,40 @@ def read_published() -> Published:
     """Return what the newest tasks have published, from Airflow's database."""
     tables, instants = dict[TaskKey, TableSource](), dict[TaskKey, tuple[str, ...]]()
     with create_session() as session:
-        for key in (TABLE_KEY, INSTANTS_KEY):
-            columns = XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index
-            newest = (
-                select(*columns, XComModel.value)
-                .where(XComModel.key == key)
-                .order_by(XComModel.dag_run_id.desc())
-                .limit(_MOST_TASKS)
-            )
-            for *names, value in session.execute(newest):
-                task = TaskKey(*names)
-                if key == TABLE_KEY:
-                    tables.update(
-                        (task, one) for one in _described([_without_key(value)], logging.DEBUG)
-                    )
-                elif isinstance(value, list):
-                    instants[task] = tuple(map(str, value))
+        for query in (_newest_rows(TABLE_KEY), _newest_of_each_task(TABLE_KEY)):
+            for *names, value in session.execute(query):
+                described = _described([_without_key(value)], logging.DEBUG)
+                tables.update((TaskKey(*names), one) for one in described)
+        for *names, value in session.execute(_newest_rows(INSTANTS_KEY)):
+            if isinstance(value, list):
+                instants[TaskKey(*names)] = tuple(map(str, value))
     return Published(tables, instants)
+
+
+def _newest_rows(key: str) -> Select[Any]:
+    """Return the query for an XCom of the newest DAG runs: a pending write is of one of these."""
+    return _rows(key).order_by(XComModel.dag_run_id.desc()).limit(_MOST_TASKS)
+
+
+def _newest_of_each_task(key: str) -> Select[Any]:
+    """Return the query for the newest XCom of each task: one that runs often hides no other."""
+    last, task = func.max(XComModel.dag_run_id), (XComModel.dag_id, XComModel.task_id)
+    newest = (
+        select(last.label("run"), XComModel.task_id)
+        .where(XComModel.key == key)
+        .group_by(*task)
+        .order_by(last.desc())
+        .limit(_MOST_TASKS)
+        .subquery()
+    )
+    is_newest = and_(XComModel.dag_run_id == newest.c.run, XComModel.task_id == newest.c.task_id)
+    rows = _rows(key).join(newest, is_newest)
+    return rows.order_by(XComModel.dag_run_id.desc()).limit(_MOST_TASKS)
+
+
+def _rows(key: str) -> Select[Any]:
+    columns = XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index
+    return select(*columns, XComModel.value).where(XComModel.key == key)
 
 
 def union(
@@ -158,9 +177,12 @@ def by_key(tables: Mapping[str, TableSource], key: str) -> TableSource | None:
 
 def _queued(queues: Mapping[str, Iterable[QueuedRequest]]) -> Iterator[TableSource]:
     for lock_conn_id, requests in queues.items():
-        for one in requests:
-            for path in () if one.unknown else one.request.tables:
+        paths = {path for one in requests if not one.unknown for path in one.request.tables}
+        for path in sorted(path for path in paths if not path.endswith(HINTS)):
+            try:
                 yield TableSource(table_key(path), path, None, lock_conn_id, is_read=False)
+            except _NO_TABLE as error:
+                _log.debug("A queued request names no table: %s", error)
 
 
 def _without_key(value: Any) -> Any:
@@ -172,5 +194,5 @@ def _described(entries: Iterable[Any], level: int) -> Iterator[TableSource]:
     for entry in entries:
         try:
             yield TableSource.of(entry)
-        except ConfigurationError as error:
+        except _NO_TABLE as error:
             _log.log(level, "A table has no page: %s", error)

@@ -72,7 +72,8 @@ def of_request(queued: QueuedRequest, viewer: Viewer) -> Party:
     owner = queued.request.owner
     if not queued.request.ttl_ms:  # of another release, or a lock of another program
         return Party(str(owner))
-    return _party(owner.path, owner.site, viewer, owner.label)
+    path = tuple(map(str, owner.path))  # another release may have written anything
+    return _party(path, owner.site, viewer, owner.label)
 
 
 def task_name(signature: Signature, viewer: Viewer) -> str:
@@ -83,7 +84,7 @@ def task_name(signature: Signature, viewer: Viewer) -> str:
 
 
 def _party(path: tuple[str, ...], site: str, viewer: Viewer, label: str = "") -> Party:
-    if hidden := _hidden(path[0], site, viewer):
+    if hidden := _hidden(path[0] if path else "", site, viewer):
         return Party(hidden)
     named = " / ".join((*path, f"by {label}") if label else path)
     return Party(named, task_link(viewer.home, path))

@@ -11,7 +11,7 @@ from airflow_occ_provider.ui import drawing, links, rows, words
 from airflow_occ_provider.ui.time_axis import time_axis
 from airflow_occ_provider.ui.view import RANGES, AttemptsView, TablesView, TableView
 
-_FILTERS = ("span", "moment", "margin", "count")
+_FILTERS = ("span", "moment", "margin", "count", "evidence")
 
 
 def tables_page(view: TablesView) -> str:

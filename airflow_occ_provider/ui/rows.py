@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.attempts.overview.values import LiveWriter, PendingService, QueueLine
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.leases.rules import Blocker, Scope
@@ -51,7 +52,7 @@ class QueueRow:
     blocked_by: tuple[BlockedBy, ...]
     more: int
     since: str
-    scopes: tuple[str, ...]
+    scopes: Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _queued(line: QueueLine, view: TableView) -> QueueRow:
     blocked_by = tuple(_blocker(one, path, view.viewer) for one in line.waits_for[:MOST_NAMES])
     more = len(line.waits_for) - len(blocked_by)
     owner = of_request(queued, view.viewer)
-    texts = tuple(_scope(one, path) for one in scopes[:MOST_NAMES])
+    texts = Names.of(_scope(one, path) for one in scopes)
     return QueueRow(line.place, owner, line.holds, blocked_by, more, since, texts)
 
 
@@ -118,6 +119,8 @@ def _blocker(blocker: Blocker, path: str, viewer: Viewer) -> BlockedBy:
 
 def _scope(scope: Scope, path: str) -> str:
     text = f"{scope.mode}, {scope.extent}"
+    if scope.table == f"{path}{HINTS}":
+        return f"by its last try, {scope.extent}"
     return text if scope.table == path else f"{text} of {scope.table}"
 
 

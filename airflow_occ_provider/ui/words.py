@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from airflow_occ_provider.hudi.doctor.finding import Finding
+from airflow_occ_provider.hudi.doctor.locks import LOCK_CHECKS
 from airflow_occ_provider.hudi.writer.fate import Fate
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
@@ -58,6 +60,13 @@ def margin(margin_ms: int | None) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``2 bars``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def evidence(finding: Finding) -> str:
+    """Return what shows a finding; that about a lock names servers, which are not for all users."""
+    if finding.check in LOCK_CHECKS:
+        return "airflow hudi doctor shows the evidence, which names the lock"
+    return finding.evidence
 
 
 def shorten(text: str, most: int) -> str:

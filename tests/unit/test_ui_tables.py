@@ -18,6 +18,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.table_link import (
     TABLE_KEY,
@@ -29,6 +30,7 @@ from airflow_occ_provider.hooks.table_link import (
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.provider_info import get_provider_info
+from airflow_occ_provider.ui import known_tables
 from airflow_occ_provider.ui.known_tables import (
     TableSource,
     TaskKey,
@@ -117,6 +119,20 @@ def test_a_path_is_known_once_and_the_configuration_comes_first():
     }
     assert by_key(tables, "trips") == by_key(tables, table_key("/t")) == configured
     assert by_key(tables, "/t") is None
+
+
+def test_neither_a_hint_nor_a_node_without_a_path_is_a_table():
+    tables = union([], [], {"lock": [queued("/t", f"/t{HINTS}"), queued("trips"), queued("/\ud800")]})
+    assert [one.path for one in tables.values()] == ["/t"]
+
+
+def test_a_task_that_runs_often_hides_no_other(database, monkeypatch):
+    monkeypatch.setattr(known_tables, "_MOST_TASKS", 3)
+    push(OURS, "r0", "daily", hudi_table={"table": "/daily"})
+    for number in range(1, 6):
+        push(OURS, f"r{number}", "busy", hudi_table={"table": f"/busy{number % 2}"})
+    found = {one.path for one in read_published().tables.values()}
+    assert found == {"/daily", "/busy0", "/busy1"}
 
 
 def test_what_tasks_have_published_is_read_from_the_database(database):

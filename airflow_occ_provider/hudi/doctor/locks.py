@@ -10,6 +10,8 @@ from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible, utc_time
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 
+LOCK_CHECKS = frozenset({"other_lock", "unused_lock"})
+"""The checks of this module; their evidence names lock services and paths in them."""
 _CLOCKS_APART_MS = 60_000
 _PREFIX = "hoodie.write.lock."
 _LOCK_KEY = f"{_PREFIX}zookeeper.lock_key"
