@@ -33,20 +33,26 @@ def wrong_codes(airflow: SignedInAirflow, key: str, run_id: str, manager: str) -
         tokens[LIMITED] = airflow.token(LIMITED)
         expected |= {(LIMITED, r): 403 if "attempts" in r else code for r, code in routes.items()}
     tokens["forged"] = f"{tokens['admin'].rpartition('.')[0]}.AAAA"
-    found = {one: _code(airflow.port, one[1], tokens.get(one[0])) for one in expected}
-    print(f"{len(found)} pairs of user and route")
-    return [
+    answers = {one: _get(airflow.port, one[1], tokens.get(one[0])) for one in expected}
+    print(f"{len(answers)} pairs of user and route")
+    wrong = [
         f"{user}, {route}: {code} instead of {expected[user, route]}"
-        for (user, route), code in found.items()
+        for (user, route), (code, _) in answers.items()
         if code != expected[user, route]
     ]
+    for (user, route), (_, text) in answers.items():
+        is_limited, names = user == LIMITED, "load_trips" in text
+        if route == f"/hudi/t/{key}/" and user in tokens and user != "forged" and names == is_limited:
+            wrong.append(f"{user}, {route}: {'names' if names else 'does not name'} the tasks")
+    return wrong
 
 
-def _code(port: int, route: str, token: str | None) -> int:
+def _get(port: int, route: str, token: str | None) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", route, headers=headers)
-        return connection.getresponse().status
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
     finally:
         connection.close()

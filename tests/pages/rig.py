@@ -15,6 +15,7 @@ from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.stack.postgres import Postgres
 
+ROOT = Path(__file__).parents[2]
 DAGS = Path(__file__).parent / "dags"
 JOB = Path(__file__).parents[1] / "jobs" / "gated_write.py"
 ROLES = {"simple": ("admin", "op", "viewer"), "fab": ("Admin", "Op", "Viewer")}
@@ -90,17 +91,11 @@ def _simple_users(folder: Path) -> dict[str, str]:
 
 
 def _fab_users(airflow: SignedInAirflow) -> None:
-    role = LIMITED.capitalize()
-    commands = [["db", "migrate"], ["roles", "create", role]]
-    commands.append(["roles", "add-perms", role, "--action", "can_read", "--resource", "Assets"])
-    for one in (*ROLES["fab"], role):
-        names = ["--username", one.lower(), "--firstname", one, "--lastname", "User"]
-        more = ["--role", one, "--email", f"{one.lower()}@example.org", "--password", _PASSWORD]
-        commands.append(["users", "create", *names, *more])
-    for command in commands:
+    """Create the users in the database, which Airflow has not used yet."""
+    for command in (["airflow", "db", "migrate"], ["tests.pages.fab_users", _PASSWORD]):
         subprocess.run(
-            [sys.executable, "-m", "airflow", *command],
-            env=airflow.environment,
+            [sys.executable, "-m", *command],
+            env={**airflow.environment, "PYTHONPATH": str(ROOT)},
             check=True,
             capture_output=True,
             timeout=_PATIENCE_S,
