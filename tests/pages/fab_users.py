@@ -1,4 +1,4 @@
-"""``python -m tests.pages.fab_users PASSWORD``: the users of the FAB auth manager, all with one password."""
+"""``python -m tests.pages.fab_users PASSWORD``: the users of the FAB auth manager, with one password."""
 
 from __future__ import annotations
 
