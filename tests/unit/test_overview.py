@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.overview.bars import moment_ms, zone_shift_ms
+from airflow_occ_provider.attempts.overview.bars import bars, moment_ms, zone_shift_ms
 from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
 from airflow_occ_provider.attempts.overview.values import Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -81,6 +82,41 @@ def test_the_zone_follows_from_what_the_storage_says(tmp_path):
     table = unpack(TABLES / "1.2.0" / "operations.zip", tmp_path)
     snapshot = HudiTable(str(table)).snapshot()
     assert zone_shift_ms(snapshot) == 0
+
+
+@pytest.mark.parametrize("time", ["00000000000001", "00000000000000010", "001"])
+def test_a_requested_time_that_is_no_date_is_no_moment(time):
+    assert moment_ms(time) is None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_instants_without_a_date_count_for_no_zone_and_begin_with_their_file(release, tmp_path):
+    table = unpack(TABLES / release / "operations.zip", tmp_path)
+    snapshot = HudiTable(str(table / ".hoodie" / "metadata")).snapshot()
+    undated = {one.time: one for one in snapshot.timeline if moment_ms(one.time) is None}
+    assert undated
+    assert zone_shift_ms(snapshot) == 0
+    shown = {bar.instant: bar.begun_ms for bar in bars(snapshot, {}, (), 0)}
+    assert {one: shown[one] for one in undated} == {
+        time: snapshot.times(one).requested_ms for time, one in undated.items()
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_rolled_back_instant_without_a_date_is_left_out(release, tmp_path):
+    table = unpack(TABLES / release / "rolled_back_alive.zip", tmp_path)
+    for file in table.glob(".hoodie/**/*.rollback"):
+        content, modified = file.read_bytes(), file.stat().st_mtime_ns
+        ((_, times),) = HudiTable(str(table)).snapshot().rollbacks()
+        for time in times:
+            content = content.replace(time.encode(), b"00000000000000001")
+        file.write_bytes(content)
+        os.utime(file, ns=(modified, modified))
+    ((_, times),) = HudiTable(str(table)).snapshot().rollbacks()
+    assert times == {"00000000000000001"}
+    fates = [bar.fate for bar in look_at(HudiTable(str(table)), None, 0)[0].bars]
+    assert fates
+    assert Fate.ROLLED_BACK not in fates
 
 
 def queued(number, table, partitions=None):

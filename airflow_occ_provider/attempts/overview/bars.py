@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from statistics import median
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.values import Bar, Edge, LiveWriter
 from airflow_occ_provider.hudi.conflict.operation import Times
+from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -17,7 +17,6 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 
 _QUARTER_MS = 15 * 60_000  # zones differ by multiples of it
 _UNKNOWN = "unknown"
-_FORMAT = "%Y%m%d%H%M%S"
 
 
 def bars(
@@ -66,18 +65,21 @@ def zone_shift_ms(snapshot: Snapshot) -> int:
     """
     times = snapshot.times_of(one for one in snapshot.timeline if one.requested_file)
     shifts = [
-        moment_ms(one.time) - at.requested_ms for one, at in times.items() if at.requested_ms is not None
+        named_ms - at.requested_ms
+        for one, at in times.items()
+        if at.requested_ms is not None and (named_ms := moment_ms(one.time)) is not None
     ]
     return round(median(shifts) / _QUARTER_MS) * _QUARTER_MS if shifts else 0
 
 
-def moment_ms(time: str, shift_ms: int = 0) -> int:
+def moment_ms(time: str, shift_ms: int = 0) -> int | None:
     """Return the epoch milliseconds of a requested time.
 
     :param shift_ms: by how much it is ahead of UTC.
+    :returns: ``None`` for a time that is no date, such as that of a bootstrap.
     """
-    moment = datetime.strptime(time[:14], _FORMAT).replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000) + int(time[14:17] or 0) - shift_ms
+    named_ms = naive_ms(time)
+    return None if named_ms is None else named_ms - shift_ms
 
 
 def _rolled_back(snapshot: Snapshot, since_ms: int, shift_ms: int) -> Iterator[Bar]:
@@ -89,8 +91,9 @@ def _rolled_back(snapshot: Snapshot, since_ms: int, shift_ms: int) -> Iterator[B
         if ended_ms is None or ended_ms < since_ms:
             continue
         for time in times:
-            if snapshot.timeline.find(time) is None:
-                yield Bar(time, _UNKNOWN, Fate.ROLLED_BACK, moment_ms(time, shift_ms), ended_ms)
+            begun_ms = moment_ms(time, shift_ms)
+            if begun_ms is not None and snapshot.timeline.find(time) is None:
+                yield Bar(time, _UNKNOWN, Fate.ROLLED_BACK, begun_ms, ended_ms)
 
 
 def _completed(instant: Instant, metadata: CommitMetadata, at: Times, begun_ms: int) -> Bar:
