@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,46 @@ def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(look):
     assert 0 < rolled_back.lost_ms == state.lost_ms
     assert [edge.target for edge in state.edges] == [rolled_back.instant]
     assert state.writers == ()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("action", ["rollback", "restore"])
+def test_a_write_that_is_named_again_ends_with_its_first_rollback(release, action, tmp_path):
+    table = unpack(TABLES / release / "rolled_back_alive.zip", tmp_path)
+    before = look_at(HudiTable(str(table)), None, 0)[0]
+    for file in table.glob(".hoodie/**/*.rollback*"):
+        modified = file.stat().st_mtime_ns + 3_600 * 10**9
+        again = file.with_name(file.name.replace("20261124", "20261125").replace("rollback", action))
+        again.write_bytes(file.read_bytes())
+        os.utime(again, ns=(modified, modified))
+    after = look_at(HudiTable(str(table)), None, 0)[0]
+    assert len(after.edges) == 2 * len(before.edges) == 2
+    assert after.bars == before.bars
+    (ended_ms,) = (bar.ended_ms for bar in before.bars if bar.fate is Fate.ROLLED_BACK)
+    later = look_at(HudiTable(str(table)), None, ended_ms + 1)[0]
+    assert Fate.ROLLED_BACK not in {bar.fate for bar in later.bars}
+
+
+def test_what_a_rolled_back_write_lost_counts_from_the_first_moment_on(look):
+    (lost,) = (bar for bar in look("rolled_back_alive").bars if bar.lost_ms)
+    state = look("rolled_back_alive", lost.begun_ms + 100)
+    assert lost in state.bars
+    assert state.lost_ms == lost.lost_ms - 100
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_a_dead_writer_lost_counts_from_the_first_moment_to_its_last_tick(release, tmp_path):
+    table = unpack(TABLES / release / "live_direct.zip", tmp_path)
+    first, *_ = (bar for bar in look_at(HudiTable(str(table)), None, 0)[0].bars if bar.fate is Fate.DEAD)
+    shutil.rmtree(table / ".hoodie" / ".heartbeat")
+    heartbeat = table / ".hoodie" / ".heartbeat" / first.instant
+    heartbeat.parent.mkdir()
+    heartbeat.touch()
+    os.utime(heartbeat, ns=((first.begun_ms + 600_000) * 10**6,) * 2)
+    since_ms = (first.begun_ms + 60_000, first.begun_ms + 600_001)
+    states = [look_at(HudiTable(str(table)), None, since)[0] for since in since_ms]
+    assert [one.lost_ms for one in states] == [540_000, 0]
+    assert {one.dead[0].instant.time for one in states} == {first.instant}
 
 
 def test_dead_writers_are_pending_and_count_until_their_last_tick(look):

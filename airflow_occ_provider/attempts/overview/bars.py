@@ -83,17 +83,20 @@ def moment_ms(time: str, shift_ms: int = 0) -> int | None:
 
 
 def _rolled_back(snapshot: Snapshot, since_ms: int, shift_ms: int) -> Iterator[Bar]:
-    """Yield the writes of which a rollback has left nothing but their times."""
+    """Yield the writes of which a rollback has left nothing but their times.
+
+    Several rollbacks or a restore may name one write: the first one ended it.
+    """
     rollbacks = dict(snapshot.rollbacks())
-    ended = snapshot.times_of(rollbacks)
-    for rollback, times in rollbacks.items():
-        ended_ms = ended[rollback].completed_ms
-        if ended_ms is None or ended_ms < since_ms:
-            continue
-        for time in times:
-            begun_ms = moment_ms(time, shift_ms)
-            if begun_ms is not None and snapshot.timeline.find(time) is None:
-                yield Bar(time, _UNKNOWN, Fate.ROLLED_BACK, begun_ms, ended_ms)
+    ends_ms: dict[str, int] = {}
+    for rollback, at in snapshot.times_of(rollbacks).items():
+        if (ended_ms := at.completed_ms) is not None:
+            for time in rollbacks[rollback]:
+                ends_ms[time] = min(ended_ms, ends_ms.get(time, ended_ms))
+    for time, ended_ms in ends_ms.items():
+        begun_ms = moment_ms(time, shift_ms)
+        if ended_ms >= since_ms and begun_ms is not None and snapshot.timeline.find(time) is None:
+            yield Bar(time, _UNKNOWN, Fate.ROLLED_BACK, begun_ms, ended_ms)
 
 
 def _completed(instant: Instant, metadata: CommitMetadata, at: Times, begun_ms: int) -> Bar:

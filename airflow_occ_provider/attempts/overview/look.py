@@ -53,6 +53,7 @@ def look_at(
         bars(snapshot, signed or {}, writers, since_ms),
         (*rollback_edges(snapshot), *_conflicts(judged.verdicts)),
         None if queue is None else tuple(queue_lines(queue, snapshot.path)),
+        since_ms,
     )
     return state, snapshot
 

@@ -52,10 +52,21 @@ class Bar:
 
     @property
     def lost_ms(self) -> int:
-        """The milliseconds that a writer is known to have run in vain."""
+        """The milliseconds of a write that came to nothing.
+
+        They count until the last tick of a dead writer's heartbeat, or until a write was rolled back:
+        when its writer stopped is not known then, so that it may have run for a shorter time.
+        """
+        return self.lost_since(self.begun_ms)
+
+    def lost_since(self, since_ms: int) -> int:
+        """Return the part of ``lost_ms`` after a moment.
+
+        :param since_ms: epoch milliseconds.
+        """
         if self.is_service or self.fate not in (Fate.DEAD, Fate.ROLLED_BACK):
             return 0
-        return max((self.ended_ms or self.seen_ms or 0) - self.begun_ms, 0)
+        return max((self.ended_ms or self.seen_ms or 0) - max(self.begun_ms, since_ms), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +136,7 @@ class TableState:
 
     :param at_ms: epoch milliseconds.
     :param queue: ``None`` if it was not asked for.
+    :param since_ms: epoch milliseconds from which completed instants are shown and lost time counts.
     """
 
     table: str
@@ -134,6 +146,7 @@ class TableState:
     bars: tuple[Bar, ...] = ()
     edges: tuple[Edge, ...] = ()
     queue: tuple[QueueLine, ...] | None = None
+    since_ms: int = 0
 
     @property
     def dead(self) -> tuple[LiveWriter, ...]:
@@ -147,5 +160,8 @@ class TableState:
 
     @property
     def lost_ms(self) -> int:
-        """The milliseconds of the writers on the time axis that came to nothing."""
-        return sum(bar.lost_ms for bar in self.bars)
+        """The milliseconds since ``since_ms`` of writes that came to nothing.
+
+        A rolled-back write counts until it was rolled back, as in ``Bar.lost_ms``: at most so long.
+        """
+        return sum(bar.lost_since(self.since_ms) for bar in self.bars)
