@@ -49,7 +49,7 @@ def time_axis(
         grouped.setdefault(_row(bar, viewer), []).append(bar)
     lost_ms = Counter[tuple[int, str, str]]()
     for bar in inside:
-        lost_ms[_row(bar, viewer)] += bar.lost_ms
+        lost_ms[_row(bar, viewer)] += bar.lost_since(scale.since_ms)
     lanes, free = {}, MOST_LANES
     for key, group in grouped.items():  # the row with the newest instant first
         lanes[key] = scale.lanes(group)[:free]

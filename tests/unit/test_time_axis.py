@@ -117,6 +117,18 @@ def test_a_row_sums_what_its_writes_wasted():
     }
 
 
+def test_a_row_sums_no_waste_from_before_the_range():
+    drawn = axis(
+        bar("1", 600, 45, Fate.ROLLED_BACK, task="load"),
+        bar("2", 600, fate=Fate.DEAD, seen=58, task="load"),
+        bar("3", 600, fate=Fate.DEAD, seen=500, task="fix"),
+    )
+    assert {row.label: row.wasted for row in drawn.rows} == {
+        "nightly / load": "17 min",
+        "nightly / fix": "",
+    }
+
+
 def test_a_row_sums_also_what_is_left_out():
     bars = [bar(f"{n:04}", 40, 30 + n / 1000, Fate.ROLLED_BACK) for n in range(MOST_LANES + 1)]
     (row,) = axis(*bars).rows
