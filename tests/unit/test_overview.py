@@ -137,7 +137,7 @@ def test_instants_without_a_date_count_for_no_zone_and_begin_with_their_file(rel
     undated = {one.time: one for one in snapshot.timeline if moment_ms(one.time) is None}
     assert undated
     assert zone_shift_ms(snapshot) == 0
-    shown = {bar.instant: bar.begun_ms for bar in bars(snapshot, {}, (), 0)}
+    shown = {bar.instant: bar.begun_ms for bar in bars(snapshot, (), 0)}
     assert {one: shown[one] for one in undated} == {
         time: snapshot.times(one).requested_ms for time, one in undated.items()
     }

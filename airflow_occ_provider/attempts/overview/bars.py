@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from airflow_occ_provider.attempts.identity import Signature
@@ -19,17 +19,11 @@ _QUARTER_MS = 15 * 60_000  # zones differ by multiples of it
 _UNKNOWN = "unknown"
 
 
-def bars(
-    snapshot: Snapshot,
-    signed: Mapping[str, Signature],
-    writers: Iterable[LiveWriter],
-    since_ms: int,
-) -> tuple[Bar, ...]:
+def bars(snapshot: Snapshot, writers: Iterable[LiveWriter], since_ms: int) -> tuple[Bar, ...]:
     """Return the instants that ended after a moment or are pending, oldest first.
 
     The commits of these are read, and the rollbacks.
 
-    :param signed: the signatures of pending writes that are known otherwise, by requested time.
     :param writers: the pending writes; other pending instants are table services.
     :param since_ms: epoch milliseconds.
     :raises TableUnreadableError: if the storage cannot be read.
@@ -43,7 +37,7 @@ def bars(
     found = [
         _completed(one, metadata, times[one], begun_ms)
         if (metadata := done.get(one))
-        else _pending(one, pending.get(one), begun_ms, signed.get(one.time))
+        else _pending(one, pending.get(one), begun_ms)
         for one in shown
         if (begun_ms := times[one].requested_ms or moment_ms(one.time, shift_ms))
         and (done.get(one) or not one.completed)  # else it was archived meanwhile
@@ -111,13 +105,11 @@ def _completed(instant: Instant, metadata: CommitMetadata, at: Times, begun_ms: 
     )
 
 
-def _pending(
-    instant: Instant, writer: LiveWriter | None, begun_ms: int, signature: Signature | None
-) -> Bar:
+def _pending(instant: Instant, writer: LiveWriter | None, begun_ms: int) -> Bar:
     if writer is None:
         return Bar(instant.time, instant.action, Fate.GONE, begun_ms, is_service=True)
     kind, fate, seen_ms = writer.kind, writer.fate, writer.seen_ms
-    return Bar(instant.time, kind, fate, begun_ms, seen_ms=seen_ms, writer=signature)
+    return Bar(instant.time, kind, fate, begun_ms, seen_ms=seen_ms)
 
 
 def _place(bar: Bar) -> tuple[int, str]:

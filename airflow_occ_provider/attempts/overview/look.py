@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.bars import bars, rollback_edges
 from airflow_occ_provider.attempts.overview.values import (
     Edge,
@@ -28,7 +27,6 @@ def look_at(
     queue: Sequence[QueuedRequest] | None,
     since_ms: int,
     *,
-    signed: Mapping[str, Signature] | None = None,
     previous: Snapshot | None = None,
 ) -> tuple[TableState, Snapshot]:
     """Return the state of a table, and the snapshot that saves the next look requests.
@@ -37,7 +35,6 @@ def look_at(
 
     :param queue: the requests of the lock service, of all tables; ``None`` if they were not asked for.
     :param since_ms: epoch milliseconds from which completed instants are shown.
-    :param signed: the signatures of pending writes that are known otherwise, by requested time.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     at_ms = round(time.time() * 1000)
@@ -50,7 +47,7 @@ def look_at(
         at_ms,
         writers,
         services,
-        bars(snapshot, signed or {}, writers, since_ms),
+        bars(snapshot, writers, since_ms),
         (*rollback_edges(snapshot), *_conflicts(judged.verdicts)),
         None if queue is None else tuple(queue_lines(queue, snapshot.path)),
         since_ms,
