@@ -5,7 +5,22 @@ Airflow imports this at every ``airflow`` call, so each command loads its code w
 
 from __future__ import annotations
 
+import math
+from argparse import ArgumentTypeError
+
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, lazy_load_command
+
+
+def _positive(text: str) -> float:
+    """Return an argument that is a positive and finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
 
 _FORMATS = ("table", "json", "yaml", "plain")
 _LOG = Arg(
@@ -52,7 +67,7 @@ _LOCK_SHOWN = Arg(
     help="Lock connection of the writers, to show their queue; default: not shown",
 )
 _MINUTES = Arg(("--minutes",), type=float, default=60.0, help="How far back instants are shown")
-_EVERY = Arg(("--every",), type=float, default=10.0, help="Seconds between two looks")
+_EVERY = Arg(("--every",), type=_positive, default=10.0, help="Seconds between two looks")
 _ONCE = Arg(("--once",), action="store_true", help="Look once, also in a terminal")
 _LOCK_KEY = Arg(
     ("--lock-key",),

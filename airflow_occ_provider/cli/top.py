@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from airflow_occ_provider.attempts.overview.described import describe
 from airflow_occ_provider.attempts.overview.look import look_at
+from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
@@ -24,6 +25,7 @@ from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
 
 _LAST = 10
 
@@ -31,57 +33,54 @@ _LAST = 10
 @exit_on_error
 def top(args: argparse.Namespace) -> None:
     """Show the table until interrupted, or once if the output is no terminal."""
-    look = partial(_described, args)
+    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
     with ExitStack() as stack:
         leases = None
         if args.lock_conn_id:
             leases = stack.enter_context(closing(lock_hook(args.lock_conn_id).leases()))
+        read = partial(_read, table, leases, args.minutes)
         if args.once or args.output != "table" or not sys.stdout.isatty():
-            described, _ = look(leases, None)
-            print_described(described, args.output, partial(_print_text, described))
+            state, _ = read(None)
+            print_described(describe(state), args.output, partial(_print_text, state))
         else:
-            _watch(look, leases, args.every)
+            _watch(read, args.every)
 
 
-_Look = Callable[[LeaseService | None, Snapshot | None], tuple[dict[str, Any], Snapshot]]
+_Read = Callable[[Snapshot | None], tuple[TableState, Snapshot]]
 
 
-def _watch(look: _Look, leases: LeaseService | None, every_s: float) -> None:
-    """Show each look; while there is none, the last one with the reason."""
-    last, seen = dict[str, Any](), None
-    with Live(console=Console(markup=False, emoji=False), screen=True, auto_refresh=False) as live:
+def _watch(read: _Read, every_s: float) -> None:
+    """Show each state until interrupted; if there is none, the last one with the reason."""
+    last = seen = None
+    console = Console(markup=False, emoji=False)
+    with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             why = ""
             try:
-                last, seen = look(leases, seen)
+                last, seen = read(seen)
             except (TableUnreadableError, LockUnreachableError) as error:
                 why = str(error)
             live.update(_screen(last, why), refresh=True)
-            try:
-                time.sleep(every_s)
-            except KeyboardInterrupt:
-                return
+            time.sleep(every_s)
 
 
-def _described(
-    args: argparse.Namespace, leases: LeaseService | None, previous: Snapshot | None
-) -> tuple[dict[str, Any], Snapshot]:
-    table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
-    since_ms = round((time.time() - args.minutes * 60) * 1000)
+def _read(
+    table: HudiTable, leases: LeaseService | None, minutes: float, previous: Snapshot | None
+) -> tuple[TableState, Snapshot]:
+    since_ms = round((time.time() - minutes * 60) * 1000)
     queue = leases.requests() if leases else None
-    state, snapshot = look_at(table, queue, since_ms, previous=previous)
-    return describe(state), snapshot
+    return look_at(table, queue, since_ms, previous=previous)
 
 
-def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None:
-    for title, rows in _parts(described):
+def _print_text(state: TableState, show: Callable[[Rows], None]) -> None:
+    for title, rows in _parts(state):
         print(title)
         show(rows)
 
 
-def _screen(described: dict[str, Any], why: str) -> RenderableType:
+def _screen(state: TableState | None, why: str) -> RenderableType:
     parts: list[RenderableType] = [Text(why, style="bold")] if why else []
-    for title, rows in _parts(described) if described else ():
+    for title, rows in _parts(state) if state else ():
         table = Table(title=Text(title), title_justify="left", expand=True)
         for name in rows[0]:
             table.add_column(Text(name))
@@ -91,10 +90,10 @@ def _screen(described: dict[str, Any], why: str) -> RenderableType:
     return Group(*parts)
 
 
-def _parts(described: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def _parts(state: TableState) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Yield the titles with their rows; the first one says what the table comes to."""
-    at, lost_s = format_time(described["at_ms"]), described["lost_ms"] / 1000
-    yield described["table"], [{"at": at, **_counts(described), "in vain": f"{lost_s:.0f} s"}]
+    described = describe(state)
+    yield state.table, [_summary(state)]
     for title, key, row in (
         ("Queue", "queue", _line),
         ("Writers", "writers", _writer),
@@ -105,12 +104,15 @@ def _parts(described: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, str]
             yield title, list(map(row, found[-_LAST:] if key == "instants" else found))
 
 
-def _counts(described: dict[str, Any]) -> dict[str, str]:
-    fates = [one["fate"] for one in described["writers"]]
-    queue = described["queue"]
-    waiting = "-" if queue is None else str(sum(not line["holds"] for line in queue))
-    dead = fates.count("dead")
-    return {"writing": str(len(fates) - dead), "waiting": waiting, "dead": str(dead)}
+def _summary(state: TableState) -> dict[str, str]:
+    dead = len(state.dead)
+    return {
+        "at": format_time(state.at_ms),
+        "writing": str(len(state.writers) - dead),
+        "waiting": "-" if state.queue is None else str(len(state.waiting)),
+        "dead": str(dead),
+        "in vain": f"{state.lost_ms / 1000:.0f} s",
+    }
 
 
 def _line(line: dict[str, Any]) -> dict[str, str]:

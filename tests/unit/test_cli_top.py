@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from airflow.cli.cli_parser import get_parser
 from rich.console import Console
 
 from airflow_occ_provider.attempts.overview.described import describe
+from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.cli import top
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
+from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 
@@ -76,36 +80,72 @@ def test_a_range_bounds_what_has_ended(run, table):
     assert [one["fate"] for one in found["instants"]] == ["dead", "dead"]
 
 
-def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_look(monkeypatch):
-    looks = [
-        ({"table": "/t", "at_ms": 0, "lost_ms": 5000, "queue": None, "writers": [], "services": [],
-          "instants": []}, None),
-        TableUnreadableError("the storage did not answer [red]"),
-    ]  # fmt: skip
+@pytest.fixture
+def screens(monkeypatch):
     screens = []
-
-    def look(leases, previous):
-        found = looks.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def slept(_):
-        if not looks:
-            raise KeyboardInterrupt
 
     def shown(self, renderable, *, refresh):
         console = Console(width=100, record=True, file=io.StringIO(), markup=False)
         console.print(renderable)
         screens.append(console.export_text())
 
-    monkeypatch.setattr(top.time, "sleep", slept)
     monkeypatch.setattr(top.Live, "update", shown)
-    top._watch(look, None, 10)
+    return screens
+
+
+def interrupt_at(monkeypatch, ends):
+    def slept(_):
+        if ends():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(top.time, "sleep", slept)
+
+
+def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_state(monkeypatch, screens):
+    lost = Bar("1", "UPSERT", Fate.ROLLED_BACK, 0, 5000)
+    reads = [
+        (TableState("/t", 0, bars=(lost,)), None),
+        TableUnreadableError("the storage did not answer [red]"),
+    ]
+
+    def read(previous):
+        found = reads.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    interrupt_at(monkeypatch, lambda: not reads)
+    top._watch(read, 10)
     first, second = screens
     assert "5 s" in first
     assert "the storage did not answer [red]" in second
     assert "/t" in second
+
+
+def test_an_interrupt_during_a_read_ends_it_without_an_error(screens):
+    def read(previous):
+        raise KeyboardInterrupt
+
+    top._watch(read, 10)
+    assert screens == []
+
+
+def test_in_a_terminal_it_reads_the_properties_of_the_table_once(run, table, monkeypatch, screens):
+    asked, read = [], TableFolder.read
+    monkeypatch.setattr(TableFolder, "read", lambda f, n: (asked.append(n), read(f, n))[1])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    interrupt_at(monkeypatch, lambda: len(screens) == 3)
+    run(table)
+    assert len(screens) == 3
+    assert asked.count(".hoodie/hoodie.properties") == 1
+
+
+@pytest.mark.parametrize("every", ["0", "-1", "nan", "inf", "soon"])
+def test_the_pause_between_two_reads_is_positive(run, capsys, every):
+    with pytest.raises(SystemExit) as caught:
+        run("/t", f"--every={every}")
+    assert caught.value.code == 2
+    assert f"argument --every: {every!r} is not a positive number" in capsys.readouterr().err
 
 
 def test_the_hook_says_the_same(run, table, queue):
