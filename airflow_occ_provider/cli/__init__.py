@@ -67,8 +67,8 @@ _LOCK_SHOWN = Arg(
     help="Lock connection of the writers, to show their queue; default: not shown",
 )
 _MINUTES = Arg(("--minutes",), type=float, default=60.0, help="How far back instants are shown")
-_EVERY = Arg(("--every",), type=_positive, default=10.0, help="Seconds between two looks")
-_ONCE = Arg(("--once",), action="store_true", help="Look once, also in a terminal")
+_EVERY = Arg(("--every",), type=_positive, default=10.0, help="Seconds between two reads")
+_ONCE = Arg(("--once",), action="store_true", help="Read once, also in a terminal")
 _LOCK_KEY = Arg(
     ("--lock-key",),
     default=None,
@@ -182,7 +182,7 @@ _COMMANDS = (
     ),
     _command(
         "top.top",
-        "Show who writes a Hudi table, who waits, and who died, live",
+        "Show the writers of a Hudi table, its queue and its dead writers, live",
         "Show the writers of a Hudi table with their heartbeats and verdicts, its pending table "
         "services, its last instants, and with --lock-conn-id its queue, until interrupted. Nothing is "
         "written.",

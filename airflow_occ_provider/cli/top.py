@@ -1,4 +1,4 @@
-"""``airflow hudi top``: who writes a table, who waits, and who died, live."""
+"""``airflow hudi top``: a table's writers, its queue and its dead writers, live."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class HudiTableHook(BaseHook):
         return verdicts(self._reader, self.snapshot(), Setup(strategy, writer_version))
 
     def overview(self, lock_conn_id: str | None = None, *, minutes: float = 60) -> TableState:
-        """Return who writes the table, who waits and who died, as its page in Airflow's UI shows it.
+        """Return the table's writers, queue and dead writers, as its page shows them.
 
         :param lock_conn_id: lock connection of its queue; without one, the queue is left out.
         :param minutes: how far back completed instants are taken.

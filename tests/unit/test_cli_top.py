@@ -56,7 +56,7 @@ def ask(queue, table, name):
     queue.request(Request(name, owner, (Scope.of(table, None),), 60_000))
 
 
-def test_it_shows_who_writes_who_waits_and_who_died(run, table, queue):
+def test_it_shows_the_writers_the_queue_and_the_dead_writers(run, table, queue):
     ask(queue, table, "first")
     ask(queue, table, "second")
     shown = run(table, "--lock-conn-id", "lock", "--output", "plain")

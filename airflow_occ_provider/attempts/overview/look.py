@@ -1,4 +1,4 @@
-"""Looks at a table: who writes, who waits, and who died."""
+"""The state of a table: its writers, its queue and its dead writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def look_at(
     *,
     previous: Snapshot | None = None,
 ) -> tuple[TableState, Snapshot]:
-    """Return the state of a table, and the snapshot that saves the next look requests.
+    """Return the state of a table, and the snapshot that saves the next read requests.
 
     The writers' heartbeats are judged by Hudi's defaults.
 
