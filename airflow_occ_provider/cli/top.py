@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_occ_provider.attempts.overview.described import describe
-from airflow_occ_provider.attempts.overview.look import look_at
+from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
@@ -69,7 +69,7 @@ def _read(
 ) -> tuple[TableState, Snapshot]:
     since_ms = round((time.time() - minutes * 60) * 1000)
     queue = leases.requests() if leases else None
-    return look_at(table, queue, since_ms, previous=previous)
+    return read_state(table, queue, since_ms, previous=previous)
 
 
 def _print_text(state: TableState, show: Callable[[Rows], None]) -> None:

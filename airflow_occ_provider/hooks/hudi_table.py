@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.commit import Commit, find_commit
-from airflow_occ_provider.attempts.overview.look import look_at
+from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -140,7 +140,7 @@ class HudiTableHook(BaseHook):
             with closing(lock_hook(lock_conn_id).leases()) as leases:
                 queue = leases.requests()
         since_ms = round((time.time() - minutes * 60) * 1000)
-        state, self._last = look_at(self._reader, queue, since_ms, previous=self._last)
+        state, self._last = read_state(self._reader, queue, since_ms, previous=self._last)
         return state
 
     def find_commit(self, identity: str) -> Commit | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.doctor import examine
-from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
+from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -129,7 +129,7 @@ class _TableReader:
         if self._opened is None or time.monotonic() - self._opened[1] >= _REOPENED_S:
             self._opened, self._last = (_open(self._source), time.monotonic()), None
         since_ms = round((time.time() - SHOWN_S) * 1000)
-        state, self._last = look_at(self._opened[0], None, since_ms, previous=self._last)
+        state, self._last = read_state(self._opened[0], None, since_ms, previous=self._last)
         return state
 
 

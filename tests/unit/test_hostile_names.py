@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.look import queue_lines
+from airflow_occ_provider.attempts.overview.read import queue_lines
 from airflow_occ_provider.attempts.overview.values import (
     Bar,
     Edge,

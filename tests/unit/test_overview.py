@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.overview.bars import bars, moment_ms, zone_shift_ms
-from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
+from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
 from airflow_occ_provider.attempts.overview.values import Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
@@ -21,16 +21,16 @@ RELEASES = ("0.15.0", "1.0.2", "1.2.0")
 
 
 @pytest.fixture(params=RELEASES)
-def look(request, tmp_path):
-    def look(name, since_ms=0):
+def state_of(request, tmp_path):
+    def state_of(name, since_ms=0):
         table = HudiTable(str(unpack(TABLES / request.param / f"{name}.zip", tmp_path)))
-        return look_at(table, None, since_ms)[0]
+        return read_state(table, None, since_ms)[0]
 
-    return look
+    return state_of
 
 
-def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(look):
-    state = look("rolled_back_alive")
+def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(state_of):
+    state = state_of("rolled_back_alive")
     (rolled_back,) = (bar for bar in state.bars if bar.fate is Fate.ROLLED_BACK)
     assert 0 < rolled_back.lost_ms == state.lost_ms
     assert [edge.target for edge in state.edges] == [rolled_back.instant]
@@ -41,23 +41,23 @@ def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(look):
 @pytest.mark.parametrize("action", ["rollback", "restore"])
 def test_a_write_that_is_named_again_ends_with_its_first_rollback(release, action, tmp_path):
     table = unpack(TABLES / release / "rolled_back_alive.zip", tmp_path)
-    before = look_at(HudiTable(str(table)), None, 0)[0]
+    before = read_state(HudiTable(str(table)), None, 0)[0]
     for file in table.glob(".hoodie/**/*.rollback*"):
         modified = file.stat().st_mtime_ns + 3_600 * 10**9
         again = file.with_name(file.name.replace("20261124", "20261125").replace("rollback", action))
         again.write_bytes(file.read_bytes())
         os.utime(again, ns=(modified, modified))
-    after = look_at(HudiTable(str(table)), None, 0)[0]
+    after = read_state(HudiTable(str(table)), None, 0)[0]
     assert len(after.edges) == 2 * len(before.edges) == 2
     assert after.bars == before.bars
     (ended_ms,) = (bar.ended_ms for bar in before.bars if bar.fate is Fate.ROLLED_BACK)
-    later = look_at(HudiTable(str(table)), None, ended_ms + 1)[0]
+    later = read_state(HudiTable(str(table)), None, ended_ms + 1)[0]
     assert Fate.ROLLED_BACK not in {bar.fate for bar in later.bars}
 
 
-def test_what_a_rolled_back_write_lost_counts_from_the_first_moment_on(look):
-    (lost,) = (bar for bar in look("rolled_back_alive").bars if bar.lost_ms)
-    state = look("rolled_back_alive", lost.begun_ms + 100)
+def test_what_a_rolled_back_write_lost_counts_from_the_first_moment_on(state_of):
+    (lost,) = (bar for bar in state_of("rolled_back_alive").bars if bar.lost_ms)
+    state = state_of("rolled_back_alive", lost.begun_ms + 100)
     assert lost in state.bars
     assert state.lost_ms == lost.lost_ms - 100
 
@@ -65,28 +65,30 @@ def test_what_a_rolled_back_write_lost_counts_from_the_first_moment_on(look):
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_a_dead_writer_lost_counts_from_the_first_moment_to_its_last_tick(release, tmp_path):
     table = unpack(TABLES / release / "live_direct.zip", tmp_path)
-    first, *_ = (bar for bar in look_at(HudiTable(str(table)), None, 0)[0].bars if bar.fate is Fate.DEAD)
+    first, *_ = (
+        bar for bar in read_state(HudiTable(str(table)), None, 0)[0].bars if bar.fate is Fate.DEAD
+    )
     shutil.rmtree(table / ".hoodie" / ".heartbeat")
     heartbeat = table / ".hoodie" / ".heartbeat" / first.instant
     heartbeat.parent.mkdir()
     heartbeat.touch()
     os.utime(heartbeat, ns=((first.begun_ms + 600_000) * 10**6,) * 2)
     since_ms = (first.begun_ms + 60_000, first.begun_ms + 600_001)
-    states = [look_at(HudiTable(str(table)), None, since)[0] for since in since_ms]
+    states = [read_state(HudiTable(str(table)), None, since)[0] for since in since_ms]
     assert [one.lost_ms for one in states] == [540_000, 0]
     assert {one.dead[0].instant.time for one in states} == {first.instant}
 
 
-def test_dead_writers_are_pending_and_count_until_their_last_tick(look):
-    state = look("live_direct")
+def test_dead_writers_are_pending_and_count_until_their_last_tick(state_of):
+    state = state_of("live_direct")
     dead = [bar for bar in state.bars if bar.fate is Fate.DEAD]
     assert [bar.instant for bar in dead] == [one.instant.time for one in state.dead]
     assert len(dead) == len(state.writers)
     assert all(bar.ended_ms is None for bar in dead)
 
 
-def test_rivals_point_at_each_other_and_the_verdict_is_a_sentence(look):
-    state = look("early_conflict")
+def test_rivals_point_at_each_other_and_the_verdict_is_a_sentence(state_of):
+    state = state_of("early_conflict")
     first, second = (one.instant.time for one in state.writers)
     conflicts = {edge for edge in state.edges if edge.kind == "possible conflict"}
     assert conflicts == {
@@ -97,8 +99,8 @@ def test_rivals_point_at_each_other_and_the_verdict_is_a_sentence(look):
     assert {one.partitions for one in state.writers} == {("p1",)}
 
 
-def test_table_services_are_told_from_writes(look):
-    state = look("compaction")
+def test_table_services_are_told_from_writes(state_of):
+    state = state_of("compaction")
     assert state.writers == ()
     services = [one.instant.time for one in state.services]
     assert services == [bar.instant for bar in state.bars if bar.is_service and not bar.ended_ms]
@@ -106,10 +108,10 @@ def test_table_services_are_told_from_writes(look):
     assert state.lost_ms == 0
 
 
-def test_what_ended_before_the_first_moment_is_left_out(look):
-    everything = look("operations").bars
+def test_what_ended_before_the_first_moment_is_left_out(state_of):
+    everything = state_of("operations").bars
     ends = sorted(bar.ended_ms for bar in everything if bar.ended_ms)
-    shown = look("operations", since_ms=ends[-2]).bars
+    shown = state_of("operations", since_ms=ends[-2]).bars
     assert [bar.ended_ms for bar in shown if bar.ended_ms] == ends[-2:]
 
 
@@ -155,7 +157,7 @@ def test_a_rolled_back_instant_without_a_date_is_left_out(release, tmp_path):
         os.utime(file, ns=(modified, modified))
     ((_, times),) = HudiTable(str(table)).snapshot().rollbacks()
     assert times == {"00000000000000001"}
-    fates = [bar.fate for bar in look_at(HudiTable(str(table)), None, 0)[0].bars]
+    fates = [bar.fate for bar in read_state(HudiTable(str(table)), None, 0)[0].bars]
     assert fates
     assert Fate.ROLLED_BACK not in fates
 

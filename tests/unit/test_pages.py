@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.look import look_at, queue_lines
+from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -41,7 +41,7 @@ FINDINGS = (
 def golden(request, tmp_path):
     def golden(name, queue=()):
         table = HudiTable(str(unpack(TABLES / request.param / f"{name}.zip", tmp_path)))
-        state = look_at(table, queue, 0)[0]
+        state = read_state(table, queue, 0)[0]
         newest = max(at for bar in state.bars for at in (bar.begun_ms, bar.ended_ms, bar.seen_ms) if at)
         return known(replace(state, at_ms=newest + 1000))
 

@@ -196,8 +196,8 @@ def test_a_failure_is_an_answer_for_the_whole_period(source, stalling):
 
 
 def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
-    reads, real = [], looks.look_at
-    monkeypatch.setattr(looks, "look_at", lambda *a, **k: reads.append(a) or real(*a, **k))
+    reads, real = [], looks.read_state
+    monkeypatch.setattr(looks, "read_state", lambda *a, **k: reads.append(a) or real(*a, **k))
     shared = Looks()
 
     async def at_once():
@@ -210,8 +210,8 @@ def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
 def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monkeypatch, always):
     shared, go_on = Looks(), threading.Event()
     first = asyncio.run(shared.look(source))
-    real = looks.look_at
-    monkeypatch.setattr(looks, "look_at", lambda *a, **k: go_on.wait() and real(*a, **k))
+    real = looks.read_state
+    monkeypatch.setattr(looks, "read_state", lambda *a, **k: go_on.wait() and real(*a, **k))
     monkeypatch.setattr(looks, "PATIENCE_S", 0.01)
     late = asyncio.run(shared.look(source))
     assert (late.state.at_ms, late.storage.is_late) == (first.state.at_ms, True)
@@ -223,7 +223,7 @@ def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monke
 
 def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):
     shared, go_on = Looks(), threading.Event()
-    monkeypatch.setattr(looks, "look_at", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(looks, "read_state", lambda *_, **__: go_on.wait())
     monkeypatch.setattr(looks, "lock_hook", lambda _: go_on.wait())
     ended_s = time.monotonic()
 
@@ -245,7 +245,7 @@ def test_reads_that_block_take_four_threads_and_none_of_the_servers(lock, monkey
         go_on.wait()
         raise TableUnreadableError("blocked", remedy="none")
 
-    monkeypatch.setattr(looks, "look_at", blocks)
+    monkeypatch.setattr(looks, "read_state", blocks)
     monkeypatch.setattr(looks, "PATIENCE_S", 0.05)
     sources = [TableSource(f"t{number}", f"/t{number}") for number in range(45)]
 

@@ -22,7 +22,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 
-def look_at(
+def read_state(
     table: HudiTable,
     queue: Sequence[QueuedRequest] | None,
     since_ms: int,
