@@ -1,1 +1,1 @@
-"""The page in Airflow's own UI: who writes a table, who waits, who died."""
+"""The pages in Airflow's own UI: a table's writers, its queue and its dead writers."""

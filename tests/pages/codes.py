@@ -27,7 +27,7 @@ def wrong_codes(airflow: SignedInAirflow, key: str, run_id: str, manager: str) -
     }
     tokens = {role.lower(): airflow.token(role.lower()) for role in ROLES[manager]}
     expected = {(user, route): code for user in tokens for route, code in routes.items()}
-    expected |= {("nobody", route): 401 for route in routes}
+    expected |= {("without a token", route): 401 for route in routes}
     expected |= {("forged", route): 403 for route in routes}
     if manager == "fab":
         tokens[LIMITED] = airflow.token(LIMITED)

@@ -69,7 +69,7 @@ class Scenario:
         self._screen.wait_for(f"{backfill} unknown: rolled back", "backfill_trips / backfill")
         self._photograph("after")
         self._open("/plugin/hudi")
-        self._screen.wait_for("Who writes, who waits, who died", self.key)
+        self._screen.wait_for("Writers, queues and dead writers", self.key)
         self._photograph("tables")
 
     def _open_by_the_tasks_link(self) -> None:

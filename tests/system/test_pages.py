@@ -13,7 +13,7 @@ _TIMEOUT_S = 60
 
 
 def page(airflow, path):
-    """Return a page; this Airflow takes everybody for an administrator."""
+    """Return a page; all requests to this Airflow are an administrator's."""
     with urllib.request.urlopen(airflow.url + path, timeout=_TIMEOUT_S) as answer:  # noqa: S310
         return answer.read().decode()
 
