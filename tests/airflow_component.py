@@ -12,6 +12,14 @@ from airflow_occ_provider.embedded.process import Server
 # It outlives the component, so that its guard ends what a killed component leaves.
 _SHELL = ("bash", "-c", '"$@"; exec sleep infinity', "bash")
 _ENDS_S = 300
+COMPONENTS = """
+"$0" -m airflow db migrate || exit
+for component in api-server scheduler dag-processor triggerer; do
+    "$0" -m airflow $component &
+done
+wait -n
+"""
+"""A script that runs a Python's Airflow; ``airflow standalone`` has one executor and one auth manager."""
 
 
 class Component:

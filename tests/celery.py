@@ -12,17 +12,10 @@ import psutil
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import Server
+from tests.airflow_component import COMPONENTS
 from tests.stack.postgres import Postgres
 
 _NAME = "airflow"
-# ``airflow standalone`` would start them with a local executor.
-_COMPONENTS = """
-"$0" -m airflow db migrate || exit
-for component in api-server scheduler dag-processor triggerer; do
-    "$0" -m airflow $component &
-done
-wait -n
-"""
 _WORKER = ("-m", "airflow", "celery", "worker", "--concurrency", "4", "--skip-serve-logs")
 
 
@@ -93,7 +86,7 @@ class CeleryAirflow(EmbeddedAirflow):
         self._database.__exit__()
 
     def _command(self) -> list[str]:
-        return ["bash", "-c", _COMPONENTS, sys.executable]
+        return ["bash", "-c", COMPONENTS, sys.executable]
 
     def _variables(self) -> Mapping[str, str]:
         self._shared = super()._variables()

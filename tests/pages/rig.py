@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from tests.airflow_component import COMPONENTS
 from tests.stack.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,10 @@ class SignedInAirflow(EmbeddedAirflow):
         """Return a new token of a user."""
         given = {"username": user, "password": _PASSWORD}
         return str(super()._request("POST", "/auth/token", given)["access_token"])
+
+    def _command(self) -> list[str]:
+        super()._command()  # which chooses ports for the logs
+        return ["bash", "-c", COMPONENTS, sys.executable]
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         if path == "/auth/token":
