@@ -19,7 +19,7 @@ for component in api-server scheduler dag-processor triggerer; do
 done
 wait -n
 """
-"""A script that runs a Python's Airflow; ``airflow standalone`` has one executor and one auth manager."""
+"""Runs a Python's Airflow: ``airflow standalone`` has one executor and one auth manager."""
 
 
 class Component:
