@@ -12,9 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.task_records import task_record
-from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.ui import answers, pages
 from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog
@@ -49,6 +47,7 @@ def make_app() -> FastAPI:
 async def tables(request: Request, user: GetUserDep) -> Response:
     """Answer with the page of all tables."""
     end_s = page_end()
+    _looks(request).start(await _catalog(request).named())
     sources = await _catalog(request).tables(end_s)
     looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in sources.values()))
     shown = sorted(map(known_table, looks), key=lambda one: one.path)
@@ -84,9 +83,8 @@ async def attempts(
     except ValueError as error:
         raise HTTPException(404) from error
     end_s = page_end()
-    sources = await _catalog(request).tables(end_s)
     paths = {one.table for one in record.attempts} if record else set()
-    named = {path: one for path in paths if (one := _of_path(sources, path))}
+    named = await _catalog(request).of_paths(paths, end_s)
     looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in named.values()))
     states = {path: one.state for path, one in zip(named, looks, strict=True) if one.state}
     problems = [one.storage.problem for one in looks if one.storage and one.storage.problem]
@@ -113,14 +111,6 @@ async def _source(request: Request, key: str, until_s: float) -> TableSource:
     if found is None:
         raise HTTPException(404)
     return found
-
-
-def _of_path(sources: dict[str, TableSource], path: str) -> TableSource | None:
-    try:
-        canonical = canonical_table(path)
-    except ConfigurationError:
-        return None
-    return next((one for one in sources.values() if one.path == canonical), None)
 
 
 def _catalog(request: Request) -> Catalog:

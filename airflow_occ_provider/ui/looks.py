@@ -77,6 +77,12 @@ class Looks:
             state = replace(state, queue=tuple(queue_lines(queue.value, source.path)))
         return Look(source, state, storage, queue, findings)
 
+    def start(self, sources: Iterable[TableSource]) -> None:
+        """Start the reads of tables that are due, for a later ``look``."""
+        for one in sources:
+            if one.is_read:
+                self._table_read(one).start()
+
     async def queues(self, lock_conn_ids: Iterable[str], until_s: float) -> dict[str, Queue]:
         """Return the requests in the queues of lock connections, as far as they answer."""
         names = sorted(set(lock_conn_ids))
@@ -94,10 +100,10 @@ class Looks:
         return await self.queue(source.lock_conn_id, until_s) if source.lock_conn_id else None
 
     async def _storage(self, source: TableSource, until_s: float) -> Reading[TableState] | None:
-        if not source.is_read:
-            return None
-        read = self._read("table", source, lambda: _TableReader(source).state, PERIOD_S)
-        return await read.latest(until_s)
+        return await self._table_read(source).latest(until_s) if source.is_read else None
+
+    def _table_read(self, source: TableSource) -> SharedRead[TableState]:
+        return self._read("table", source, lambda: _TableReader(source).state, PERIOD_S)
 
     async def _findings(self, source: TableSource) -> Reading[tuple[Finding, ...]]:
         read = self._read("findings", source, lambda: lambda: _examined(source), FINDINGS_PERIOD_S)

@@ -70,13 +70,14 @@ class SharedRead(Generic[_T]):
 
         :param until_s: time of the monotonic clock until which to wait; the read goes on after it.
         """
-        running = self._start_if_due()
+        running = self.start()
         if running:
             left_s = max(until_s - time.monotonic(), 0)
             await asyncio.wait([asyncio.wrap_future(running)], timeout=left_s)
         return self._reading()
 
-    def _start_if_due(self) -> Future[None] | None:
+    def start(self) -> Future[None] | None:
+        """Start the read if it is due; return the one that runs, if any."""
         with self._lock:
             if self._running is None and time.monotonic() - self._ended_s >= self._period_s:
                 self._running = self._pool.submit(self._run)

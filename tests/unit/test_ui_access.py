@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,14 @@ from airflow.api_fastapi.app import purge_cached_app
 from airflow.state import TaskScope, get_state_backend
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.hooks.table_link import page_path, table_key
+from airflow_occ_provider.ui import looks
 from airflow_occ_provider.ui.answers import HEADERS
 from airflow_occ_provider.ui.app import make_app
+from airflow_occ_provider.ui.looks import Looks
 from tests.golden.table_archive import unpack
 from tests.unit import airflow_database
 from tests.unit.airflow_database import OURS, THEIRS, push, token
@@ -169,13 +174,52 @@ def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):
     assert get(client, found, token("viewer")).status_code == 200
 
 
-def test_the_attempts_are_shown_with_what_the_table_says_of_them(client, monkeypatch, table):
+@pytest.fixture
+def until(monkeypatch):
+    """The times until which pages waited for queues, which answer once a table was read."""
+    done, until, real = threading.Event(), [], looks.look_at
+
+    def look_at(*given, **options):
+        try:
+            return real(*given, **options)
+        finally:
+            done.set()
+
+    async def queues(_, __, until_s):
+        until.append(until_s)
+        assert await run_in_threadpool(done.wait, 30)
+        return {}
+
+    monkeypatch.setattr(looks, "look_at", look_at)
+    monkeypatch.setattr(Looks, "queues", queues)
+    return until
+
+
+def test_the_tables_are_read_while_a_queue_does_not_answer(client, until, monkeypatch):
+    monkeypatch.setattr("airflow_occ_provider.ui.app.page_end", lambda: time.monotonic() + 6000)
+    answer = get(client, "/hudi/", token("viewer"))
+    assert answer.status_code == 200
+    assert "never read" not in answer.text
+    assert until[0] - time.monotonic() <= 3000  # the tables have the rest
+
+
+def test_attempts_on_known_tables_ask_no_queue(client, until, table):
+    keep_attempt(AttemptRecord(1, 3, "me", str(table), 1))
+    assert get(client, ROUTES["attempts"], token("viewer", OURS)).status_code == 200
+    assert not until
+
+
+def keep_attempt(attempt):
     push(OURS, "r", "t")
-    pending = sorted(one.name[:17] for one in (table / ".hoodie" / "timeline").glob("*.inflight"))
-    attempt = AttemptRecord(1, 3, "me", f"file://{table}", 1, instants=(*pending, "20200101000000000"))
     record = json.dumps(TaskRecord(attempts=(attempt,)).to_json())
     scope = TaskScope(dag_id=OURS, run_id="r", task_id="t", map_index=-1)
     get_state_backend().set(scope, RECORD_KEY, record)
+
+
+def test_the_attempts_are_shown_with_what_the_table_says_of_them(client, monkeypatch, table):
+    pending = sorted(one.name[:17] for one in (table / ".hoodie" / "timeline").glob("*.inflight"))
+    attempt = AttemptRecord(1, 3, "me", f"file://{table}", 1, instants=(*pending, "20200101000000000"))
+    keep_attempt(attempt)
     given = []
     monkeypatch.setattr(
         "airflow_occ_provider.ui.pages.attempts_page", lambda view: given.append(view) or ""
