@@ -74,7 +74,14 @@ def _fate(instant: str, state: TableState) -> str:
 def _reach(reading: Reading[Any] | None) -> Reach:
     if reading is None:
         return Reach()
-    since_ms = None if reading.age_s is None else round((time.time() - reading.age_s) * 1000)
-    if reading.is_late and not reading.problem:
-        return Reach(answers=False, since_ms=since_ms, reason="The read takes longer than usual.")
-    return Reach(not reading.problem, since_ms, reading.problem)
+    answers = None if reading.age_s is None else True
+    return Reach(
+        False if reading.problem else answers,
+        _ms_before(reading.age_s),
+        reading.problem,
+        _ms_before(reading.running_s),
+    )
+
+
+def _ms_before(seconds: float | None) -> int | None:
+    return None if seconds is None else round((time.time() - seconds) * 1000)

@@ -39,13 +39,18 @@ class Reading(Generic[_T]):
     :param value: ``None`` before the first one.
     :param age_s: seconds since it was read; ``None`` before that.
     :param problem: why there is no newer one, as a sentence without internals; empty without a problem.
-    :param is_late: whether a newer one is being read.
+    :param running_s: seconds since a newer one was asked for; ``None`` if none is being read.
     """
 
     value: _T | None = None
     age_s: float | None = None
     problem: str = ""
-    is_late: bool = False
+    running_s: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a newer value is being read."""
+        return self.running_s is not None
 
 
 class SharedRead(Generic[_T]):
@@ -60,7 +65,7 @@ class SharedRead(Generic[_T]):
         self._read, self._period_s, self._pool = read, period_s, pool
         self._lock = threading.Lock()
         self._running: Future[None] | None = None
-        self._ended_s = float("-inf")
+        self._asked_s = self._ended_s = float("-inf")
         self._value: _T | None = None
         self._read_s = float("-inf")
         self._problem = ""
@@ -80,6 +85,7 @@ class SharedRead(Generic[_T]):
         """Start the read if it is due; return the one that runs, if any."""
         with self._lock:
             if self._running is None and time.monotonic() - self._ended_s >= self._period_s:
+                self._asked_s = time.monotonic()
                 self._running = self._pool.submit(self._run)
             return self._running
 
@@ -100,9 +106,10 @@ class SharedRead(Generic[_T]):
 
     def _reading(self) -> Reading[_T]:
         with self._lock:
-            known = self._read_s > float("-inf")
-            age_s = time.monotonic() - self._read_s if known else None
-            return Reading(self._value, age_s, self._problem, self._running is not None)
+            now_s = time.monotonic()
+            age_s = now_s - self._read_s if self._read_s > float("-inf") else None
+            running_s = now_s - self._asked_s if self._running else None
+            return Reading(self._value, age_s, self._problem, running_s)
 
 
 def problem_of(error: Exception) -> str:

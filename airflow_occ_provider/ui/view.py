@@ -21,14 +21,17 @@ _ORDER = list(Severity)
 class Reach:
     """Whether a table's storage or its lock service answers.
 
-    :param answers: ``None`` if it was not asked.
+    :param answers: whether the last read that ended succeeded; ``None`` before the first one.
     :param since_ms: epoch milliseconds of its last answer; ``None`` if it never answered.
     :param reason: why it does not answer, as a sentence.
+    :param reading_since_ms: since when it is being read, which takes longer than usual; ``None`` if it
+        is not.
     """
 
     answers: bool | None = None
     since_ms: int | None = None
     reason: str = ""
+    reading_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

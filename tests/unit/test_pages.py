@@ -185,7 +185,7 @@ def test_an_empty_page_says_so():
 
 def test_what_was_not_asked_is_not_shown_as_empty():
     texts = page(known(TableState("/t", NOW))).texts
-    assert "The queue is not known: the lock service was not asked or does not answer." in texts
+    assert "The queue is not known: the lock service was not asked or has not answered." in texts
     assert "The table has not been examined yet." in texts
     assert "The queue is empty: no task holds this table or waits for it." not in texts
 
@@ -199,6 +199,22 @@ def test_a_stale_table_is_shown_with_its_age_and_the_reason():
     assert "no answer within 5 s" in text
     assert "5 min ago stale" in text
     assert "the page shows the table as it was at 2026-11-21 13:40:00 UTC" in text
+
+
+@pytest.mark.parametrize(
+    ("reach", "words"),
+    [
+        (Reach(None, reading_since_ms=NOW - 9000), "being read since 2026-11-21 13:39:51 UTC (12 s)"),
+        (Reach(True, NOW, reading_since_ms=NOW - 9000), "answers (being read since 2026-11-21 13:39:51"),
+        (Reach(), "not asked"),
+    ],
+)
+def test_a_read_that_takes_long_is_not_a_failure(reach, words):
+    table = replace(with_queue(queued(1, "/t")), storage=reach, lock=reach)
+    text = " ".join(page(table).text.split())
+    assert text.count(words) == 2
+    assert "Stale" not in text
+    assert f"{words}" in " ".join(as_html(tables_page(TablesView((table,), NOW + 3000))).text.split())
 
 
 def test_a_table_that_was_never_read_has_no_numbers():

@@ -221,6 +221,34 @@ def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monke
     assert asyncio.run(shared.look(source)).state.at_ms > first.state.at_ms
 
 
+def test_a_late_read_is_no_answer_and_a_failed_one_is(source, stalling, lock, monkeypatch, always):
+    shared = Looks()
+    stalling.touch()
+
+    async def pages():
+        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
+        late = known_table(await shared.look(source))
+        monkeypatch.setattr(looks, "PATIENCE_S", 60)
+        failed = known_table(await shared.look(source))
+        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
+        again = known_table(await shared.look(source))
+        stalling.unlink()
+        monkeypatch.setattr(looks, "PATIENCE_S", 60)
+        await shared.look(source)
+        first = known_table(await shared.look(source))
+        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
+        return late, failed, again, first, known_table(await shared.look(source))
+
+    late, failed, again, answered, late_again = asyncio.run(pages())
+    assert [one.storage.answers for one in (late, failed, again)] == [None, False, False]
+    assert failed.storage.reason == again.storage.reason == "The storage does not answer in time."
+    assert failed.storage.reading_since_ms is answered.storage.reading_since_ms is None
+    assert late.storage.reading_since_ms <= again.storage.reading_since_ms
+    assert (answered.storage.answers, late_again.storage.answers) == (True, True)
+    assert late_again.storage.reading_since_ms is not None
+    assert not late_again.is_stale
+
+
 def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):
     shared, go_on = Looks(), threading.Event()
     monkeypatch.setattr(looks, "read_state", lambda *_, **__: go_on.wait())
