@@ -50,9 +50,13 @@ async def tables(request: Request, user: GetUserDep) -> Response:
     _looks(request).start(await _catalog(request).named())
     sources = await _catalog(request).tables(end_s)
     looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in sources.values()))
-    shown = sorted(map(known_table, looks), key=lambda one: one.path)
-    view = TablesView(tuple(shown), _now_ms(), await viewer(user, ""))
-    return answers.page(pages.tables_page(view))
+    seen_by = await viewer(user, "")
+
+    def page() -> str:
+        shown = sorted(map(known_table, looks), key=lambda one: one.path)
+        return pages.tables_page(TablesView(tuple(shown), _now_ms(), seen_by))
+
+    return answers.page(await run_in_threadpool(page))
 
 
 @_router.get("/t/{key}", dependencies=TABLES)
@@ -68,9 +72,13 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
     end_s = page_end()
     source = await _source(request, key, end_s)
     look = await _looks(request).look(source, end_s, with_findings=True)
-    signed = (await _catalog(request).published()).signed(source.path)
-    view = TableView(known_table(look, signed), _now_ms(), await viewer(user, "../../"), span)
-    return answers.page(pages.table_page(view))
+    published, seen_by = await _catalog(request).published(), await viewer(user, "../../")
+
+    def page() -> str:
+        shown = known_table(look, published.signed(source.path))
+        return pages.table_page(TableView(shown, _now_ms(), seen_by, span))
+
+    return answers.page(await run_in_threadpool(page))
 
 
 @_router.get("/attempts/{dag_id}/{run_id}/{task_id}/{map_index}", dependencies=ATTEMPTS)
@@ -97,7 +105,7 @@ async def attempts(
         " ".join(dict.fromkeys(problems)),
         {path: one.key for path, one in named.items()},
     )
-    return answers.page(pages.attempts_page(view))
+    return answers.page(await run_in_threadpool(pages.attempts_page, view))
 
 
 @_router.get("/static/{name}", dependencies=SIGNED_IN)

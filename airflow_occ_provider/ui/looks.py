@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
-from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Finding
@@ -30,7 +30,38 @@ REQUEST_TIMEOUT_S = 5.0
 SHOWN_S = 86_400
 _THREADS = 4
 _REOPENED_S = 300.0  # a changed connection is used then
-Queue = tuple[QueuedRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """The queue of a lock connection, with the lines of each of its tables.
+
+    :param lines: by canonical base path.
+    :param elsewhere: the lines of any other table: requests that this release cannot read.
+    """
+
+    requests: tuple[QueuedRequest, ...]
+    lines: Mapping[str, tuple[QueueLine, ...]]
+    elsewhere: tuple[QueueLine, ...]
+
+    @classmethod
+    def of(cls, requests: tuple[QueuedRequest, ...]) -> QueueState:
+        """Return the queue with these requests of all tables; takes long for many."""
+        by_table: dict[str, list[QueuedRequest]] = {}
+        for one in requests:
+            for table in () if one.unknown else one.request.tables:
+                by_table.setdefault(table, []).append(one)
+        unknown = [one for one in requests if one.unknown]
+        lines = {}
+        for table, own in by_table.items():
+            tables = {other for one in own for other in one.request.tables}
+            near = {one.name: one for other in tables for one in by_table[other]}
+            lines[table] = tuple(queue_lines(requests if unknown else near.values(), table))
+        return cls(requests, lines, tuple(queue_lines(requests, "")) if unknown else ())
+
+    def at(self, table: str) -> tuple[QueueLine, ...]:
+        """Return the lines of a table, oldest first."""
+        return self.lines.get(table, self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +79,7 @@ class Look:
     source: TableSource
     state: TableState | None
     storage: Reading[TableState] | None
-    queue: Reading[Queue] | None
+    queue: Reading[QueueState] | None
     findings: Reading[tuple[Finding, ...]] | None = None
 
 
@@ -74,7 +105,7 @@ class Looks:
         state = storage.value if storage else None
         if queue and queue.value is not None:
             state = state or TableState(source.path, round(time.time() * 1000))
-            state = replace(state, queue=tuple(queue_lines(queue.value, source.path)))
+            state = replace(state, queue=queue.value.at(source.path))
         return Look(source, state, storage, queue, findings)
 
     def start(self, sources: Iterable[TableSource]) -> None:
@@ -83,20 +114,24 @@ class Looks:
             if one.is_read:
                 self._table_read(one).start()
 
-    async def queues(self, lock_conn_ids: Iterable[str], until_s: float) -> dict[str, Queue]:
+    async def queues(
+        self, lock_conn_ids: Iterable[str], until_s: float
+    ) -> dict[str, tuple[QueuedRequest, ...]]:
         """Return the requests in the queues of lock connections, as far as they answer."""
         names = sorted(set(lock_conn_ids))
         readings = await asyncio.gather(*(self.queue(name, until_s) for name in names))
         return {
-            name: one.value for name, one in zip(names, readings, strict=True) if one.value is not None
+            name: one.value.requests
+            for name, one in zip(names, readings, strict=True)
+            if one.value is not None
         }
 
-    async def queue(self, lock_conn_id: str, until_s: float) -> Reading[Queue]:
-        """Return the requests of all tables in a connection's queue."""
-        read = self._read("queue", lock_conn_id, lambda: _QueueReader(lock_conn_id).requests, PERIOD_S)
+    async def queue(self, lock_conn_id: str, until_s: float) -> Reading[QueueState]:
+        """Return the queue of a lock connection."""
+        read = self._read("queue", lock_conn_id, lambda: _QueueReader(lock_conn_id).state, PERIOD_S)
         return await read.latest(until_s)
 
-    async def _queue(self, source: TableSource, until_s: float) -> Reading[Queue] | None:
+    async def _queue(self, source: TableSource, until_s: float) -> Reading[QueueState] | None:
         return await self.queue(source.lock_conn_id, until_s) if source.lock_conn_id else None
 
     async def _storage(self, source: TableSource, until_s: float) -> Reading[TableState] | None:
@@ -146,13 +181,13 @@ class _QueueReader:
         self._lock_conn_id = lock_conn_id
         self._opened: tuple[LeaseService, float] | None = None
 
-    def requests(self) -> Queue:
+    def state(self) -> QueueState:
         if self._opened and time.monotonic() - self._opened[1] >= _REOPENED_S:
             self._close()
         if self._opened is None:
             self._opened = lock_hook(self._lock_conn_id).leases(), time.monotonic()
         try:
-            return self._opened[0].requests()
+            return QueueState.of(self._opened[0].requests())
         except BaseException:
             self._close()
             raise

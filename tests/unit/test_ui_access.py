@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -163,6 +164,20 @@ def test_only_names_of_readable_dags_are_given_to_a_page(client, monkeypatch):
         ({OURS}, "here"),
         ({THEIRS}, "here"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("route", "made"),
+    [("tables", "tables_page"), ("table", "table_page"), ("attempts", "attempts_page")],
+)
+def test_no_page_is_made_in_the_servers_loop(client, monkeypatch, route, made):
+    loops = []
+    monkeypatch.setattr(
+        f"airflow_occ_provider.ui.pages.{made}",
+        lambda _: loops.append(asyncio._get_running_loop()) or "",
+    )
+    assert get(client, ROUTES[route], token("viewer", OURS)).status_code == 200
+    assert loops == [None]
 
 
 def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):

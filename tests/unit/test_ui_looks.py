@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.look import queue_lines
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -22,7 +24,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import looks
@@ -95,6 +97,42 @@ def test_a_look_has_the_writers_and_the_queue_of_the_table(source, lock):
     assert [one.holds for one in look.state.queue] == [True, False]
     assert (look.storage.problem, look.queue.problem, look.findings) == ("", "", None)
     assert lock.nodes.stamps() == before
+
+
+def test_the_lines_of_a_queue_are_made_once_per_read_and_not_by_the_server(lock, monkeypatch):
+    made, real = [], looks.queue_lines
+
+    def lines(queue, table):
+        made.append((table, len(queue), threading.current_thread()))
+        return real(queue, table)
+
+    monkeypatch.setattr(looks, "queue_lines", lines)
+    for number, table in enumerate(["/a", "/b", "/a"]):
+        ask(lock.nodes, number, table)
+    shared = Looks()
+    sources = [TableSource(one, f"/{one}", None, "lock", is_read=False) for one in "abc"]
+
+    async def many():
+        return [await shared.look(one) for _ in range(5) for one in sources]
+
+    shown = asyncio.run(many())
+    assert [len(one.state.queue) for one in shown] == [2, 1, 0] * 5
+    tables = [table for table, *_ in made]
+    assert len(tables) == len(set(tables))
+    assert {"/a": 2, "/b": 1}.items() <= {table: of for table, of, _ in made}.items()
+    assert threading.main_thread() not in {thread for *_, thread in made}
+
+
+def test_a_line_waits_also_for_requests_of_its_other_tables(lock):
+    both = (Scope.of("/a", None), Scope.of("/b", None))
+    for name, scopes in {"b": both[1:], "ab": both, "c": (Scope.of("/c", None),)}.items():
+        Queue(lock.nodes).request(Request(name, Owner(("d", "r", name)), scopes, 1))
+    requests = Queue(lock.nodes).requests()
+    foreign = replace(QueuedRequest.unreadable("x", (0,)), order=(-1,))
+    for queue in (requests, (foreign, *requests)):
+        known = looks.QueueState.of(queue)
+        for table in ("/a", "/b", "/c", "/other"):
+            assert known.at(table) == tuple(queue_lines(queue, table))
 
 
 def test_a_table_that_only_a_queue_names_is_not_read(source, lock, monkeypatch):
