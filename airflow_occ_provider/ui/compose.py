@@ -37,6 +37,7 @@ def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> Kn
         _reach(look.storage),
         _reach(look.queue),
         look.findings.value if look.findings else None,
+        look.findings.problem if look.findings else "",
     )
 
 

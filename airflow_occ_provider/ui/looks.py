@@ -73,7 +73,7 @@ class Look:
     :param source: where the table and its queue are.
     :param storage: the read of the storage; ``None`` if it is not read.
     :param queue: the read of the queue; ``None`` if the table has no lock connection.
-    :param findings: of the doctor; ``None`` if they were not asked for.
+    :param findings: of the doctor; ``None`` if no page has asked for them.
     """
 
     source: TableSource
@@ -97,11 +97,12 @@ class Looks:
         """Return a table of this period, or an earlier state if a read takes too long.
 
         :param until_s: see ``page_end``.
-        :param with_findings: also return the findings, as far as they are known by then.
+        :param with_findings: start an examination if it is due. Findings that are known are returned
+            in any case.
         """
         end_s = page_end() if until_s is None else until_s
         storage, queue = await asyncio.gather(self._storage(source, end_s), self._queue(source, end_s))
-        findings = await self._findings(source) if with_findings and source.is_read else None
+        findings = self._findings(source, start=with_findings) if source.is_read else None
         state = storage.value if storage else None
         if queue and queue.value is not None:
             state = state or TableState(source.path, round(time.time() * 1000))
@@ -140,9 +141,11 @@ class Looks:
     def _table_read(self, source: TableSource) -> SharedRead[TableState]:
         return self._read("table", source, lambda: _TableReader(source).state, PERIOD_S)
 
-    async def _findings(self, source: TableSource) -> Reading[tuple[Finding, ...]]:
-        read = self._read("findings", source, lambda: lambda: _examined(source), FINDINGS_PERIOD_S)
-        return await read.latest(time.monotonic())  # the page shows them at a later refresh
+    def _findings(self, source: TableSource, *, start: bool) -> Reading[tuple[Finding, ...]] | None:
+        if start:  # the page shows them at a later refresh
+            self._read("findings", source, lambda: lambda: _examined(source), FINDINGS_PERIOD_S).start()
+        known = self._reads.get(("findings", source))
+        return known.known() if known else None
 
     def _read(
         self, kind: str, of: TableSource | str, make: Callable[[], Callable[[], Any]], period_s: float

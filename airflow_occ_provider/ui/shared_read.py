@@ -79,7 +79,7 @@ class SharedRead(Generic[_T]):
         if running:
             left_s = max(until_s - time.monotonic(), 0)
             await asyncio.wait([asyncio.wrap_future(running)], timeout=left_s)
-        return self._reading()
+        return self.known()
 
     def start(self) -> Future[None] | None:
         """Start the read if it is due; return the one that runs, if any."""
@@ -104,7 +104,8 @@ class SharedRead(Generic[_T]):
                 self._value, self._read_s = value, begun_s
             self._problem, self._ended_s, self._running = problem, time.monotonic(), None
 
-    def _reading(self) -> Reading[_T]:
+    def known(self) -> Reading[_T]:
+        """Return the last value without starting a read."""
         with self._lock:
             now_s = time.monotonic()
             age_s = now_s - self._read_s if self._read_s > float("-inf") else None

@@ -43,6 +43,7 @@ class KnownTable:
     :param state: of the last read that succeeded, with the queue alone if the storage was never read;
         ``None`` if nothing was.
     :param findings: of the doctor; ``None`` if it has not examined the table.
+    :param findings_problem: why its last examination failed, as a sentence; empty if it did not.
     """
 
     key: str
@@ -51,6 +52,7 @@ class KnownTable:
     storage: Reach = field(default_factory=Reach)
     lock: Reach = field(default_factory=Reach)
     findings: tuple[Finding, ...] | None = None
+    findings_problem: str = ""
 
     @property
     def is_stale(self) -> bool:

@@ -251,6 +251,17 @@ def test_findings_have_evidence_and_remedy():
         assert {one.severity.value, one.check, one.evidence, one.remedy} <= set(texts)
 
 
+def test_a_failed_examination_is_shown():
+    table = replace(with_queue(), findings_problem="The storage does not answer in time.")
+    failed, sentence = page(table).text, "The last examination of the table failed: "
+    assert sentence in failed
+    assert "The storage does not answer in time." in failed
+    assert "has not been examined yet" not in failed
+    kept = page(replace(table, findings=FINDINGS)).texts
+    assert FINDINGS[0].evidence in kept
+    assert sentence.strip() in kept
+
+
 def test_the_list_counts_what_each_table_has(golden):
     table = replace(golden("live_direct"), findings=FINDINGS, lock=Reach(True, NOW))
     found = as_html(tables_page(TablesView((table,), NOW)))

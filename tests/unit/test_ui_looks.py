@@ -342,6 +342,41 @@ def test_findings_are_read_beside_the_page(lock, tmp_path):
     assert "eager_cleaner" in {one.check for one in last.findings.value}
 
 
+def test_a_list_shows_known_findings_and_starts_no_examination(lock, tmp_path, monkeypatch):
+    source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
+    shared, examined, real = Looks(), [], looks.examine
+    monkeypatch.setattr(looks, "examine", lambda *a, **k: examined.append(a) or real(*a, **k))
+
+    async def until_known():
+        first = await shared.look(source)
+        while not (await shared.look(source, with_findings=True)).findings.value:
+            pass
+        return first, await shared.look(source)
+
+    first, last = asyncio.run(until_known())
+    assert known_table(first).findings is None
+    assert known_table(last).worst.check == "eager_cleaner"
+    assert len(examined) == 1
+
+
+def test_a_failed_examination_is_told(lock, tmp_path, monkeypatch):
+    source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
+    shared = Looks()
+
+    def fails(*_, **__):
+        raise StorageStalledError("secret", remedy="")
+
+    monkeypatch.setattr(looks, "examine", fails)
+
+    async def until_failed():
+        while not (look := await shared.look(source, with_findings=True)).findings.problem:
+            pass
+        return known_table(look)
+
+    known = asyncio.run(until_failed())
+    assert (known.findings, known.findings_problem) == (None, "The storage does not answer in time.")
+
+
 @pytest.fixture
 def requests(monkeypatch):
     made, real = [], TableFolder.ask
