@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -378,6 +379,12 @@ def test_a_failed_examination_is_told(lock, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+@pytest.fixture
 def requests(monkeypatch):
     made, real = [], TableFolder.ask
 
@@ -419,24 +426,45 @@ def test_a_page_shows_what_failed_without_the_errors_text(error, problem):
     assert "secret" not in problem_of(error)
 
 
-def test_a_read_never_runs_twice_at_a_time():
-    pool, running, most = looks.ThreadPoolExecutor(4), [], []
+def test_a_read_never_runs_twice_at_a_time(pool):
+    begun, go_on = [], threading.Event()
 
     def read():
-        running.append(1)
-        most.append(len(running))
-        running.pop()
+        begun.append(1)
+        go_on.wait()
 
     shared = SharedRead(read, 0.0, pool)
 
     async def many():
-        await asyncio.gather(*(shared.latest(float("inf")) for _ in range(50)))
+        waiting = [asyncio.ensure_future(shared.latest(float("inf"))) for _ in range(50)]
+        await asyncio.sleep(0)  # each has asked
+        go_on.set()
+        await asyncio.gather(*waiting)
 
-    for _ in range(20):
-        asyncio.run(many())
-    pool.shutdown()
-    assert set(most) == {1}
-    assert len(most) >= 20
+    asyncio.run(many())
+    assert begun == [1]
+
+
+class Panic(BaseException):
+    """What a native library raises instead of an ``Exception``."""
+
+
+def test_a_panic_in_a_read_is_a_failure_and_the_next_read_starts(pool):
+    outcomes = [Panic("secret"), None]
+
+    def read():
+        if error := outcomes.pop(0):
+            raise error
+        return "read"
+
+    shared = SharedRead(read, 0.0, pool)
+
+    async def twice():
+        return [await shared.latest(float("inf")) for _ in range(2)]
+
+    first, second = asyncio.run(twice())
+    assert (first.problem, first.is_late) == (problem_of(RuntimeError()), False)
+    assert (second.value, second.problem) == ("read", "")
 
 
 def test_a_write_keeps_its_task_once_it_is_rolled_back():
