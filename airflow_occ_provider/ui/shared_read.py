@@ -90,19 +90,20 @@ class SharedRead(Generic[_T]):
             return self._running
 
     def _run(self) -> None:
-        problem, value, begun_s = "", None, time.monotonic()
+        problem, value, begun_s = _OTHER_PROBLEM, None, time.monotonic()
         try:
-            value = self._read()
-        except Exception as error:  # noqa: BLE001 - shown by the page
+            value, problem = self._read(), ""
+        except BaseException as error:  # noqa: BLE001 - shown by the page; a native library may panic
             problem = problem_of(error)
             is_news = problem != self._problem
             _log.log(
                 logging.WARNING if is_news else logging.DEBUG, "A page is not up to date: %s", error
             )
-        with self._lock:
-            if not problem:
-                self._value, self._read_s = value, begun_s
-            self._problem, self._ended_s, self._running = problem, time.monotonic(), None
+        finally:
+            with self._lock:
+                if not problem:
+                    self._value, self._read_s = value, begun_s
+                self._problem, self._ended_s, self._running = problem, time.monotonic(), None
 
     def known(self) -> Reading[_T]:
         """Return the last value without starting a read."""
@@ -113,6 +114,6 @@ class SharedRead(Generic[_T]):
             return Reading(self._value, age_s, self._problem, running_s)
 
 
-def problem_of(error: Exception) -> str:
+def problem_of(error: BaseException) -> str:
     """Return what a page says of a failed read."""
     return next((text for kind, text in _PROBLEMS if isinstance(error, kind)), _OTHER_PROBLEM)
