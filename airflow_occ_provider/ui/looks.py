@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.doctor import examine
@@ -28,6 +29,7 @@ FINDINGS_PERIOD_S = 300.0
 PATIENCE_S = 8.0
 REQUEST_TIMEOUT_S = 5.0
 SHOWN_S = 86_400
+KEPT_S = 600.0
 _THREADS = 4
 _REOPENED_S = 300.0  # a changed connection is used then
 
@@ -90,6 +92,7 @@ class Looks:
         self._pool = ThreadPoolExecutor(_THREADS, "hudi-ui")  # starts threads on demand, after a fork
         self._lock = threading.Lock()
         self._reads: dict[tuple[str, TableSource | str], SharedRead[Any]] = {}
+        self._dropped_s = time.monotonic()
 
     async def look(
         self, source: TableSource, until_s: float | None = None, *, with_findings: bool = False
@@ -129,7 +132,8 @@ class Looks:
 
     async def queue(self, lock_conn_id: str, until_s: float) -> Reading[QueueState]:
         """Return the queue of a lock connection."""
-        read = self._read("queue", lock_conn_id, lambda: _QueueReader(lock_conn_id).state, PERIOD_S)
+        reader = _QueueReader(lock_conn_id)
+        read = self._read("queue", lock_conn_id, reader.state, PERIOD_S, reader.close)
         return await read.latest(until_s)
 
     async def _queue(self, source: TableSource, until_s: float) -> Reading[QueueState] | None:
@@ -139,21 +143,33 @@ class Looks:
         return await self._table_read(source).latest(until_s) if source.is_read else None
 
     def _table_read(self, source: TableSource) -> SharedRead[TableState]:
-        return self._read("table", source, lambda: _TableReader(source).state, PERIOD_S)
+        return self._read("table", source, _TableReader(source).state, PERIOD_S)
 
     def _findings(self, source: TableSource, *, start: bool) -> Reading[tuple[Finding, ...]] | None:
         if start:  # the page shows them at a later refresh
-            self._read("findings", source, lambda: lambda: _examined(source), FINDINGS_PERIOD_S).start()
+            self._read("findings", source, partial(_examined, source), FINDINGS_PERIOD_S).start()
         known = self._reads.get(("findings", source))
         return known.known() if known else None
 
     def _read(
-        self, kind: str, of: TableSource | str, make: Callable[[], Callable[[], Any]], period_s: float
+        self,
+        kind: str,
+        of: TableSource | str,
+        read: Callable[[], Any],
+        period_s: float,
+        close: Callable[[], None] | None = None,
     ) -> SharedRead[Any]:
         with self._lock:
-            if (kind, of) not in self._reads:
-                self._reads[kind, of] = SharedRead(make(), period_s, self._pool)
-            return self._reads[kind, of]
+            self._drop_unused()
+            new = SharedRead(read, period_s, self._pool, close)
+            return self._reads.setdefault((kind, of), new)
+
+    def _drop_unused(self) -> None:
+        if time.monotonic() - self._dropped_s < KEPT_S / 10:
+            return
+        self._dropped_s = time.monotonic()
+        for key in [key for key, one in self._reads.items() if one.is_unused(KEPT_S)]:
+            self._reads.pop(key).close()
 
 
 def page_end() -> float:
@@ -186,16 +202,16 @@ class _QueueReader:
 
     def state(self) -> QueueState:
         if self._opened and time.monotonic() - self._opened[1] >= _REOPENED_S:
-            self._close()
+            self.close()
         if self._opened is None:
             self._opened = lock_hook(self._lock_conn_id).leases(), time.monotonic()
         try:
             return QueueState.of(self._opened[0].requests())
         except BaseException:
-            self._close()
+            self.close()
             raise
 
-    def _close(self) -> None:
+    def close(self) -> None:
         opened, self._opened = self._opened, None
         if opened:
             opened[0].close()

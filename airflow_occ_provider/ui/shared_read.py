@@ -30,6 +30,8 @@ _PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
     (ConfigurationError, "A connection is missing or wrong. The API server's log names it."),
 )
 _OTHER_PROBLEM = "The read failed. The API server's log says why."
+_MOST_WAIT_S = 300.0
+_MOST_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,24 @@ class SharedRead(Generic[_T]):
     """A read that one thread does for all callers; its failure counts as an answer.
 
     :param read: does it; never called by two threads at a time.
-    :param period_s: seconds after a read in which no other one starts.
+    :param period_s: seconds after a read in which no other one starts; they double with each further
+        stall of the storage, of which each may leave a thread behind.
     :param pool: where it runs.
+    :param close: ends what the reads keep open.
     """
 
-    def __init__(self, read: Callable[[], _T], period_s: float, pool: Executor) -> None:
-        self._read, self._period_s, self._pool = read, period_s, pool
+    def __init__(
+        self,
+        read: Callable[[], _T],
+        period_s: float,
+        pool: Executor,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._read, self._period_s, self._pool, self._close = read, period_s, pool, close
         self._lock = threading.Lock()
         self._running: Future[None] | None = None
-        self._asked_s = self._ended_s = float("-inf")
+        self._asked_s = self._begun_s = self._ended_s = float("-inf")
+        self._stalls = 0
         self._value: _T | None = None
         self._read_s = float("-inf")
         self._problem = ""
@@ -84,17 +95,33 @@ class SharedRead(Generic[_T]):
     def start(self) -> Future[None] | None:
         """Start the read if it is due; return the one that runs, if any."""
         with self._lock:
-            if self._running is None and time.monotonic() - self._ended_s >= self._period_s:
-                self._asked_s = time.monotonic()
+            self._asked_s = time.monotonic()
+            if self._running is None and self._asked_s - self._ended_s >= self._wait_s():
+                self._begun_s = self._asked_s
                 self._running = self._pool.submit(self._run)
             return self._running
 
+    def is_unused(self, for_s: float) -> bool:
+        """Return whether it does not run, and no one has asked for it for some seconds."""
+        with self._lock:
+            return self._running is None and time.monotonic() - self._asked_s >= for_s
+
+    def close(self) -> None:
+        """End what the reads keep open, in the pool; it must not be used any more."""
+        if self._close:
+            self._pool.submit(self._close)
+
+    def _wait_s(self) -> float:
+        doubled_s = self._period_s * 2.0 ** min(max(self._stalls - 1, 0), _MOST_DOUBLINGS)
+        return max(self._period_s, min(doubled_s, _MOST_WAIT_S))
+
     def _run(self) -> None:
-        problem, value, begun_s = _OTHER_PROBLEM, None, time.monotonic()
+        problem, value, stalls, begun_s = _OTHER_PROBLEM, None, 0, time.monotonic()
         try:
             value, problem = self._read(), ""
         except BaseException as error:  # noqa: BLE001 - shown by the page; a native library may panic
             problem = problem_of(error)
+            stalls = self._stalls + 1 if isinstance(error, StorageStalledError) else 0
             is_news = problem != self._problem
             _log.log(
                 logging.WARNING if is_news else logging.DEBUG, "A page is not up to date: %s", error
@@ -103,14 +130,15 @@ class SharedRead(Generic[_T]):
             with self._lock:
                 if not problem:
                     self._value, self._read_s = value, begun_s
-                self._problem, self._ended_s, self._running = problem, time.monotonic(), None
+                self._problem, self._stalls = problem, stalls
+                self._ended_s, self._running = time.monotonic(), None
 
     def known(self) -> Reading[_T]:
         """Return the last value without starting a read."""
         with self._lock:
             now_s = time.monotonic()
             age_s = now_s - self._read_s if self._read_s > float("-inf") else None
-            running_s = now_s - self._asked_s if self._running else None
+            running_s = now_s - self._begun_s if self._running else None
             return Reading(self._value, age_s, self._problem, running_s)
 
 

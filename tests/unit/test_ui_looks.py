@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +29,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.ui import looks
+from airflow_occ_provider.ui import looks, shared_read
 from airflow_occ_provider.ui.compose import known_table
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.looks import Look, Looks
@@ -465,6 +466,58 @@ def test_a_panic_in_a_read_is_a_failure_and_the_next_read_starts(pool):
     first, second = asyncio.run(twice())
     assert (first.problem, first.is_late) == (problem_of(RuntimeError()), False)
     assert (second.value, second.problem) == ("read", "")
+
+
+def test_a_storage_that_stalls_is_asked_less_and_less(pool, monkeypatch):
+    now_s, begun, stalls = [0.0], [], 8
+    monkeypatch.setattr(shared_read, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def read():
+        begun.append(now_s[0])
+        if len(begun) <= stalls:
+            raise StorageStalledError("/t", remedy="")
+
+    shared = SharedRead(read, 10.0, pool)
+
+    async def half_an_hour():
+        while now_s[0] < 1800:
+            await shared.latest(float("inf"))
+            now_s[0] += 1
+
+    asyncio.run(half_an_hour())
+    waits = [after - before for before, after in pairwise(begun)]
+    assert waits[:8] == [10, 20, 40, 80, 160, 300, 300, 300]
+    assert set(waits[8:]) == {10}
+
+
+def test_reads_that_no_page_asks_for_are_dropped_with_their_sessions(source, lock, monkeypatch):
+    shared = Looks()
+    other = TableSource("other", "/other", None, "other", is_read=False)
+
+    async def two_pages():
+        await shared.look(source)
+        monkeypatch.setattr(looks, "KEPT_S", 0.0)
+        await shared.look(other)
+
+    asyncio.run(two_pages())
+    shared._pool.shutdown()
+    assert ("queue", "other") in shared._reads
+    assert ("table", source) not in shared._reads
+    assert [one.is_closed for one in lock.opened] == [True, False]
+
+
+def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
+    shared, go_on = Looks(), threading.Event()
+    monkeypatch.setattr(looks, "look_at", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(looks, "KEPT_S", 0.0)
+
+    async def two_pages():
+        await shared.look(source, time.monotonic())
+        await shared.queue("other", looks.page_end())
+
+    asyncio.run(two_pages())
+    go_on.set()
+    assert ("table", source) in shared._reads
 
 
 def test_a_write_keeps_its_task_once_it_is_rolled_back():
