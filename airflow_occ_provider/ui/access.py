@@ -10,7 +10,6 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_asse
 from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 
-from airflow_occ_provider.hooks.deployment import known_site
 from airflow_occ_provider.ui.links import Viewer
 
 if TYPE_CHECKING:
@@ -21,14 +20,14 @@ TABLES = [Depends(requires_access_asset("GET"))]
 ATTEMPTS = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))]
 
 
-async def viewer(user: BaseUser, home: str) -> Viewer:
+async def viewer(user: BaseUser, home: str, site: str) -> Viewer:
     """Return a user as the viewer of a page: owners of other DAGs have no names there.
 
     :param home: relative path from the page to the app's root.
+    :param site: of this Airflow; owners elsewhere have no names, either.
     """
-    return await run_in_threadpool(_viewer, user, home)
+    return Viewer(home, await run_in_threadpool(_readable, user), site)
 
 
-def _viewer(user: BaseUser, home: str) -> Viewer:
-    readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    return Viewer(home, frozenset(readable), known_site())
+def _readable(user: BaseUser) -> frozenset[str]:
+    return frozenset(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))

@@ -47,10 +47,10 @@ def make_app() -> FastAPI:
 async def tables(request: Request, user: GetUserDep) -> Response:
     """Answer with the page of all tables."""
     end_s = page_end()
-    _looks(request).start(await _catalog(request).named())
+    _looks(request).start(await _catalog(request).named(end_s))
     sources = await _catalog(request).tables(end_s)
     looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in sources.values()))
-    seen_by = await viewer(user, "")
+    seen_by = await viewer(user, "", await _catalog(request).site(end_s))
 
     def page() -> str:
         shown = sorted(map(known_table, looks), key=lambda one: one.path)
@@ -72,7 +72,8 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
     end_s = page_end()
     source = await _source(request, key, end_s)
     look = await _looks(request).look(source, end_s, with_findings=True)
-    published, seen_by = await _catalog(request).published(), await viewer(user, "../../")
+    published = await _catalog(request).published(end_s)
+    seen_by = await viewer(user, "../../", await _catalog(request).site(end_s))
 
     def page() -> str:
         shown = known_table(look, published.signed(source.path))
@@ -101,7 +102,7 @@ async def attempts(
         record,
         attempts_of(record, states) if record else (),
         _now_ms(),
-        await viewer(user, "../../../../"),
+        await viewer(user, "../../../../", await _catalog(request).site(end_s)),
         " ".join(dict.fromkeys(problems)),
         {path: one.key for path, one in named.items()},
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
-from starlette.concurrency import run_in_threadpool
+from airflow.configuration import conf
+from starlette.exceptions import HTTPException
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.deployment import known_site
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.ui.known_tables import (
     Published,
@@ -18,36 +21,57 @@ from airflow_occ_provider.ui.known_tables import (
     union,
 )
 from airflow_occ_provider.ui.looks import PERIOD_S, Looks
+from airflow_occ_provider.ui.plugin import SECTION
+from airflow_occ_provider.ui.shared_read import SharedRead
 
 
 class Catalog:
-    """The known tables; what tasks have published is read anew after some seconds.
+    """The known tables, and what else Airflow has: the last of it while that cannot be read.
 
     :param looks: reads the queues.
     """
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
-        self._published = Published()
-        self._read_s = float("-inf")
+        self._configured: tuple[str | None, tuple[TableSource, ...]] = None, ()
+        pool = ThreadPoolExecutor(2, "hudi-ui-airflow")  # apart from storages, which can block threads
+        self._published = SharedRead(read_published, PERIOD_S, pool)
+        self._site = SharedRead(known_site, PERIOD_S, pool)
 
-    async def published(self) -> Published:
-        """Return what the newest tasks have published."""
-        if time.monotonic() - self._read_s >= PERIOD_S:
-            self._published = await run_in_threadpool(read_published)
-            self._read_s = time.monotonic()
-        return self._published
+    async def published(self, until_s: float) -> Published:
+        """Return what the newest tasks have published.
 
-    async def named(self) -> tuple[TableSource, ...]:
-        """Return the tables that the configuration or a task names, some twice."""
-        return (*configured_tables(), *(await self.published()).tables.values())
+        :param until_s: see ``looks.page_end``.
+        :raises HTTPException: if it was never read.
+        """
+        reading = await self._published.latest(until_s)
+        if reading.value is None:
+            raise HTTPException(500 if reading.problem else 503)
+        return reading.value
+
+    async def site(self, until_s: float) -> str:
+        """Return the id of this Airflow; empty if it has none, or was never read.
+
+        :param until_s: see ``looks.page_end``.
+        """
+        return (await self._site.latest(until_s)).value or ""
+
+    async def named(self, until_s: float) -> tuple[TableSource, ...]:
+        """Return the tables that the configuration or a task names, some twice.
+
+        :param until_s: see ``looks.page_end``.
+        """
+        given = conf.get(SECTION, "ui_tables", fallback=None)
+        if given != self._configured[0]:  # else what is wrong in it was logged before
+            self._configured = given, configured_tables()
+        return (*self._configured[1], *(await self.published(until_s)).tables.values())
 
     async def tables(self, until_s: float) -> dict[str, TableSource]:
         """Return all known tables by key, without those of queues that do not answer.
 
         :param until_s: see ``looks.page_end``.
         """
-        named = await self.named()
+        named = await self.named(until_s)
         locks = {one.lock_conn_id for one in named if one.lock_conn_id}
         half_s = (time.monotonic() + until_s) / 2  # the page's own reads have the other half
         return union(named, (), await self._looks.queues(locks, half_s))
@@ -57,7 +81,7 @@ class Catalog:
 
         :param until_s: see ``looks.page_end``.
         """
-        named = union(await self.named(), (), {})
+        named = union(await self.named(until_s), (), {})
         return by_key(named, key) or by_key(await self.tables(until_s), key)
 
     async def of_paths(self, paths: Iterable[str], until_s: float) -> dict[str, TableSource]:
@@ -66,7 +90,7 @@ class Catalog:
         :param until_s: see ``looks.page_end``; the queues are read only if they alone know one.
         """
         canonical = {path: one for path in paths if (one := _canonical(path))}
-        known = {one.path: one for one in union(await self.named(), (), {}).values()}
+        known = {one.path: one for one in union(await self.named(until_s), (), {}).values()}
         if not known.keys() >= set(canonical.values()):
             known = {one.path: one for one in (await self.tables(until_s)).values()}
         return {path: known[one] for path, one in canonical.items() if one in known}

@@ -18,9 +18,10 @@ from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.hooks.table_link import page_path, table_key
-from airflow_occ_provider.ui import looks
+from airflow_occ_provider.ui import catalog, looks
 from airflow_occ_provider.ui.answers import HEADERS
 from airflow_occ_provider.ui.app import make_app
+from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.looks import Looks
 from tests.golden.table_archive import unpack
 from tests.unit import airflow_database
@@ -63,6 +64,16 @@ def client(database, monkeypatch, table):
     app.mount("/hudi", make_app())
     with TestClient(app, raise_server_exceptions=False, follow_redirects=False) as client:
         yield client
+
+
+def forget(client):
+    """Let what Airflow has be read anew, by the next page."""
+    for name in ("published", "site"):
+        shared(client, name)._ended_s = float("-inf")
+
+
+def shared(client, name):
+    return getattr(client.app.routes[-1].app.state.catalog, f"_{name}")
 
 
 def get(client, path, given=None):
@@ -139,11 +150,65 @@ def test_a_failure_shows_nothing_of_the_inside(client, monkeypatch):
     def fails():
         raise RuntimeError("secret path")
 
-    monkeypatch.setattr("airflow_occ_provider.ui.catalog.read_published", fails)
+    monkeypatch.setattr(shared(client, "published"), "_read", fails)
     answer = get(client, "/hudi/", token("viewer"))
     assert answer.status_code == 500
     assert {name: answer.headers[name] for name in HEADERS} == dict(HEADERS)
     assert not re.search("secret|RuntimeError|Traceback", answer.text)
+
+
+@pytest.mark.parametrize("name", ["published", "site"])
+def test_what_airflow_had_is_kept_while_it_cannot_be_read(client, monkeypatch, name, tmp_path):
+    def fails():
+        raise RuntimeError("secret path")
+
+    other = unpack(TABLES / "1.2.0" / "compaction.zip", tmp_path / "other")
+    push(OURS, "r", "kept", hudi_table={"table": str(other)})
+    given = []
+    monkeypatch.setattr(
+        "airflow_occ_provider.ui.pages.tables_page", lambda view: given.append(view) or ""
+    )
+    for _ in range(2):
+        assert get(client, "/hudi/", token("viewer")).status_code == 200
+        forget(client)
+        monkeypatch.setattr(shared(client, name), "_read", fails)
+    assert given[0].viewer.site == given[1].viewer.site == "here"
+    assert str(other) in {one.path for one in given[1].tables}
+
+
+def test_without_a_site_other_owners_have_no_names(client, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "airflow_occ_provider.ui.pages.tables_page", lambda view: given.append(view) or ""
+    )
+    monkeypatch.setattr(shared(client, "site"), "_read", lambda: 1 / 0)
+    assert get(client, "/hudi/", token("viewer")).status_code == 200
+    assert given[0].viewer.site == ""
+
+
+def test_twenty_pages_read_once_what_airflow_has(client, monkeypatch):
+    reads = []
+    for name in ("read_published", "known_site"):
+        real = getattr(catalog, name)
+        monkeypatch.setattr(catalog, name, lambda real=real: reads.append(real) or real())
+    app = client.app.routes[-1].app
+
+    async def at_once():
+        known = Catalog(app.state.looks)
+        end_s = time.monotonic() + 60
+        await asyncio.gather(*(known.published(end_s) for _ in range(20)))
+        await asyncio.gather(*(known.site(end_s) for _ in range(20)))
+
+    asyncio.run(at_once())
+    assert len(reads) == 2
+
+
+def test_a_wrong_configuration_is_logged_once(client, monkeypatch, caplog):
+    for value, times in (("[", 1), ("[", 1), ('["no path"]', 2), ('["no path"]', 2)):
+        monkeypatch.setenv("AIRFLOW__HUDI_OCC__UI_TABLES", value)
+        assert get(client, "/hudi/", token("viewer")).status_code == 200
+        warned = [one for one in caplog.records if one.name.endswith("known_tables")]
+        assert len(warned) == times
 
 
 def test_the_link_of_a_task_leads_to_the_page_of_its_table(client, table):
@@ -185,7 +250,7 @@ def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):
     found = f"/hudi/t/{table_key(str(other))}/"
     assert get(client, found, token("viewer")).status_code == 404
     push(OURS, "r", "t", hudi_table={"table": str(other)})
-    client.app.routes[-1].app.state.catalog._read_s = float("-inf")
+    forget(client)
     assert get(client, found, token("viewer")).status_code == 200
 
 
