@@ -95,12 +95,11 @@ async def attempts(
     paths = {one.table for one in record.attempts} if record else set()
     named = await _catalog(request).of_paths(paths, end_s)
     looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in named.values()))
-    states = {path: one.state for path, one in zip(named, looks, strict=True) if one.state}
     problems = [one.storage.problem for one in looks if one.storage and one.storage.problem]
     view = AttemptsView(
         *task,
         record,
-        attempts_of(record, states) if record else (),
+        attempts_of(record, dict(zip(named, looks, strict=True))) if record else (),
         _now_ms(),
         await viewer(user, "../../../../", await _catalog(request).site(end_s)),
         " ".join(dict.fromkeys(problems)),

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.ui.looks import Look
+from airflow_occ_provider.ui.looks import SHOWN_S, Look
 from airflow_occ_provider.ui.shared_read import Reading
 from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
 
@@ -41,17 +42,19 @@ def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> Kn
     )
 
 
-def attempts_of(record: TaskRecord, states: Mapping[str, TableState]) -> tuple[Attempt, ...]:
+def attempts_of(record: TaskRecord, looks: Mapping[str, Look]) -> tuple[Attempt, ...]:
     """Return the attempts of a task run, with what their tables show of them.
 
-    :param states: of the tables that could be read, by the path that the attempts name.
+    :param looks: at the tables that are known, by the path that the attempts name.
     """
-    return tuple(_attempt(one, states.get(one.table)) for one in record.attempts)
+    storages = {path: one.storage for path, one in looks.items()}
+    return tuple(_attempt(one, storages.get(one.table)) for one in record.attempts)
 
 
-def _attempt(record: AttemptRecord, state: TableState | None) -> Attempt:
-    if state is None:
-        return Attempt(record)
+def _attempt(record: AttemptRecord, reading: Reading[TableState] | None) -> Attempt:
+    state = reading.value if reading else None
+    if reading is None or state is None:
+        return Attempt(record, committed=_recorded(record))
     signed = (record.identity, record.try_number)
     commits = [
         bar.instant
@@ -61,7 +64,19 @@ def _attempt(record: AttemptRecord, state: TableState | None) -> Attempt:
         and (bar.writer.identity, bar.writer.try_number) == signed
     ]
     instants = {time: _fate(time, state) for time in record.instants}
-    return Attempt(record, instants, commits[-1] if commits else None)
+    if commits:
+        return Attempt(record, instants, commits[-1], committed=True)
+    is_new = not (reading.problem or reading.is_late)
+    is_shown = is_new and record.started_ms >= state.at_ms - SHOWN_S * 1000
+    recorded = _recorded(record)
+    return Attempt(record, instants, None, False if recorded is None and is_shown else recorded)
+
+
+def _recorded(record: AttemptRecord) -> bool | None:
+    # A misconfigured job may have committed, without Hudi's check.
+    if record.outcome in ("", Outcome.UNKNOWN, Outcome.MISCONFIGURATION):
+        return None
+    return record.outcome == Outcome.COMMITTED
 
 
 def _fate(instant: str, state: TableState) -> str:

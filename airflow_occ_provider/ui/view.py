@@ -103,12 +103,15 @@ class Attempt:
     """One attempt, with what the table shows of it.
 
     :param instants: the state of each of its instants, by requested time.
-    :param commit: requested time of the instant that it, and no other attempt, committed.
+    :param commit: requested time of the instant that it, and no other attempt, committed, if the
+        table shows it.
+    :param committed: ``None`` if neither the table nor the record says whether it did.
     """
 
     record: AttemptRecord
     instants: Mapping[str, str] = field(default_factory=dict)
     commit: str | None = None
+    committed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

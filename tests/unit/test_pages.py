@@ -10,15 +10,18 @@ import pytest
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.links import Viewer
-from airflow_occ_provider.ui.pages import table_page, tables_page
+from airflow_occ_provider.ui.pages import attempts_page, table_page, tables_page
 from airflow_occ_provider.ui.rows import MOST_ROWS
 from airflow_occ_provider.ui.view import (
     RANGES,
+    Attempt,
+    AttemptsView,
     KnownTable,
     Reach,
     TablesView,
@@ -278,6 +281,24 @@ def test_the_list_counts_what_each_table_has(golden):
     ]
     assert row[7:9] == ["error", "unchecked_commit"]
     assert ("href", "t/trips/") in found.values
+
+
+@pytest.mark.parametrize(
+    ("attempt", "shown"),
+    [
+        ({"commit": "7", "committed": True}, "7"),
+        ({"committed": True}, "yes"),
+        ({"committed": False}, "no"),
+        ({}, "not known"),
+    ],
+)
+def test_the_page_of_attempts_says_whether_one_committed(attempt, shown):
+    record = AttemptRecord(1, 2, "i", "/t", NOW, outcome="o", settled=True)
+    view = AttemptsView(
+        "d", "r", "t", -1, TaskRecord("i", attempts=(record,)), (Attempt(record, **attempt),), NOW
+    )
+    cells = as_html(attempts_page(view)).texts
+    assert cells[cells.index("o") + 1 :][:2] == [shown, "yes"]
 
 
 def test_a_list_of_no_tables_says_how_one_appears():

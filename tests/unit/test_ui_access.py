@@ -308,6 +308,7 @@ def test_the_attempts_are_shown_with_what_the_table_says_of_them(client, monkeyp
         get(client, f"/hudi/attempts/{OURS}/r/t/{map_index}", token("viewer", OURS))
     plain, literal, mapped = given
     (shown,) = plain.attempts
+    assert (shown.commit, shown.committed) == (None, None)  # it began before what the table shows
     assert set(shown.instants.values()) == {"dead", "not in the last 24 hours"}
     assert list(shown.instants) == list(attempt.instants)
     assert plain.keys == {f"file://{table}": "early"}

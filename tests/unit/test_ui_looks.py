@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.look import queue_lines
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.errors import (
     ConfigurationError,
     LockUnreachableError,
@@ -30,10 +31,10 @@ from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Sco
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import looks, shared_read
-from airflow_occ_provider.ui.compose import known_table
+from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.looks import Look, Looks
-from airflow_occ_provider.ui.shared_read import SharedRead, problem_of
+from airflow_occ_provider.ui.shared_read import Reading, SharedRead, problem_of
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.stalls.store import StallingFileSystem
@@ -518,6 +519,49 @@ def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
     asyncio.run(two_pages())
     go_on.set()
     assert ("table", source) in shared._reads
+
+
+NOW_MS = 1_795_268_400_000
+DAY_MS = looks.SHOWN_S * 1000
+SIGNED = Bar("1", "UPSERT", Fate.COMMITTED, 0, 1, writer=Signature("me", "d", "r", "t", 1))
+
+
+@pytest.mark.parametrize(
+    ("started_ms", "outcome", "bars", "reading", "committed"),
+    [
+        (NOW_MS - 1, "", (SIGNED,), {}, True),
+        (NOW_MS - 1, "", (), {}, False),
+        (NOW_MS - 1, "committed", (), {}, True),  # Hudi may have archived it
+        (NOW_MS - DAY_MS - 1, "", (), {}, None),
+        (NOW_MS - DAY_MS - 1, "committed", (), {}, True),
+        (NOW_MS - DAY_MS - 1, "job_error", (), {}, False),
+        (NOW_MS - DAY_MS - 1, "misconfiguration", (), {}, None),
+        (NOW_MS - DAY_MS - 1, "unknown", (), {}, None),
+        (NOW_MS - 1, "", (), {"problem": "away"}, None),
+        (NOW_MS - 1, "", (), {"running_s": 1.0}, None),
+        (NOW_MS - 1, "", (SIGNED,), {"problem": "away"}, True),
+        (NOW_MS - 1, "", (), {"value": None}, None),
+        (NOW_MS - 1, "killed", (), {"value": None}, False),
+        (NOW_MS - 1, "", (), None, None),
+        (NOW_MS - 1, "committed", (), None, True),
+    ],
+)
+def test_an_attempt_has_not_committed_only_if_that_is_known(
+    started_ms, outcome, bars, reading, committed
+):
+    record = AttemptRecord(1, 2, "me", "/t", started_ms, instants=("1",), outcome=outcome)
+    state = TableState("/t", NOW_MS, bars=bars)
+    storage = None if reading is None else Reading(**{"value": state, "age_s": 1.0, **reading})
+    look = Look(TableSource("k", "/t"), TableState("/t", NOW_MS, queue=()), storage, None)
+    (one,) = attempts_of(TaskRecord("me", attempts=(record,)), {"/t": look})
+    assert one.committed is committed
+    assert one.commit == ("1" if bars else None)
+
+
+def test_an_attempt_of_an_unknown_table_may_have_committed():
+    record = AttemptRecord(1, 2, "me", "/t", NOW_MS)
+    (one,) = attempts_of(TaskRecord("me", attempts=(record,)), {})
+    assert one.committed is None
 
 
 def test_a_write_keeps_its_task_once_it_is_rolled_back():
