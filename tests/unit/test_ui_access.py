@@ -257,9 +257,9 @@ def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):
 @pytest.fixture
 def until(monkeypatch):
     """The times until which pages waited for queues, which answer once a table was read."""
-    done, until, real = threading.Event(), [], looks.look_at
+    done, until, real = threading.Event(), [], looks.read_state
 
-    def look_at(*given, **options):
+    def read_state(*given, **options):
         try:
             return real(*given, **options)
         finally:
@@ -270,7 +270,7 @@ def until(monkeypatch):
         assert await run_in_threadpool(done.wait, 30)
         return {}
 
-    monkeypatch.setattr(looks, "look_at", look_at)
+    monkeypatch.setattr(looks, "read_state", read_state)
     monkeypatch.setattr(Looks, "queues", queues)
     return until
 

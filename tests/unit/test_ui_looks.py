@@ -16,7 +16,7 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.look import queue_lines
+from airflow_occ_provider.attempts.overview.read import queue_lines
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.errors import (
@@ -509,7 +509,7 @@ def test_reads_that_no_page_asks_for_are_dropped_with_their_sessions(source, loc
 
 def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
     shared, go_on = Looks(), threading.Event()
-    monkeypatch.setattr(looks, "look_at", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(looks, "read_state", lambda *_, **__: go_on.wait())
     monkeypatch.setattr(looks, "KEPT_S", 0.0)
 
     async def two_pages():
