@@ -18,7 +18,7 @@ from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource, TaskKey
-from airflow_occ_provider.ui.looks import Looks, page_end
+from airflow_occ_provider.ui.table_reads import TableReads, page_end
 from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView
 
 _UNMAPPED = ("-1", "{MAP_INDEX}")  # Airflow fills the token in for mapped tasks alone
@@ -36,8 +36,8 @@ async def _task(dag_id: str, run_id: str, task_id: str, map_index: str) -> TaskK
 def make_app() -> FastAPI:
     """Return the app; it opens no connection before the first request."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.state.looks = Looks()
-    app.state.catalog = Catalog(app.state.looks)
+    app.state.reads = TableReads()
+    app.state.catalog = Catalog(app.state.reads)
     app.include_router(_router)
     answers.add_error_pages(app)
     return app
@@ -47,13 +47,13 @@ def make_app() -> FastAPI:
 async def tables(request: Request, user: GetUserDep) -> Response:
     """Answer with the page of all tables."""
     end_s = page_end()
-    _looks(request).start(await _catalog(request).named(end_s))
+    _reads(request).start(await _catalog(request).named(end_s))
     sources = await _catalog(request).tables(end_s)
-    looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in sources.values()))
+    readings = await asyncio.gather(*(_reads(request).table(one, end_s) for one in sources.values()))
     seen_by = await viewer(user, "", await _catalog(request).site(end_s))
 
     def page() -> str:
-        shown = sorted(map(known_table, looks), key=lambda one: one.path)
+        shown = sorted(map(known_table, readings), key=lambda one: one.path)
         return pages.tables_page(TablesView(tuple(shown), _now_ms(), seen_by))
 
     return answers.page(await run_in_threadpool(page))
@@ -71,12 +71,12 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
     """Answer with the page of a table."""
     end_s = page_end()
     source = await _source(request, key, end_s)
-    look = await _looks(request).look(source, end_s, with_findings=True)
+    reading = await _reads(request).table(source, end_s, with_findings=True)
     published = await _catalog(request).published(end_s)
     seen_by = await viewer(user, "../../", await _catalog(request).site(end_s))
 
     def page() -> str:
-        shown = known_table(look, published.signed(source.path))
+        shown = known_table(reading, published.signed(source.path))
         return pages.table_page(TableView(shown, _now_ms(), seen_by, span))
 
     return answers.page(await run_in_threadpool(page))
@@ -94,12 +94,12 @@ async def attempts(
     end_s = page_end()
     paths = {one.table for one in record.attempts} if record else set()
     named = await _catalog(request).of_paths(paths, end_s)
-    looks = await asyncio.gather(*(_looks(request).look(one, end_s) for one in named.values()))
-    problems = [one.storage.problem for one in looks if one.storage and one.storage.problem]
+    readings = await asyncio.gather(*(_reads(request).table(one, end_s) for one in named.values()))
+    problems = [one.storage.problem for one in readings if one.storage and one.storage.problem]
     view = AttemptsView(
         *task,
         record,
-        attempts_of(record, dict(zip(named, looks, strict=True))) if record else (),
+        attempts_of(record, dict(zip(named, readings, strict=True))) if record else (),
         _now_ms(),
         await viewer(user, "../../../../", await _catalog(request).site(end_s)),
         " ".join(dict.fromkeys(problems)),
@@ -126,9 +126,9 @@ def _catalog(request: Request) -> Catalog:
     return catalog
 
 
-def _looks(request: Request) -> Looks:
-    looks: Looks = request.app.state.looks
-    return looks
+def _reads(request: Request) -> TableReads:
+    reads: TableReads = request.app.state.reads
+    return reads
 
 
 def _now_ms() -> int:

@@ -20,19 +20,19 @@ from airflow_occ_provider.ui.known_tables import (
     read_published,
     union,
 )
-from airflow_occ_provider.ui.looks import PERIOD_S, Looks
 from airflow_occ_provider.ui.plugin import SECTION
 from airflow_occ_provider.ui.shared_read import SharedRead
+from airflow_occ_provider.ui.table_reads import PERIOD_S, TableReads
 
 
 class Catalog:
     """The known tables, and what else Airflow has: the last of it while that cannot be read.
 
-    :param looks: reads the queues.
+    :param reads: reads the queues.
     """
 
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
+    def __init__(self, reads: TableReads) -> None:
+        self._reads = reads
         self._configured: tuple[str | None, tuple[TableSource, ...]] = None, ()
         pool = ThreadPoolExecutor(2, "hudi-ui-airflow")  # apart from storages, which can block threads
         self._published = SharedRead(read_published, PERIOD_S, pool)
@@ -41,7 +41,7 @@ class Catalog:
     async def published(self, until_s: float) -> Published:
         """Return what the newest tasks have published.
 
-        :param until_s: see ``looks.page_end``.
+        :param until_s: see ``table_reads.page_end``.
         :raises HTTPException: if it was never read.
         """
         reading = await self._published.latest(until_s)
@@ -52,14 +52,14 @@ class Catalog:
     async def site(self, until_s: float) -> str:
         """Return the id of this Airflow; empty if it has none, or was never read.
 
-        :param until_s: see ``looks.page_end``.
+        :param until_s: see ``table_reads.page_end``.
         """
         return (await self._site.latest(until_s)).value or ""
 
     async def named(self, until_s: float) -> tuple[TableSource, ...]:
         """Return the tables that the configuration or a task names, some twice.
 
-        :param until_s: see ``looks.page_end``.
+        :param until_s: see ``table_reads.page_end``.
         """
         given = conf.get(SECTION, "ui_tables", fallback=None)
         if given != self._configured[0]:  # else what is wrong in it was logged before
@@ -69,17 +69,17 @@ class Catalog:
     async def tables(self, until_s: float) -> dict[str, TableSource]:
         """Return all known tables by key, without those of queues that do not answer.
 
-        :param until_s: see ``looks.page_end``.
+        :param until_s: see ``table_reads.page_end``.
         """
         named = await self.named(until_s)
         locks = {one.lock_conn_id for one in named if one.lock_conn_id}
         half_s = (time.monotonic() + until_s) / 2  # the page's own reads have the other half
-        return union(named, (), await self._looks.queues(locks, half_s))
+        return union(named, (), await self._reads.queues(locks, half_s))
 
     async def find(self, key: str, until_s: float) -> TableSource | None:
         """Return the table of a key; the queues are read only if they alone know it.
 
-        :param until_s: see ``looks.page_end``.
+        :param until_s: see ``table_reads.page_end``.
         """
         named = union(await self.named(until_s), (), {})
         return by_key(named, key) or by_key(await self.tables(until_s), key)
@@ -87,7 +87,7 @@ class Catalog:
     async def of_paths(self, paths: Iterable[str], until_s: float) -> dict[str, TableSource]:
         """Return the known ones of some tables, by their path as it was given.
 
-        :param until_s: see ``looks.page_end``; the queues are read only if they alone know one.
+        :param until_s: see ``table_reads.page_end``; the queues are read only if they alone know one.
         """
         canonical = {path: one for path in paths if (one := _canonical(path))}
         known = {one.path: one for one in union(await self.named(until_s), (), {}).values()}

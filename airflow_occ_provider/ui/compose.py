@@ -12,17 +12,17 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.ui.looks import SHOWN_S, Look
 from airflow_occ_provider.ui.shared_read import Reading
+from airflow_occ_provider.ui.table_reads import SHOWN_S, TableReading
 from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
 
 
-def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> KnownTable:
+def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = None) -> KnownTable:
     """Return a table as the pages show it.
 
     :param signed: the tasks of writes that have no signature in the table, by requested time.
     """
-    named, state = signed or {}, look.state
+    named, state = signed or {}, reading.state
     if state:
         bars = [
             replace(bar, writer=named.get(bar.instant))
@@ -32,22 +32,22 @@ def known_table(look: Look, signed: Mapping[str, Signature] | None = None) -> Kn
         ]
         state = replace(state, bars=tuple(bars))
     return KnownTable(
-        look.source.key,
-        look.source.path,
+        reading.source.key,
+        reading.source.path,
         state,
-        _reach(look.storage),
-        _reach(look.queue),
-        look.findings.value if look.findings else None,
-        look.findings.problem if look.findings else "",
+        _reach(reading.storage),
+        _reach(reading.queue),
+        reading.findings.value if reading.findings else None,
+        reading.findings.problem if reading.findings else "",
     )
 
 
-def attempts_of(record: TaskRecord, looks: Mapping[str, Look]) -> tuple[Attempt, ...]:
+def attempts_of(record: TaskRecord, readings: Mapping[str, TableReading]) -> tuple[Attempt, ...]:
     """Return the attempts of a task run, with what their tables show of them.
 
-    :param looks: at the tables that are known, by the path that the attempts name.
+    :param readings: of the tables that are known, by the path that the attempts name.
     """
-    storages = {path: one.storage for path, one in looks.items()}
+    storages = {path: one.storage for path, one in readings.items()}
     return tuple(_attempt(one, storages.get(one.table)) for one in record.attempts)
 
 

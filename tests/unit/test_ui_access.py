@@ -18,11 +18,11 @@ from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.hooks.table_link import page_path, table_key
-from airflow_occ_provider.ui import catalog, looks
+from airflow_occ_provider.ui import catalog, table_reads
 from airflow_occ_provider.ui.answers import HEADERS
 from airflow_occ_provider.ui.app import make_app
 from airflow_occ_provider.ui.catalog import Catalog
-from airflow_occ_provider.ui.looks import Looks
+from airflow_occ_provider.ui.table_reads import TableReads
 from tests.golden.table_archive import unpack
 from tests.unit import airflow_database
 from tests.unit.airflow_database import OURS, THEIRS, push, token
@@ -194,7 +194,7 @@ def test_twenty_pages_read_once_what_airflow_has(client, monkeypatch):
     app = client.app.routes[-1].app
 
     async def at_once():
-        known = Catalog(app.state.looks)
+        known = Catalog(app.state.reads)
         end_s = time.monotonic() + 60
         await asyncio.gather(*(known.published(end_s) for _ in range(20)))
         await asyncio.gather(*(known.site(end_s) for _ in range(20)))
@@ -257,7 +257,7 @@ def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):
 @pytest.fixture
 def until(monkeypatch):
     """The times until which pages waited for queues, which answer once a table was read."""
-    done, until, real = threading.Event(), [], looks.read_state
+    done, until, real = threading.Event(), [], table_reads.read_state
 
     def read_state(*given, **options):
         try:
@@ -270,8 +270,8 @@ def until(monkeypatch):
         assert await run_in_threadpool(done.wait, 30)
         return {}
 
-    monkeypatch.setattr(looks, "read_state", read_state)
-    monkeypatch.setattr(Looks, "queues", queues)
+    monkeypatch.setattr(table_reads, "read_state", read_state)
+    monkeypatch.setattr(TableReads, "queues", queues)
     return until
 
 

@@ -67,7 +67,7 @@ class QueueState:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TableReading:
     """A table as a page shows it.
 
     :param state: of the table with its queue; only the queue if the storage was never read; ``None`` if
@@ -85,7 +85,7 @@ class Look:
     findings: Reading[tuple[Finding, ...]] | None = None
 
 
-class Looks:
+class TableReads:
     """The shared reads of a process: one per table, queue and examination."""
 
     def __init__(self) -> None:
@@ -94,9 +94,9 @@ class Looks:
         self._reads: dict[tuple[str, TableSource | str], SharedRead[Any]] = {}
         self._dropped_s = time.monotonic()
 
-    async def look(
+    async def table(
         self, source: TableSource, until_s: float | None = None, *, with_findings: bool = False
-    ) -> Look:
+    ) -> TableReading:
         """Return a table of this period, or an earlier state if a read takes too long.
 
         :param until_s: see ``page_end``.
@@ -110,10 +110,10 @@ class Looks:
         if queue and queue.value is not None:
             state = state or TableState(source.path, round(time.time() * 1000))
             state = replace(state, queue=queue.value.at(source.path))
-        return Look(source, state, storage, queue, findings)
+        return TableReading(source, state, storage, queue, findings)
 
     def start(self, sources: Iterable[TableSource]) -> None:
-        """Start the reads of tables that are due, for a later ``look``."""
+        """Start the reads of tables that are due, for a later ``table``."""
         for one in sources:
             if one.is_read:
                 self._table_read(one).start()

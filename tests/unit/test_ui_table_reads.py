@@ -30,11 +30,11 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.ui import looks, shared_read
+from airflow_occ_provider.ui import shared_read, table_reads
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
-from airflow_occ_provider.ui.looks import Look, Looks
 from airflow_occ_provider.ui.shared_read import Reading, SharedRead, problem_of
+from airflow_occ_provider.ui.table_reads import TableReading, TableReads
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.stalls.store import StallingFileSystem
@@ -75,14 +75,14 @@ def lock(monkeypatch):
         made.opened.append(Service(made.nodes, made.failures))
         return made.opened[-1]
 
-    monkeypatch.setattr(looks, "lock_hook", lambda _: SimpleNamespace(leases=leases))
+    monkeypatch.setattr(table_reads, "lock_hook", lambda _: SimpleNamespace(leases=leases))
     return made
 
 
 @pytest.fixture
 def always(monkeypatch):
-    """No period: each look is a read."""
-    monkeypatch.setattr(looks, "PERIOD_S", 0.0)
+    """No period: each page is a read."""
+    monkeypatch.setattr(table_reads, "PERIOD_S", 0.0)
 
 
 def ask(nodes, number, table):
@@ -90,33 +90,33 @@ def ask(nodes, number, table):
     Queue(nodes).request(Request(f"r{number}", owner, (Scope.of(table, None),), 1))
 
 
-def test_a_look_has_the_writers_and_the_queue_of_the_table(source, lock):
+def test_a_reading_has_the_writers_and_the_queue_of_the_table(source, lock):
     for number, table in enumerate([source.path, "/other", source.path]):
         ask(lock.nodes, number, table)
     before = lock.nodes.stamps()
-    look = asyncio.run(Looks().look(source))
-    assert {one.fate for one in look.state.writers} == {Fate.DEAD}
-    assert [one.queued.request.id for one in look.state.queue] == ["r0", "r2"]
-    assert [one.holds for one in look.state.queue] == [True, False]
-    assert (look.storage.problem, look.queue.problem, look.findings) == ("", "", None)
+    reading = asyncio.run(TableReads().table(source))
+    assert {one.fate for one in reading.state.writers} == {Fate.DEAD}
+    assert [one.queued.request.id for one in reading.state.queue] == ["r0", "r2"]
+    assert [one.holds for one in reading.state.queue] == [True, False]
+    assert (reading.storage.problem, reading.queue.problem, reading.findings) == ("", "", None)
     assert lock.nodes.stamps() == before
 
 
 def test_the_lines_of_a_queue_are_made_once_per_read_and_not_by_the_server(lock, monkeypatch):
-    made, real = [], looks.queue_lines
+    made, real = [], table_reads.queue_lines
 
     def lines(queue, table):
         made.append((table, len(queue), threading.current_thread()))
         return real(queue, table)
 
-    monkeypatch.setattr(looks, "queue_lines", lines)
+    monkeypatch.setattr(table_reads, "queue_lines", lines)
     for number, table in enumerate(["/a", "/b", "/a"]):
         ask(lock.nodes, number, table)
-    shared = Looks()
+    shared = TableReads()
     sources = [TableSource(one, f"/{one}", None, "lock", is_read=False) for one in "abc"]
 
     async def many():
-        return [await shared.look(one) for _ in range(5) for one in sources]
+        return [await shared.table(one) for _ in range(5) for one in sources]
 
     shown = asyncio.run(many())
     assert [len(one.state.queue) for one in shown] == [2, 1, 0] * 5
@@ -133,25 +133,27 @@ def test_a_line_waits_also_for_requests_of_its_other_tables(lock):
     requests = Queue(lock.nodes).requests()
     foreign = replace(QueuedRequest.unreadable("x", (0,)), order=(-1,))
     for queue in (requests, (foreign, *requests)):
-        known = looks.QueueState.of(queue)
+        known = table_reads.QueueState.of(queue)
         for table in ("/a", "/b", "/c", "/other"):
             assert known.at(table) == tuple(queue_lines(queue, table))
 
 
 def test_a_table_that_only_a_queue_names_is_not_read(source, lock, monkeypatch):
-    monkeypatch.setattr(looks, "open_table", None)
+    monkeypatch.setattr(table_reads, "open_table", None)
     ask(lock.nodes, 0, "/other")
-    look = asyncio.run(Looks().look(TableSource("other", "/other", None, "lock", is_read=False)))
-    assert look.storage is None
-    assert [one.queued.request.id for one in look.state.queue] == ["r0"]
+    reading = asyncio.run(
+        TableReads().table(TableSource("other", "/other", None, "lock", is_read=False))
+    )
+    assert reading.storage is None
+    assert [one.queued.request.id for one in reading.state.queue] == ["r0"]
 
 
 def test_without_a_lock_service_the_table_is_shown(source, lock, always):
-    shared = Looks()
+    shared = TableReads()
     lock.failures.append(AWAY)
 
     async def twice():
-        return [await shared.look(source) for _ in range(2)]
+        return [await shared.table(source) for _ in range(2)]
 
     first, second = asyncio.run(twice())
     assert (first.state.queue, first.queue.problem) == (
@@ -164,23 +166,23 @@ def test_without_a_lock_service_the_table_is_shown(source, lock, always):
 
 
 def test_pages_share_one_session_per_lock_connection(source, lock, always):
-    shared = Looks()
+    shared = TableReads()
 
     async def three_times():
         for _ in range(3):
-            await shared.look(source)
+            await shared.table(source)
 
     asyncio.run(three_times())
     assert [one.is_closed for one in lock.opened] == [False]
 
 
 def test_a_session_is_opened_anew_after_some_minutes(lock, always, monkeypatch):
-    shared = Looks()
-    monkeypatch.setattr(looks, "_REOPENED_S", 0.0)
+    shared = TableReads()
+    monkeypatch.setattr(table_reads, "_REOPENED_S", 0.0)
 
     async def twice():
         for _ in range(2):
-            await shared.queue("lock", looks.page_end())
+            await shared.queue("lock", table_reads.page_end())
 
     asyncio.run(twice())
     assert [one.is_closed for one in lock.opened] == [True, False]
@@ -192,22 +194,22 @@ def stalling(source, lock, monkeypatch, tmp_path):
     stall = tmp_path / "stall"
     files = StallingFileSystem(stall=stall, skip_instance_cache=True)
     opened = partial(HudiTable, source.path, files, timeout_s=REQUEST_S)
-    monkeypatch.setattr(looks, "open_table", lambda *_, **__: opened())
+    monkeypatch.setattr(table_reads, "open_table", lambda *_, **__: opened())
     yield stall
     stall.unlink(missing_ok=True)
 
 
 def test_a_storage_that_stalls_leaves_the_old_picture_with_age_and_reason(source, stalling, always):
-    shared = Looks()
+    shared = TableReads()
 
-    async def looks_over_a_stall():
-        before = await shared.look(source)
+    async def reads_over_a_stall():
+        before = await shared.table(source)
         stalling.touch()
-        during = await shared.look(source)
+        during = await shared.table(source)
         stalling.unlink()
-        return before, during, await shared.look(source)
+        return before, during, await shared.table(source)
 
-    before, during, after = asyncio.run(looks_over_a_stall())
+    before, during, after = asyncio.run(reads_over_a_stall())
     assert during.state.at_ms == before.state.at_ms < after.state.at_ms
     assert during.storage.problem == "The storage does not answer in time."
     assert during.storage.age_s >= REQUEST_S
@@ -217,68 +219,68 @@ def test_a_storage_that_stalls_leaves_the_old_picture_with_age_and_reason(source
 def test_a_table_that_was_never_read_shows_its_queue_and_the_reason(source, stalling, lock):
     stalling.touch()
     ask(lock.nodes, 0, source.path)
-    look = asyncio.run(Looks().look(source))
-    assert (look.storage.value, look.storage.age_s) == (None, None)
-    assert look.storage.problem == "The storage does not answer in time."
-    assert len(look.state.queue) == 1
+    reading = asyncio.run(TableReads().table(source))
+    assert (reading.storage.value, reading.storage.age_s) == (None, None)
+    assert reading.storage.problem == "The storage does not answer in time."
+    assert len(reading.state.queue) == 1
 
 
 def test_a_failure_is_an_answer_for_the_whole_period(source, stalling):
     stalling.touch()
-    shared = Looks()
+    shared = TableReads()
 
     async def twice():
-        first = await shared.look(source)
+        first = await shared.table(source)
         stalling.unlink()
-        return first, await shared.look(source)
+        return first, await shared.table(source)
 
     first, second = asyncio.run(twice())
     assert second.storage.problem == first.storage.problem != ""
 
 
 def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
-    reads, real = [], looks.read_state
-    monkeypatch.setattr(looks, "read_state", lambda *a, **k: reads.append(a) or real(*a, **k))
-    shared = Looks()
+    reads, real = [], table_reads.read_state
+    monkeypatch.setattr(table_reads, "read_state", lambda *a, **k: reads.append(a) or real(*a, **k))
+    shared = TableReads()
 
     async def at_once():
-        return await asyncio.gather(*(shared.look(source) for _ in range(20)))
+        return await asyncio.gather(*(shared.table(source) for _ in range(20)))
 
     assert len({one.state.at_ms for one in asyncio.run(at_once())}) == 1
     assert len(reads) == len(lock.opened) == 1
 
 
 def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monkeypatch, always):
-    shared, go_on = Looks(), threading.Event()
-    first = asyncio.run(shared.look(source))
-    real = looks.read_state
-    monkeypatch.setattr(looks, "read_state", lambda *a, **k: go_on.wait() and real(*a, **k))
-    monkeypatch.setattr(looks, "PATIENCE_S", 0.01)
-    late = asyncio.run(shared.look(source))
+    shared, go_on = TableReads(), threading.Event()
+    first = asyncio.run(shared.table(source))
+    real = table_reads.read_state
+    monkeypatch.setattr(table_reads, "read_state", lambda *a, **k: go_on.wait() and real(*a, **k))
+    monkeypatch.setattr(table_reads, "PATIENCE_S", 0.01)
+    late = asyncio.run(shared.table(source))
     assert (late.state.at_ms, late.storage.is_late) == (first.state.at_ms, True)
     assert late.storage.age_s > 0
-    monkeypatch.setattr(looks, "PATIENCE_S", 60)
+    monkeypatch.setattr(table_reads, "PATIENCE_S", 60)
     go_on.set()
-    assert asyncio.run(shared.look(source)).state.at_ms > first.state.at_ms
+    assert asyncio.run(shared.table(source)).state.at_ms > first.state.at_ms
 
 
 def test_a_late_read_is_no_answer_and_a_failed_one_is(source, stalling, lock, monkeypatch, always):
-    shared = Looks()
+    shared = TableReads()
     stalling.touch()
 
     async def pages():
-        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
-        late = known_table(await shared.look(source))
-        monkeypatch.setattr(looks, "PATIENCE_S", 60)
-        failed = known_table(await shared.look(source))
-        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
-        again = known_table(await shared.look(source))
+        monkeypatch.setattr(table_reads, "PATIENCE_S", 0.0)
+        late = known_table(await shared.table(source))
+        monkeypatch.setattr(table_reads, "PATIENCE_S", 60)
+        failed = known_table(await shared.table(source))
+        monkeypatch.setattr(table_reads, "PATIENCE_S", 0.0)
+        again = known_table(await shared.table(source))
         stalling.unlink()
-        monkeypatch.setattr(looks, "PATIENCE_S", 60)
-        await shared.look(source)
-        first = known_table(await shared.look(source))
-        monkeypatch.setattr(looks, "PATIENCE_S", 0.0)
-        return late, failed, again, first, known_table(await shared.look(source))
+        monkeypatch.setattr(table_reads, "PATIENCE_S", 60)
+        await shared.table(source)
+        first = known_table(await shared.table(source))
+        monkeypatch.setattr(table_reads, "PATIENCE_S", 0.0)
+        return late, failed, again, first, known_table(await shared.table(source))
 
     late, failed, again, answered, late_again = asyncio.run(pages())
     assert [one.storage.answers for one in (late, failed, again)] == [None, False, False]
@@ -291,35 +293,35 @@ def test_a_late_read_is_no_answer_and_a_failed_one_is(source, stalling, lock, mo
 
 
 def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):
-    shared, go_on = Looks(), threading.Event()
-    monkeypatch.setattr(looks, "read_state", lambda *_, **__: go_on.wait())
-    monkeypatch.setattr(looks, "lock_hook", lambda _: go_on.wait())
+    shared, go_on = TableReads(), threading.Event()
+    monkeypatch.setattr(table_reads, "read_state", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(table_reads, "lock_hook", lambda _: go_on.wait())
     ended_s = time.monotonic()
 
     async def page():
-        return await shared.queues(["lock"], ended_s), await shared.look(source, ended_s)
+        return await shared.queues(["lock"], ended_s), await shared.table(source, ended_s)
 
-    queues, look = asyncio.run(page())
+    queues, reading = asyncio.run(page())
     go_on.set()
     assert queues == {}
-    assert look.storage.is_late
-    assert look.queue.is_late
+    assert reading.storage.is_late
+    assert reading.queue.is_late
 
 
 def test_reads_that_block_take_four_threads_and_none_of_the_servers(lock, monkeypatch):
-    shared, go_on, threads = Looks(), threading.Event(), set()
+    shared, go_on, threads = TableReads(), threading.Event(), set()
 
     def blocks(*_, **__):
         threads.add(threading.current_thread().name)
         go_on.wait()
         raise TableUnreadableError("blocked", remedy="none")
 
-    monkeypatch.setattr(looks, "read_state", blocks)
-    monkeypatch.setattr(looks, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(table_reads, "read_state", blocks)
+    monkeypatch.setattr(table_reads, "PATIENCE_S", 0.05)
     sources = [TableSource(f"t{number}", f"/t{number}") for number in range(45)]
 
     async def pages():
-        shown = await asyncio.gather(*map(shared.look, sources))
+        shown = await asyncio.gather(*map(shared.table, sources))
         return shown, await run_in_threadpool(threading.current_thread)
 
     shown, other = asyncio.run(pages())
@@ -332,11 +334,11 @@ def test_reads_that_block_take_four_threads_and_none_of_the_servers(lock, monkey
 
 def test_findings_are_read_beside_the_page(lock, tmp_path):
     source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
-    shared = Looks()
+    shared = TableReads()
 
     async def until_known():
-        first = await shared.look(source, with_findings=True)
-        while not (last := await shared.look(source, with_findings=True)).findings.value:
+        first = await shared.table(source, with_findings=True)
+        while not (last := await shared.table(source, with_findings=True)).findings.value:
             assert not last.findings.problem
         return first, last
 
@@ -347,14 +349,14 @@ def test_findings_are_read_beside_the_page(lock, tmp_path):
 
 def test_a_list_shows_known_findings_and_starts_no_examination(lock, tmp_path, monkeypatch):
     source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
-    shared, examined, real = Looks(), [], looks.examine
-    monkeypatch.setattr(looks, "examine", lambda *a, **k: examined.append(a) or real(*a, **k))
+    shared, examined, real = TableReads(), [], table_reads.examine
+    monkeypatch.setattr(table_reads, "examine", lambda *a, **k: examined.append(a) or real(*a, **k))
 
     async def until_known():
-        first = await shared.look(source)
-        while not (await shared.look(source, with_findings=True)).findings.value:
+        first = await shared.table(source)
+        while not (await shared.table(source, with_findings=True)).findings.value:
             pass
-        return first, await shared.look(source)
+        return first, await shared.table(source)
 
     first, last = asyncio.run(until_known())
     assert known_table(first).findings is None
@@ -364,17 +366,17 @@ def test_a_list_shows_known_findings_and_starts_no_examination(lock, tmp_path, m
 
 def test_a_failed_examination_is_told(lock, tmp_path, monkeypatch):
     source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
-    shared = Looks()
+    shared = TableReads()
 
     def fails(*_, **__):
         raise StorageStalledError("secret", remedy="")
 
-    monkeypatch.setattr(looks, "examine", fails)
+    monkeypatch.setattr(table_reads, "examine", fails)
 
     async def until_failed():
-        while not (look := await shared.look(source, with_findings=True)).findings.problem:
+        while not (reading := await shared.table(source, with_findings=True)).findings.problem:
             pass
-        return known_table(look)
+        return known_table(reading)
 
     known = asyncio.run(until_failed())
     assert (known.findings, known.findings_problem) == (None, "The storage does not answer in time.")
@@ -401,12 +403,12 @@ def requests(monkeypatch):
 def test_a_refresh_of_two_pending_writes_costs_a_bounded_number_of_requests(
     source, lock, requests, always
 ):
-    shared, costs = Looks(), []
+    shared, costs = TableReads(), []
 
     async def three_times():
         for _ in range(3):
             requests.clear()
-            await shared.look(source)
+            await shared.table(source)
             costs.append(len(requests))
 
     asyncio.run(three_times())
@@ -492,13 +494,13 @@ def test_a_storage_that_stalls_is_asked_less_and_less(pool, monkeypatch):
 
 
 def test_reads_that_no_page_asks_for_are_dropped_with_their_sessions(source, lock, monkeypatch):
-    shared = Looks()
+    shared = TableReads()
     other = TableSource("other", "/other", None, "other", is_read=False)
 
     async def two_pages():
-        await shared.look(source)
-        monkeypatch.setattr(looks, "KEPT_S", 0.0)
-        await shared.look(other)
+        await shared.table(source)
+        monkeypatch.setattr(table_reads, "KEPT_S", 0.0)
+        await shared.table(other)
 
     asyncio.run(two_pages())
     shared._pool.shutdown()
@@ -508,13 +510,13 @@ def test_reads_that_no_page_asks_for_are_dropped_with_their_sessions(source, loc
 
 
 def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
-    shared, go_on = Looks(), threading.Event()
-    monkeypatch.setattr(looks, "read_state", lambda *_, **__: go_on.wait())
-    monkeypatch.setattr(looks, "KEPT_S", 0.0)
+    shared, go_on = TableReads(), threading.Event()
+    monkeypatch.setattr(table_reads, "read_state", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(table_reads, "KEPT_S", 0.0)
 
     async def two_pages():
-        await shared.look(source, time.monotonic())
-        await shared.queue("other", looks.page_end())
+        await shared.table(source, time.monotonic())
+        await shared.queue("other", table_reads.page_end())
 
     asyncio.run(two_pages())
     go_on.set()
@@ -522,7 +524,7 @@ def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
 
 
 NOW_MS = 1_795_268_400_000
-DAY_MS = looks.SHOWN_S * 1000
+DAY_MS = table_reads.SHOWN_S * 1000
 SIGNED = Bar("1", "UPSERT", Fate.COMMITTED, 0, 1, writer=Signature("me", "d", "r", "t", 1))
 
 
@@ -552,8 +554,8 @@ def test_an_attempt_has_not_committed_only_if_that_is_known(
     record = AttemptRecord(1, 2, "me", "/t", started_ms, instants=("1",), outcome=outcome)
     state = TableState("/t", NOW_MS, bars=bars)
     storage = None if reading is None else Reading(**{"value": state, "age_s": 1.0, **reading})
-    look = Look(TableSource("k", "/t"), TableState("/t", NOW_MS, queue=()), storage, None)
-    (one,) = attempts_of(TaskRecord("me", attempts=(record,)), {"/t": look})
+    reading = TableReading(TableSource("k", "/t"), TableState("/t", NOW_MS, queue=()), storage, None)
+    (one,) = attempts_of(TaskRecord("me", attempts=(record,)), {"/t": reading})
     assert one.committed is committed
     assert one.commit == ("1" if bars else None)
 
@@ -568,6 +570,6 @@ def test_a_write_keeps_its_task_once_it_is_rolled_back():
     task = Signature("", "d", "r", "t", try_number=0)
     fates = {"1": Fate.ROLLED_BACK, "2": Fate.COMMITTED}
     bars = tuple(Bar(time, "UPSERT", fate, 0, 1) for time, fate in fates.items())
-    look = Look(TableSource("k", "/t"), TableState("/t", 0, bars=bars), None, None)
-    shown = known_table(look, dict.fromkeys(fates, task))
+    reading = TableReading(TableSource("k", "/t"), TableState("/t", 0, bars=bars), None, None)
+    shown = known_table(reading, dict.fromkeys(fates, task))
     assert [one.writer for one in shown.state.bars] == [task, None]
