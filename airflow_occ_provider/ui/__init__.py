@@ -1,1 +1,1 @@
-"""The pages in Airflow's own UI: a table's writers, its queue and its dead writers."""
+"""The pages in Airflow's own UI: a table's writers, queue and dead writers."""

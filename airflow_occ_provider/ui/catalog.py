@@ -26,7 +26,7 @@ from airflow_occ_provider.ui.table_reads import PERIOD_S, TableReads
 
 
 class Catalog:
-    """The known tables, and what else Airflow has: the last of it while that cannot be read.
+    """The known tables and the site, as Airflow had them when they were read last.
 
     :param reads: reads the queues.
     """

@@ -63,7 +63,7 @@ def count(number: int, noun: str) -> str:
 
 
 def evidence(finding: Finding) -> str:
-    """Return what shows a finding; that about a lock names servers, which are not for all users."""
+    """Return what shows a finding, without the servers that a lock's names."""
     if finding.check in LOCK_CHECKS:
         return "airflow hudi doctor shows the evidence, which names the lock"
     return finding.evidence
