@@ -102,7 +102,7 @@ class SharedRead(Generic[_T]):
             return self._running
 
     def is_unused(self, for_s: float) -> bool:
-        """Return whether it does not run, and no one has asked for it for some seconds."""
+        """Return whether it does not run, and was not asked for in some seconds."""
         with self._lock:
             return self._running is None and time.monotonic() - self._asked_s >= for_s
 
