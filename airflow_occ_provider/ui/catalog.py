@@ -74,14 +74,14 @@ class Catalog:
         named = await self.named(until_s)
         locks = {one.lock_conn_id for one in named if one.lock_conn_id}
         half_s = (time.monotonic() + until_s) / 2  # the page's own reads have the other half
-        return union(named, (), await self._reads.queues(locks, half_s))
+        return union(named, await self._reads.queues(locks, half_s))
 
     async def find(self, key: str, until_s: float) -> TableSource | None:
         """Return the table of a key; the queues are read only if they alone know it.
 
         :param until_s: see ``table_reads.page_end``.
         """
-        named = union(await self.named(until_s), (), {})
+        named = union(await self.named(until_s), {})
         return by_key(named, key) or by_key(await self.tables(until_s), key)
 
     async def of_paths(self, paths: Iterable[str], until_s: float) -> dict[str, TableSource]:
@@ -90,7 +90,7 @@ class Catalog:
         :param until_s: see ``table_reads.page_end``; the queues are read only if they alone know one.
         """
         canonical = {path: one for path in paths if (one := _canonical(path))}
-        known = {one.path: one for one in union(await self.named(until_s), (), {}).values()}
+        known = {one.path: one for one in union(await self.named(until_s), {}).values()}
         if not known.keys() >= set(canonical.values()):
             known = {one.path: one for one in (await self.tables(until_s)).values()}
         return {path: known[one] for path, one in canonical.items() if one in known}

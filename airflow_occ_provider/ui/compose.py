@@ -22,10 +22,10 @@ def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = 
 
     :param signed: the tasks of writes that have no signature in the table, by requested time.
     """
-    named, state = signed or {}, reading.state
-    if state:
+    state = reading.state
+    if state and signed:
         bars = [
-            replace(bar, writer=named.get(bar.instant))
+            replace(bar, writer=signed.get(bar.instant))
             if bar.writer is None and bar.fate is not Fate.COMMITTED
             else bar
             for bar in state.bars

@@ -21,8 +21,8 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.table_link import TABLE_KEY, table_key
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.ui.plugin import SECTION
 
-_SECTION = "hudi_occ"
 _MOST_TASKS = 1000
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 # Of a path that a task names: others, such as http, would have the API server call any address.
@@ -68,7 +68,7 @@ class TableSource:
 
 
 def _wrong(message: str, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"[{_SECTION}] ui_tables", message, remedy=remedy)
+    return ConfigurationError(f"[{SECTION}] ui_tables", message, remedy=remedy)
 
 
 class TaskKey(NamedTuple):
@@ -107,9 +107,9 @@ class Published:
 def configured_tables() -> tuple[TableSource, ...]:
     """Return the tables of ``ui_tables``; a wrong entry is logged and left out."""
     try:
-        entries = conf.getjson(_SECTION, "ui_tables", fallback=[])
+        entries = conf.getjson(SECTION, "ui_tables", fallback=[])
     except AirflowConfigException as error:
-        _log.warning("[%s] ui_tables is not JSON: %s", _SECTION, error)
+        _log.warning("[%s] ui_tables is not JSON: %s", SECTION, error)
         return ()
     return tuple(_described(entries if isinstance(entries, list) else [entries], logging.WARNING))
 
@@ -155,8 +155,7 @@ def _rows(key: str) -> Select[Any]:
 
 
 def union(
-    configured: Iterable[TableSource],
-    published: Iterable[TableSource],
+    named: Iterable[TableSource],
     queues: Mapping[str, Iterable[QueuedRequest]],
 ) -> dict[str, TableSource]:
     """Return all tables by key, each path once: the first one that names it wins.
@@ -164,7 +163,7 @@ def union(
     :param queues: the requests in the queues of lock connections, by connection.
     """
     found = dict[str, TableSource]()
-    for one in (*configured, *published, *_queued(queues)):
+    for one in (*named, *_queued(queues)):
         found.setdefault(one.path, one)
     return {one.key: one for one in found.values()}
 

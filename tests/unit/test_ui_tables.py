@@ -109,7 +109,7 @@ def test_a_path_is_known_once_and_the_configuration_comes_first():
     configured = TableSource("trips", "/t", "mine", None)
     published = TableSource.of({"table": "/t"}), TableSource.of({"table": "/u", "lock_conn_id": "lock"})
     queues = {"lock": [queued("/u", "/v"), queued("?", unknown=True)]}
-    tables = union([configured], published, queues)
+    tables = union([configured, *published], queues)
     assert {
         one.path: (one.storage_conn_id, one.lock_conn_id, one.is_read) for one in tables.values()
     } == {
@@ -122,7 +122,7 @@ def test_a_path_is_known_once_and_the_configuration_comes_first():
 
 
 def test_neither_a_hint_nor_a_node_without_a_path_is_a_table():
-    tables = union([], [], {"lock": [queued("/t", f"/t{HINTS}"), queued("trips"), queued("/\ud800")]})
+    tables = union([], {"lock": [queued("/t", f"/t{HINTS}"), queued("trips"), queued("/\ud800")]})
     assert [one.path for one in tables.values()] == ["/t"]
 
 
