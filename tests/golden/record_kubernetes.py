@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from airflow_occ_provider.submitters.kubernetes.pod import Pod
 from tests.k8s.pod_script import api, script_cluster
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
 from tests.observed import until
+from tests.suspended import suspended
 
 FOLDER = Path(__file__).parent / "kubernetes"
 WAITS = "echo begun; sleep 600"
@@ -146,13 +146,10 @@ def loses_its_node():
     """The kubelet is frozen, and the pod is deleted, as the cluster does after five minutes."""
     one = Recorded().submit("node").begins()
     pid = int((Path(os.environ["KUBECONFIG"]).parent / "kubelet.pid").read_text())
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with suspended(pid):
         one.api.delete(one.pod)
         one.has(lambda event: event["object"]["metadata"].get("deletionTimestamp"))
         events = list(one.events)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     one.goes()
     one.events = events
     return one

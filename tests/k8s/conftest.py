@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.k8s.pod_script import api
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
+from tests.suspended import resume, suspend
 
 KINDS = "pods,secrets,configmaps,services"
 OWN = ("kube-root-ca.crt",)
@@ -50,10 +50,10 @@ class Kubelet:
         self.pid = int((Path(os.environ["KUBECONFIG"]).parent / "kubelet.pid").read_text())
 
     def freeze(self):
-        os.kill(self.pid, signal.SIGSTOP)
+        suspend(self.pid)
 
     def thaw(self):
-        os.kill(self.pid, signal.SIGCONT)
+        resume(self.pid)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from contextlib import closing, contextmanager
 
 import pytest
@@ -17,6 +15,7 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
+from tests.suspended import resume, suspend
 from tests.writers import Writer, inflight, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
@@ -34,7 +33,7 @@ def losing(stack, table, mode):
     committed(stack, table)
     loser = Writer(stack, table, early_stop=mode).start()
     wait_for("the write", lambda: inflight(table), loser)
-    os.kill(loser.process.pid, signal.SIGSTOP)
+    suspend(loser.process.pid)
     return loser, committed(stack, table)
 
 
@@ -67,7 +66,7 @@ def test_the_drivers_log_shows_when_hudi_has_taken_its_comparison_point(
 def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
     loser, won = losing(hudi_stack, tmp_path / "t", EarlyStop.OBSERVE)
     wait_for("the finding", lambda: loser.guard.found, loser)
-    os.kill(loser.process.pid, signal.SIGCONT)
+    resume(loser.process.pid)
     lost = loser.wait()
     assert (lost.outcome, lost.rival) == (Outcome.COMMIT_CONFLICT, won.instant)
     assert loser.stop is None
@@ -97,12 +96,12 @@ def test_the_later_of_two_tasks_gives_way_before_either_has_committed(hudi_stack
         earlier = Writer(hudi_stack, table, early_stop=EarlyStop.ACT, lease=first).start()
         wait_for("the write", lambda: inflight(table), earlier)
         wait_for("its announcement", second.announced, earlier)
-        os.kill(earlier.process.pid, signal.SIGSTOP)
+        suspend(earlier.process.pid)
         later = Writer(hudi_stack, table, early_stop=EarlyStop.ACT, lease=second).start()
         wait_for("the later write", lambda: len(inflight(table)) > 1, earlier, later)
-        os.kill(later.process.pid, signal.SIGSTOP)
+        suspend(later.process.pid)
         yielded = later.wait()  # still suspended: only the guard ends it
-        os.kill(earlier.process.pid, signal.SIGCONT)
+        resume(earlier.process.pid)
         won = earlier.wait()
     assert won.outcome is Outcome.COMMITTED, earlier.log[-6000:]
     assert (yielded.outcome, yielded.rival) == (Outcome.YIELDED, won.instant), later.log[-6000:]

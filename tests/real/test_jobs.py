@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from airflow_occ_provider.errors import CommitStateUnknownError
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import compile_scala
+from tests.suspended import resume, suspend
 from tests.writers import NO_METADATA_TABLE, Writer, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -103,10 +102,10 @@ def test_an_update_that_loses_is_told_so(hudi_stack, copied):
     """The driver of one UPDATE stands still from its inflight instant until another has committed."""
     loser = Writer(hudi_stack, copied, job=Sql("UPDATE t SET v = 10", str(copied))).start()
     wait_for("the write", lambda: inflight(copied), loser)
-    os.kill(loser.process.pid, signal.SIGSTOP)
+    suspend(loser.process.pid)
     winner = Writer(hudi_stack, copied, job=Sql("UPDATE default.t SET v = 20", str(copied)))
     won = committed(winner, records=4)
-    os.kill(loser.process.pid, signal.SIGCONT)
+    resume(loser.process.pid)
     lost = loser.wait()
     assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
     assert lost.rival == won.instant

@@ -6,8 +6,6 @@ kazoo's own ``Lock`` is the control: the check that the queue passes must find i
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +21,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
+from tests.suspended import resume, suspend
 
 pytestmark = pytest.mark.real
 WATCHED_S = 2.0
@@ -42,9 +41,6 @@ class Holder:
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-
-    def signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
 
     def wait_until_held(self) -> None:
         deadline = time.monotonic() + 30
@@ -76,7 +72,7 @@ def holder(kind, hosts, path):
 
 def said_while_another_held(one, granted_s):
     """Return what the holder says between its resumption and the end of the rival's lease."""
-    one.signal(signal.SIGCONT)
+    resume(one.process.pid)
     time.sleep(WATCHED_S)
     after = [said for said in list(one.said) if said["at_s"] > granted_s]
     assert len(after) > 10
@@ -95,7 +91,7 @@ def test_kazoos_lock_says_held_after_a_rival_was_granted(embedded_zookeeper):
     client.start(timeout=15)
     try:
         with holder("kazoo", embedded_zookeeper.hosts, path) as one:
-            one.signal(signal.SIGSTOP)
+            suspend(one.process.pid)
             rival = client.Lock(path)
             assert rival.acquire(timeout=30)
             said = said_while_another_held(one, time.monotonic())
@@ -114,7 +110,7 @@ def test_the_queue_never_says_held_after_a_rival_was_granted(embedded_zookeeper)
         with holder("queue", embedded_zookeeper.hosts, path) as one:
             ticket = queue.request(asked("rival"))
             assert not queue.status(ticket).held
-            one.signal(signal.SIGSTOP)
+            suspend(one.process.pid)
             deadline = time.monotonic() + 30
             while not queue.status(ticket).held:
                 assert time.monotonic() < deadline

@@ -20,6 +20,7 @@ from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from tests.real.lease_holder import asked
 from tests.real.queues import asks
 from tests.real.test_kazoo_control import holder
+from tests.suspended import suspended
 
 pytestmark = pytest.mark.real
 
@@ -90,7 +91,7 @@ def test_a_killed_holder_is_followed_when_the_metastore_drops_its_lock_and_not_b
         rival = process()
         ticket = rival.request(asked("rival"))
         assert not rival.status(ticket).held
-        killed.signal(signal.SIGKILL)
+        killed.process.kill()
         killed_s = time.monotonic()
         granted_s = wait_until_held(rival, ticket)
     print(f"granted {granted_s - killed_s:.2f} s after the kill")
@@ -160,12 +161,8 @@ def all_calls(queue, held, waiting):
 def test_every_call_to_a_frozen_metastore_ends_in_time(metastore, process):
     queue = process()
     held, waiting = queue.request(asks()), queue.request(asks())
-    java = java_of(metastore)
-    java.send_signal(signal.SIGSTOP)
-    try:
+    with suspended(java_of(metastore).pid):
         unreachable_in_time(all_calls(queue, held, waiting))
-    finally:
-        java.send_signal(signal.SIGCONT)
     # What was sent meanwhile is carried out late: it stays for one timeout, and no longer.
     late = found_again(lambda: process().request(asks()))
     wait_until_held(process(), late)

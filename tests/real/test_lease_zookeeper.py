@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
@@ -19,6 +18,7 @@ from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.ensemble import EmbeddedZookeeperEnsemble
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
+from tests.suspended import suspended
 
 pytestmark = pytest.mark.real
 
@@ -67,11 +67,8 @@ def frozen(zookeeper):
         and command[0].endswith("java")
         and str(zookeeper.folder / "zoo.cfg") in command
     )
-    java.send_signal(signal.SIGSTOP)
-    try:
+    with suspended(java.pid):
         yield
-    finally:
-        java.send_signal(signal.SIGCONT)
 
 
 def unreachable_in_time(name, call):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from datetime import timedelta
 
@@ -18,6 +16,7 @@ from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
+from tests.suspended import resume, suspend
 from tests.unit.test_record import Store, Task
 from tests.writers import Writer, inflight, wait_for
 
@@ -55,7 +54,7 @@ def test_a_pending_write_of_the_same_partition_is_waited_for_and_the_job_then_co
     committed(hudi_stack, table)  # into the partitions 0 and 1
     rival = Writer(hudi_stack, table, ("--partition", "0", "--rows", "40")).start()
     wait_for("the write", lambda: inflight(table), rival)
-    os.kill(rival.process.pid, signal.SIGSTOP)
+    suspend(rival.process.pid)
     (instant,) = inflight(table)
     store, logged = Store(), []
 
@@ -76,7 +75,7 @@ def test_a_pending_write_of_the_same_partition_is_waited_for_and_the_job_then_co
     assert f"waiting for {instant} (UPSERT of 0 by a running writer)" in logged[-1]
     with pytest.raises(WaitNeeded):
         flight().go_on()
-    os.kill(rival.process.pid, signal.SIGCONT)
+    resume(rival.process.pid)
     begun = time.monotonic()
     event = reached(needed.value.wait, table)
     assert [(one["instant"], one["fate"]) for one in event["writers"]] == [(instant, "committed")]

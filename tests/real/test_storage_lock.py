@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 
 import pytest
@@ -17,6 +15,7 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
 )
 from airflow_occ_provider.storage.lock_file import lock_file
 from tests.stores import LOCAL, Lake, started_store
+from tests.suspended import resume, suspend
 from tests.writers import Writer, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -90,9 +89,9 @@ def test_the_loser_of_two_writers_is_told_and_lands_later(start, table):
     committed(start())
     loser = start()
     wait_for("the write", lambda: inflight(table), loser)
-    os.kill(loser.process.pid, signal.SIGSTOP)
+    suspend(loser.process.pid)
     won = committed(start())
-    os.kill(loser.process.pid, signal.SIGCONT)
+    resume(loser.process.pid)
     lost = loser.wait()
     assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]
     assert lost.rival == won.instant
@@ -108,11 +107,11 @@ def killed_with_the_lock(writer, table):
 
     while True:
         wait_for("the lock", held, writer)
-        os.kill(writer.process.pid, signal.SIGSTOP)
+        suspend(writer.process.pid)
         if held():
             writer.kill()
             return
-        os.kill(writer.process.pid, signal.SIGCONT)
+        resume(writer.process.pid)
 
 
 def test_the_lock_of_a_killed_writer_is_taken_over_once_it_has_expired(start, table):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import _release_of, find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
+from tests.suspended import suspended
 from tests.writers import NO_METADATA_TABLE, Writer, wait_for
 
 JAR = os.environ.get("HUDI_UTILITIES_JAR", "")
@@ -115,11 +115,8 @@ def held_while_another_commits(lake, loser, winner):
     """The first writer's driver stands still from its inflight instant until the other has committed."""
     loser.start()
     wait_for("the write", lake.is_writing, loser)
-    os.kill(loser.process.pid, signal.SIGSTOP)
-    try:
+    with suspended(loser.process.pid):
         won = winner.run()
-    finally:
-        os.kill(loser.process.pid, signal.SIGCONT)
     assert won.outcome is Outcome.COMMITTED, winner.log[-6000:]
     lost = loser.wait()
     assert lost.outcome is Outcome.COMMIT_CONFLICT, loser.log[-6000:]

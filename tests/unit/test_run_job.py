@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job
+from tests.suspended import suspended
 
 RUN = (
     "import sys; from airflow_occ_provider.in_driver import run_job as r; r.run(sys.argv[1], ['x', 'y'])"
@@ -107,9 +107,8 @@ def jvm(limit_s, job):
 def pause(running):
     """Pause the program until its clock has passed a second."""
     program = int(running.stdout.readline())
-    os.kill(program, signal.SIGSTOP)
-    subprocess.run(["sleep", "1.2"], check=True)
-    os.kill(program, signal.SIGCONT)
+    with suspended(program):
+        subprocess.run(["sleep", "1.2"], check=True)
 
 
 def test_a_driver_that_was_paused_for_too_long_ends_itself():
