@@ -11,7 +11,7 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
 	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
-	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-conflict \
+	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -79,8 +79,9 @@ $(VENV)/.browser-installed: $(INSTALLED)
 	touch $@
 
 PICTURES := build/pages
-pages: $(VENV)/.browser-installed  ## The pages in Airflow's UI beside real writers, by either auth manager; needs a Chromium on the PATH
+pages: $(VENV)/.browser-installed  ## The pages in Airflow's UI beside real writers, by either auth manager, and while services are away; needs a Chromium on the PATH
 	for one in fab simple; do $(BIN)/python -m tests.pages --manager $$one --pictures $(PICTURES) || exit 1; done
+	$(BIN)/python -m tests.pages.outages
 
 pictures: pages  ## The same, and the pictures of them in the documentation
 	cp $(PICTURES)/pages_conflict_light.png $(PICTURES)/pages_dead_dark.png docs/images/
@@ -208,6 +209,9 @@ bench-commits: $(INSTALLED)  ## What watching the commits of 1,000 tables costs 
 
 bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=1 as above; DRIVERS=200)
 	$(BIN)/python -m tests.bench.remote --drivers $(or $(DRIVERS),200)
+
+bench-pages: $(INSTALLED)  ## What the pages cost Airflow's API server and a bucket (CHECK=1 as above; SMOKE=1: a short run)
+	$(BIN)/python -m tests.bench.pages
 
 bench-overhead: $(INSTALLED)  ## What HudiWriteOperator adds to a bare spark-submit (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.overhead

@@ -170,9 +170,9 @@ class EmbeddedAirflow(EmbeddedService):
 
     def _variables(self) -> Mapping[str, str]:
         return {
-            **self.environment,
             "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
+            **self.environment,
         }
 
     def _answers(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
@@ -28,7 +28,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -60,22 +60,6 @@ class Setup:
     unseen: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The pending writes and table services of a table.
-
-    :param snapshot: the table after the heartbeats were listed.
-    :param pending: oldest first.
-    :param heartbeats: of these, by requested time.
-    :param verdicts: on the writes, by requested time.
-    """
-
-    snapshot: Snapshot
-    pending: tuple[ConcurrentOperation, ...]
-    heartbeats: Mapping[str, Heartbeat]
-    verdicts: Mapping[str, Verdict]
-
-
 DEFAULT_SETUP = Setup()
 """Nothing is known: all is inferred from the table."""
 
@@ -90,30 +74,18 @@ def verdicts(
 ) -> dict[str, Verdict]:
     """Return the verdict on each pending write, or on one, by requested time.
 
-    The timeline is listed again after the heartbeats: a rival that completed in between has removed
-    its heartbeat, and is not dead. A dead rival is only a possible one.
+    If a heartbeat is missing or has expired, the timeline is listed again: a rival that completed in
+    between has removed its heartbeat, and is not dead. A dead rival is only a possible one.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    return _verdicts(_operations(table, snapshot, now_ms), setup, only)
+    return judged_writes(operations_of(table, snapshot, now_ms), setup, only)
 
 
-def judge_all(table: HudiTable, snapshot: Snapshot, now_ms: int) -> Judged:
-    """Return all that is pending, with the verdicts on it, in one pass.
-
-    :raises TableUnreadableError: if the storage cannot be read.
-    """
-    operations = _operations(table, snapshot, now_ms)
-    found = _verdicts(operations, DEFAULT_SETUP, None)
-    actions = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
-    timeline = operations.snapshot.timeline
-    pending = [one for one in timeline if not one.completed and one.action in actions]
-    absent = DEFAULT_RULE.judge(None, now_ms)
-    beats = {one.time: operations.heartbeats.get(one.time, absent) for one in pending}
-    return Judged(operations.snapshot, tuple(operations.read(pending)), beats, found)
-
-
-def _verdicts(operations: Operations, setup: Setup, only: str | None) -> dict[str, Verdict]:
+def judged_writes(
+    operations: Operations, setup: Setup = DEFAULT_SETUP, only: str | None = None
+) -> dict[str, Verdict]:
+    """Return the verdict on each pending write, or on one, as ``verdicts`` does."""
     timeline = operations.snapshot.timeline
     judged = [timeline.find(only)] if only else timeline.pending_writes()
     pending = [one for one in judged if one and not one.completed]
@@ -202,11 +174,14 @@ def earlier_overlap(
     return None
 
 
-def _operations(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:
+def operations_of(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> Operations:
+    """Return a table's operations, with its heartbeats as in ``verdicts``."""
     at_ms = now_ms or round(clock.time() * 1000)
     ticks = snapshot.heartbeats()
     begun = [one.time for one in snapshot.timeline if not one.completed]
     judged = {time: DEFAULT_RULE.judge(ticks.get(time), at_ms) for time in {*begun, *ticks}}
+    if all(judged[one].live for one in begun):
+        return Operations(snapshot, judged)
     return Operations(table.snapshot(snapshot), judged)
 
 

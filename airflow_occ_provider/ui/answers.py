@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from html import escape
 from http import HTTPStatus
@@ -27,6 +30,7 @@ HEADERS = MappingProxyType(
     }
 )
 STATIC = MappingProxyType({"page.css": "text/css", "page.js": "text/javascript"})
+_ONE = ThreadPoolExecutor(1, "hudi-ui-page")  # starts its thread on demand, after a fork
 _TEXTS = {
     401: "Sign in to Airflow, then open the page again.",
     403: "You have no permission to read this page.",
@@ -40,6 +44,14 @@ _INTERNAL = "The API server's log says more."
 def page(html: str, status: int = 200) -> HTMLResponse:
     """Return a page."""
     return HTMLResponse(html, status, headers=HEADERS)
+
+
+async def rendered(make: Callable[[], str]) -> HTMLResponse:
+    """Return a page that a thread makes.
+
+    One is made at a time: many at once would keep Airflow's own requests waiting.
+    """
+    return page(await asyncio.get_running_loop().run_in_executor(_ONE, make))
 
 
 def moved(location: str) -> Response:

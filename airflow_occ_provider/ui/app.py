@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from functools import partial
 from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -44,19 +45,20 @@ def make_app() -> FastAPI:
 
 
 @_router.get("/", dependencies=TABLES)
-async def tables(request: Request, user: GetUserDep) -> Response:
+async def tables(request: Request) -> Response:
     """Answer with the page of all tables."""
     end_s = page_end()
     _reads(request).start(await _catalog(request).named(end_s))
     sources = await _catalog(request).tables(end_s)
-    readings = await asyncio.gather(*(_reads(request).table(one, end_s) for one in sources.values()))
-    seen_by = await viewer(user, "", await _catalog(request).site(end_s))
+    readings = await asyncio.gather(
+        *(_reads(request).table(one, end_s, with_verdicts=False) for one in sources.values())
+    )
 
     def page() -> str:
         shown = sorted(map(known_table, readings), key=lambda one: one.path)
-        return pages.tables_page(TablesView(tuple(shown), _now_ms(), seen_by))
+        return pages.tables_page(TablesView(tuple(shown), _now_ms()))
 
-    return answers.page(await run_in_threadpool(page))
+    return await answers.rendered(page)
 
 
 @_router.get("/t/{key}", dependencies=TABLES)
@@ -79,7 +81,7 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
         shown = known_table(reading, published.signed(source.path))
         return pages.table_page(TableView(shown, _now_ms(), seen_by, span))
 
-    return answers.page(await run_in_threadpool(page))
+    return await answers.rendered(page)
 
 
 @_router.get("/attempts/{dag_id}/{run_id}/{task_id}/{map_index}", dependencies=ATTEMPTS)
@@ -105,7 +107,7 @@ async def attempts(
         " ".join(dict.fromkeys(problems)),
         {path: one.key for path, one in named.items()},
     )
-    return answers.page(await run_in_threadpool(pages.attempts_page, view))
+    return await answers.rendered(partial(pages.attempts_page, view))
 
 
 @_router.get("/static/{name}", dependencies=SIGNED_IN)

@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.ui.shared_read import Reading
-from airflow_occ_provider.ui.table_reads import SHOWN_S, TableReading
+from airflow_occ_provider.ui.table_reads import REQUEST_TIMEOUT_S, SHOWN_S, TableReading
 from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
 
 
@@ -91,11 +91,12 @@ def _reach(reading: Reading[Any] | None) -> Reach:
     if reading is None:
         return Reach()
     answers = None if reading.age_s is None else True
+    is_slow = reading.value is None or (reading.running_s or 0) >= REQUEST_TIMEOUT_S
     return Reach(
         False if reading.problem else answers,
         _ms_before(reading.age_s),
         reading.problem,
-        _ms_before(reading.running_s),
+        _ms_before(reading.running_s) if is_slow else None,
     )
 
 

@@ -22,6 +22,7 @@ from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.known_tables import TableSource
+from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.shared_read import Reading, SharedRead
 
 PERIOD_S = 10.0
@@ -31,6 +32,9 @@ REQUEST_TIMEOUT_S = 5.0
 SHOWN_S = 86_400
 KEPT_S = 600.0
 _THREADS = 4
+_PACE_S = 0.1
+_RECENT_S = 30.0
+_BRIEFLY_S = 1.0
 _REOPENED_S = 300.0  # a changed connection is used then
 
 
@@ -90,21 +94,31 @@ class TableReads:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "hudi-ui")  # starts threads on demand, after a fork
+        self._paced = PacedPool(_THREADS, _PACE_S, "hudi-ui-all")
         self._lock = threading.Lock()
         self._reads: dict[tuple[str, TableSource | str], SharedRead[Any]] = {}
         self._dropped_s = time.monotonic()
 
     async def table(
-        self, source: TableSource, until_s: float | None = None, *, with_findings: bool = False
+        self,
+        source: TableSource,
+        until_s: float | None = None,
+        *,
+        with_verdicts: bool = True,
+        with_findings: bool = False,
     ) -> TableReading:
         """Return a table of this period, or an earlier state if a read takes too long.
 
         :param until_s: see ``page_end``.
+        :param with_verdicts: without them a read needs fewer requests, one of many begins after the
+            other, and a recent state is returned soon. Verdicts of this period are returned in any case.
         :param with_findings: start an examination if it is due. Findings that are known are returned
             in any case.
         """
         end_s = page_end() if until_s is None else until_s
-        storage, queue = await asyncio.gather(self._storage(source, end_s), self._queue(source, end_s))
+        storage, queue = await asyncio.gather(
+            self._storage(source, end_s, with_verdicts=with_verdicts), self._queue(source, end_s)
+        )
         findings = self._findings(source, start=with_findings) if source.is_read else None
         state = storage.value if storage else None
         if queue and queue.value is not None:
@@ -113,10 +127,10 @@ class TableReads:
         return TableReading(source, state, storage, queue, findings)
 
     def start(self, sources: Iterable[TableSource]) -> None:
-        """Start the reads of tables that are due, for a later ``table``."""
+        """Start the reads of tables that are due, for a later ``table`` without verdicts."""
         for one in sources:
-            if one.is_read:
-                self._table_read(one).start()
+            if one.is_read and not self._judged(one):
+                self._table_read(one, with_verdicts=False).start()
 
     async def queues(
         self, lock_conn_ids: Iterable[str], until_s: float
@@ -139,11 +153,28 @@ class TableReads:
     async def _queue(self, source: TableSource, until_s: float) -> Reading[QueueState] | None:
         return await self.queue(source.lock_conn_id, until_s) if source.lock_conn_id else None
 
-    async def _storage(self, source: TableSource, until_s: float) -> Reading[TableState] | None:
-        return await self._table_read(source).latest(until_s) if source.is_read else None
+    async def _storage(
+        self, source: TableSource, until_s: float, *, with_verdicts: bool
+    ) -> Reading[TableState] | None:
+        if not source.is_read:
+            return None
+        if not with_verdicts and (judged := self._judged(source)):
+            return judged
+        read = self._table_read(source, with_verdicts=with_verdicts)
+        age_s = read.known().age_s
+        if not with_verdicts and age_s is not None and age_s < _RECENT_S:
+            until_s = min(until_s, time.monotonic() + _BRIEFLY_S)
+        return await read.latest(until_s)
 
-    def _table_read(self, source: TableSource) -> SharedRead[TableState]:
-        return self._read("table", source, _TableReader(source).state, PERIOD_S)
+    def _table_read(self, source: TableSource, *, with_verdicts: bool) -> SharedRead[TableState]:
+        reader = _TableReader(source, with_verdicts=with_verdicts)
+        return self._read("table" if with_verdicts else "counts", source, reader.state, PERIOD_S)
+
+    def _judged(self, source: TableSource) -> Reading[TableState] | None:
+        """Return a table with verdicts if it was read in this period."""
+        read = self._reads.get(("table", source))
+        known = read.known() if read else None
+        return known if known and known.age_s is not None and known.age_s < PERIOD_S else None
 
     def _findings(self, source: TableSource, *, start: bool) -> Reading[tuple[Finding, ...]] | None:
         if start:  # the page shows them at a later refresh
@@ -161,7 +192,8 @@ class TableReads:
     ) -> SharedRead[Any]:
         with self._lock:
             self._drop_unused()
-            new = SharedRead(read, period_s, self._pool, close)
+            pool = self._paced if kind == "counts" else self._pool
+            new = SharedRead(read, period_s, pool, close)
             return self._reads.setdefault((kind, of), new)
 
     def _drop_unused(self) -> None:
@@ -180,8 +212,9 @@ def page_end() -> float:
 class _TableReader:
     """Reads one table; its snapshots save the next read requests."""
 
-    def __init__(self, source: TableSource) -> None:
+    def __init__(self, source: TableSource, *, with_verdicts: bool) -> None:
         self._source = source
+        self._with_verdicts = with_verdicts
         self._opened: tuple[HudiTable, float] | None = None
         self._last: Snapshot | None = None
 
@@ -189,7 +222,9 @@ class _TableReader:
         if self._opened is None or time.monotonic() - self._opened[1] >= _REOPENED_S:
             self._opened, self._last = (_open(self._source), time.monotonic()), None
         since_ms = round((time.time() - SHOWN_S) * 1000)
-        state, self._last = read_state(self._opened[0], None, since_ms, previous=self._last)
+        state, self._last = read_state(
+            self._opened[0], None, since_ms, previous=self._last, with_verdicts=self._with_verdicts
+        )
         return state
 
 

@@ -88,10 +88,16 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def sign_in(browser: Browser, airflow: SignedInAirflow, user: str, scheme: str = "light") -> Screen:
-    """Return the screen of a user."""
+def sign_in(
+    browser: Browser, airflow: SignedInAirflow, user: str, scheme: str = "light", url: str = ""
+) -> Screen:
+    """Return the screen of a user.
+
+    :param url: of another API server of the same Airflow.
+    """
+    url = url or airflow.url
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1440, "height": 1000})
-    cookie = {"name": "_token", "value": airflow.token(user), "url": airflow.url, "httpOnly": True}
+    cookie = {"name": "_token", "value": airflow.token(user), "url": url, "httpOnly": True}
     context.add_cookies([{**cookie, "sameSite": "Lax"}])
     context.set_default_timeout(_TIMEOUT_MS)
-    return Screen(context.new_page(), airflow.url)
+    return Screen(context.new_page(), url)

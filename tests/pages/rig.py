@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
@@ -26,6 +27,7 @@ MANAGERS = {
 }
 LIMITED = "limited"
 """A user who may read the tables and no DAG, where the auth manager has such users."""
+LOCK = "hudi_lock_default"
 _NAME = "airflow"
 _PASSWORD = "a-word-of-the-test"
 _PATIENCE_S = 900
@@ -50,14 +52,21 @@ class SignedInAirflow(EmbeddedAirflow):
 
 
 @contextmanager
-def running(folder: Path, stack: EmbeddedStack, manager: str) -> Iterator[SignedInAirflow]:
+def running(
+    folder: Path,
+    stack: EmbeddedStack,
+    manager: str,
+    more_settings: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[SignedInAirflow]:
     """Run Airflow for the time of a ``with`` block.
 
     :param manager: which auth manager, ``simple`` or ``fab``.
+    :param more_settings: environment variables of Airflow.
     """
     folder.mkdir(parents=True)
     with Postgres(_NAME, _NAME) as database:
         settings = {
+            **more_settings,
             "AIRFLOW__CORE__AUTH_MANAGER": MANAGERS[manager],
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__PARALLELISM": "8",
@@ -70,7 +79,7 @@ def running(folder: Path, stack: EmbeddedStack, manager: str) -> Iterator[Signed
         if manager == "fab":
             _fab_users(airflow)
         with airflow:
-            airflow.add_connection("hudi_lock_default", **stack.lock_connection)
+            airflow.add_connection(LOCK, **stack.lock_connection)
             airflow.add_connection("spark_default", conn_type="spark", host="local[2]")
             wait_for("the DAGs", lambda: airflow.has_dag("load_trips"))
             yield airflow

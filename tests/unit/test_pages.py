@@ -263,6 +263,7 @@ def test_a_failed_examination_is_shown():
     kept = page(replace(table, findings=FINDINGS)).texts
     assert FINDINGS[0].evidence in kept
     assert sentence.strip() in kept
+    assert "examination failed" in as_html(tables_page(TablesView((table,), NOW))).texts
 
 
 def test_the_list_counts_what_each_table_has(golden):

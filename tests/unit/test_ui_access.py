@@ -157,6 +157,16 @@ def test_a_failure_shows_nothing_of_the_inside(client, monkeypatch):
     assert not re.search("secret|RuntimeError|Traceback", answer.text)
 
 
+def views(monkeypatch):
+    """What the pages of all tables and of one are given."""
+    given = []
+    for name in ("tables_page", "table_page"):
+        monkeypatch.setattr(
+            f"airflow_occ_provider.ui.pages.{name}", lambda view: given.append(view) or ""
+        )
+    return given
+
+
 @pytest.mark.parametrize("name", ["published", "site"])
 def test_what_airflow_had_is_kept_while_it_cannot_be_read(client, monkeypatch, name, tmp_path):
     def fails():
@@ -164,25 +174,21 @@ def test_what_airflow_had_is_kept_while_it_cannot_be_read(client, monkeypatch, n
 
     other = unpack(TABLES / "1.2.0" / "compaction.zip", tmp_path / "other")
     push(OURS, "r", "kept", hudi_table={"table": str(other)})
-    given = []
-    monkeypatch.setattr(
-        "airflow_occ_provider.ui.pages.tables_page", lambda view: given.append(view) or ""
-    )
+    given = views(monkeypatch)
     for _ in range(2):
-        assert get(client, "/hudi/", token("viewer")).status_code == 200
+        for page in ("/hudi/", "/hudi/t/early/"):
+            assert get(client, page, token("viewer")).status_code == 200
         forget(client)
         monkeypatch.setattr(shared(client, name), "_read", fails)
-    assert given[0].viewer.site == given[1].viewer.site == "here"
-    assert str(other) in {one.path for one in given[1].tables}
+    _, table, tables, table_again = given
+    assert table.viewer.site == table_again.viewer.site == "here"
+    assert str(other) in {one.path for one in tables.tables}
 
 
 def test_without_a_site_other_owners_have_no_names(client, monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        "airflow_occ_provider.ui.pages.tables_page", lambda view: given.append(view) or ""
-    )
+    given = views(monkeypatch)
     monkeypatch.setattr(shared(client, "site"), "_read", lambda: 1 / 0)
-    assert get(client, "/hudi/", token("viewer")).status_code == 200
+    assert get(client, "/hudi/t/early/", token("viewer")).status_code == 200
     assert given[0].viewer.site == ""
 
 

@@ -288,8 +288,18 @@ def test_a_late_read_is_no_answer_and_a_failed_one_is(source, stalling, lock, mo
     assert failed.storage.reading_since_ms is answered.storage.reading_since_ms is None
     assert late.storage.reading_since_ms <= again.storage.reading_since_ms
     assert (answered.storage.answers, late_again.storage.answers) == (True, True)
-    assert late_again.storage.reading_since_ms is not None
+    assert late_again.storage.reading_since_ms is None
     assert not late_again.is_stale
+
+
+@pytest.mark.parametrize(("running_s", "is_shown"), [(0.0, False), (4.9, False), (5.0, True)])
+def test_a_read_is_shown_as_slow_after_the_time_of_a_request(source, running_s, is_shown):
+    state = TableState(source.path, 0)
+    reading = Reading(state, 1.0, running_s=running_s)
+    known = known_table(TableReading(source, state, reading, None))
+    assert (known.storage.reading_since_ms is not None) == is_shown
+    first = known_table(TableReading(source, None, Reading(running_s=running_s), None))
+    assert first.storage.reading_since_ms is not None
 
 
 def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):

@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.verdict import Certainty, Verdict
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.leases.rules import QueuedRequest, blockers
-from airflow_occ_provider.storage.conflicts import Judged, judge_all
+from airflow_occ_provider.storage.judged import Judged, judge_all
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -28,6 +28,7 @@ def read_state(
     since_ms: int,
     *,
     previous: Snapshot | None = None,
+    with_verdicts: bool = True,
 ) -> tuple[TableState, Snapshot]:
     """Return the state of a table, and the snapshot that saves the next read requests.
 
@@ -35,10 +36,11 @@ def read_state(
 
     :param queue: the requests of the lock service, of all tables; ``None`` if they were not asked for.
     :param since_ms: epoch milliseconds from which completed instants are shown.
+    :param with_verdicts: without them fewer requests are enough, and partitions are not known.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     at_ms = round(time.time() * 1000)
-    judged = judge_all(table, table.snapshot(previous), at_ms)
+    judged = judge_all(table, table.snapshot(previous), at_ms, with_verdicts=with_verdicts)
     snapshot = judged.snapshot
     writers = tuple(_writer(one, judged) for one in judged.pending if not one.is_table_service)
     services = tuple(_service(one, judged, at_ms) for one in judged.pending if one.is_table_service)

@@ -1,0 +1,53 @@
+"""All that is pending in a table, judged in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.verdict import Verdict
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat
+from airflow_occ_provider.storage.conflicts import judged_writes, operations_of
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The pending writes and table services of a table.
+
+    :param snapshot: the table; if a heartbeat is missing or has expired, after they were listed.
+    :param pending: oldest first.
+    :param heartbeats: of these, by requested time.
+    :param verdicts: on the writes, by requested time.
+    """
+
+    snapshot: Snapshot
+    pending: tuple[ConcurrentOperation, ...]
+    heartbeats: Mapping[str, Heartbeat]
+    verdicts: Mapping[str, Verdict]
+
+
+def judge_all(
+    table: HudiTable, snapshot: Snapshot, now_ms: int, *, with_verdicts: bool = True
+) -> Judged:
+    """Return all that is pending, with the verdicts on it, in one pass.
+
+    :param with_verdicts: without them two listings are enough, and what writes touch is not read.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    operations = operations_of(table, snapshot, now_ms)
+    found = judged_writes(operations) if with_verdicts else {}
+    actions = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
+    timeline = operations.snapshot.timeline
+    pending = [one for one in timeline if not one.completed and one.action in actions]
+    absent = DEFAULT_RULE.judge(None, now_ms)
+    beats = {one.time: operations.heartbeats.get(one.time, absent) for one in pending}
+    if with_verdicts:
+        return Judged(operations.snapshot, tuple(operations.read(pending)), beats, found)
+    maybe_clusterings = [one for one in pending if one.action == "replacecommit"]
+    read = dict(zip(maybe_clusterings, operations.read(maybe_clusterings), strict=True))
+    known = operations.outlines(pending) | read
+    return Judged(operations.snapshot, tuple(known.values()), beats, found)

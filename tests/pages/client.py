@@ -1,0 +1,60 @@
+"""A signed-in client of Airflow without a browser, which takes the time of its requests."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+import urllib.request
+from collections.abc import Sequence
+
+from tests.pages.rig import wait_for
+
+_TIMEOUT_S = 60
+_PAUSE_S = 0.2
+_TAG = re.compile("<[^>]+>")
+
+
+class Client:
+    """A client of one API server."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url, self._token = url, token
+
+    def get(self, path: str) -> tuple[float, str]:
+        """Return the seconds that an answer took, and its text without tags."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310
+        began_s = time.perf_counter()
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            text = answer.read().decode()
+        return time.perf_counter() - began_s, " ".join(_TAG.sub(" ", text).split())
+
+    def answers(self) -> bool:
+        """Return whether the server shows the page of all tables."""
+        try:
+            return bool(self.get("/hudi/"))
+        except OSError:
+            return False
+
+    def wait_for(self, path: str, *words: str) -> str:
+        """Wait until a page has words, and return its text."""
+
+        def text() -> str:
+            found = self.get(path)[1]
+            return found if all(one in found for one in words) else ""
+
+        return str(wait_for(f"{path}: {words}", text))
+
+    def probe(self, seconds: float) -> list[float]:
+        """Return the seconds of each request to Airflow's own API in a window."""
+        end_s, took_s = time.monotonic() + seconds, list[float]()
+        while time.monotonic() < end_s:
+            took_s.append(self.get("/api/v2/dags")[0])
+            time.sleep(_PAUSE_S)
+        return took_s
+
+
+def p95(values: Sequence[float]) -> float:
+    """Return the 95th percentile."""
+    return statistics.quantiles(values, n=20)[18]
