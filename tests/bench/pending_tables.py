@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.stores import Lake
 
@@ -26,6 +27,7 @@ class PendingTables:
     """
 
     def __init__(self, lake: Lake, number: int, writers: int) -> None:
+        self._lake = lake
         self.paths = {f"t{one}": lake.path(f"t{one}") for one in range(number)}
         self._instants = [str(int(_MODEL) + one) for one in range(writers)]
         self._files = lake.open(self.paths["t0"]).files.file_system
@@ -46,6 +48,10 @@ class PendingTables:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._beating.join()
+
+    def open(self, name: str) -> HudiTable:
+        """Return a table."""
+        return self._lake.open(self.paths[name])
 
     def _put(self, path: str, content: bytes) -> None:
         if self._is_local:  # a store has no folders
