@@ -155,7 +155,7 @@ def restart_one_of_two(airflow: SignedInAirflow, first: Client, folder: Path) ->
         screen = sign_in(browser, airflow, "admin", url=url)
         with server(0):
             wait_for("the second API server", second.answers)
-            screen.open(f"/plugin{NEAR}")
+            screen.open(f"/plugin/hudi{NEAR}")
             screen.wait_for(*ALL_ANSWERS)
         shown(lambda: screen.frame().is_visible(UNREFRESHED), "one of two API servers is stopped")
         first.wait_for(NEAR, *ALL_ANSWERS)
