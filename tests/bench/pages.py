@@ -14,11 +14,10 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -34,40 +33,17 @@ from tests.bench.pending_tables import PendingTables
 from tests.faulty_proxy import FaultyProxy
 from tests.faulty_proxy import Request as StoreRequest
 from tests.faulty_s3 import faulty_store
-from tests.pages.client import Client, p95
+from tests.pages.client import REFRESH_S, Client, p95, viewers
 from tests.pages.rig import LOCK, running
 from tests.stores import BUCKET, STORE_CONN_ID, Lake
 
 SMOKE = os.environ.get("SMOKE") == "1"
 TABLES, WRITERS, CLIENTS = 50, 4, 10
 WINDOW_S = 30.0 if SMOKE else 120.0
-REFRESH_S, QUIET_S, MOST_LOOK_S = 10.0, 3.0, 120.0
+QUIET_S, MOST_LOOK_S = 3.0, 120.0
 REFRESHES = 2 if SMOKE else 5
 MOST_RATIO, MOST_FIRST, MOST_LATER = 1.5, 31, 23
-_JOIN_S = 60
-
-
-@contextmanager
-def viewers(client: Client, took_s: list[float]) -> Iterator[None]:
-    """Let clients look at pages during a ``with`` block."""
-    ended = threading.Event()
-
-    def look(number: int) -> None:
-        page = "/hudi/" if number % 2 else f"/hudi/t/t{number}/"
-        pause_s = REFRESH_S * number / CLIENTS  # they do not come all at once
-        while not ended.wait(pause_s):
-            took_s.append(client.get(page)[0])
-            pause_s = REFRESH_S
-
-    threads = [threading.Thread(target=look, args=(number,)) for number in range(CLIENTS)]
-    for one in threads:
-        one.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        for one in threads:
-            one.join(_JOIN_S)
+LOOKED_AT = ["/hudi/" if number % 2 else f"/hudi/t/t{number}/" for number in range(CLIENTS)]
 
 
 def examination(proxy: FaultyProxy, table: HudiTable) -> int:
@@ -151,11 +127,11 @@ def measure(client: Client, proxy: FaultyProxy, tables: PendingTables) -> list[G
         *count(client, proxy, "/hudi/", names),
         *count(client, proxy, f"/hudi/t/{last}/", [last], examined),
     ]
-    with viewers(client, []):
+    with viewers(client, LOOKED_AT):
         time.sleep(2 * REFRESH_S)
-    alone, beside, pages = list[float](), list[float](), list[float]()
+    alone, beside = list[float](), list[float]()
     alone += client.probe(WINDOW_S)
-    with viewers(client, pages):
+    with viewers(client, LOOKED_AT) as pages:
         beside += client.probe(WINDOW_S) + client.probe(WINDOW_S)
     time.sleep(REFRESH_S)
     alone += client.probe(WINDOW_S)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import statistics
+import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tests.pages.rig import wait_for
 
+REFRESH_S = 10.0
 _TIMEOUT_S = 60
 _PAUSE_S = 0.2
 _TAG = re.compile("<[^>]+>")
@@ -53,6 +56,33 @@ class Client:
             took_s.append(self.get("/api/v2/dags")[0])
             time.sleep(_PAUSE_S)
         return took_s
+
+
+@contextmanager
+def viewers(client: Client, pages: Sequence[str]) -> Iterator[list[float]]:
+    """Look at pages again and again during a ``with`` block, as ``page.js`` does.
+
+    :param pages: each has a viewer of its own; they do not begin all at once.
+    :return: the seconds of each look, so far.
+    """
+    ended, took_s = threading.Event(), list[float]()
+
+    def look(page: str, first_s: float) -> None:
+        pause_s = first_s
+        while not ended.wait(pause_s):
+            took_s.append(client.get(page)[0])
+            pause_s = REFRESH_S
+
+    first_s = [REFRESH_S * number / len(pages) for number in range(len(pages))]
+    threads = [threading.Thread(target=look, args=one) for one in zip(pages, first_s, strict=True)]
+    for one in threads:
+        one.start()
+    try:
+        yield took_s
+    finally:
+        ended.set()
+        for one in threads:
+            one.join(_TIMEOUT_S)
 
 
 def p95(values: Sequence[float]) -> float:

@@ -11,10 +11,9 @@ import json
 import secrets
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from airflow_occ_provider.embedded.ports import free_port
@@ -25,14 +24,13 @@ from tests.bench.pending_tables import PendingTables
 from tests.faulty_s3 import faulty_store
 from tests.observed import processes_in
 from tests.pages.browser import chromium, sign_in
-from tests.pages.client import Client, p95
+from tests.pages.client import Client, p95, viewers
 from tests.pages.rig import LOCK, SignedInAirflow, running, wait_for
 from tests.stores import STORE_CONN_ID, Lake
 from tests.suspended import suspended
 
 WINDOW_S = 60.0
 MOST_RATIO = 1.5
-LOOK_S = 10.0
 NEAR, FAR, ALL = "/hudi/t/near/", "/hudi/t/far/", "/hudi/"
 ALL_ANSWERS = ("Storage: answers", "Lock service: answers")
 NO_LOCK = ("Storage: answers", "Lock service: does not answer since")
@@ -86,28 +84,8 @@ def report(times_s: dict[str, list[float]]) -> int:
 
 def beside_viewers(client: Client) -> list[float]:
     """Return the seconds of requests to Airflow's own API while the pages are looked at."""
-    with viewers(client):
+    with viewers(client, [NEAR, FAR, ALL]):
         return client.probe(WINDOW_S)
-
-
-@contextmanager
-def viewers(client: Client) -> Iterator[None]:
-    """Look at each page again and again during a ``with`` block."""
-    ended = threading.Event()
-
-    def look(page: str) -> None:
-        while not ended.wait(LOOK_S):
-            client.get(page)
-
-    threads = [threading.Thread(target=look, args=(page,)) for page in (NEAR, FAR, ALL)]
-    for one in threads:
-        one.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        for one in threads:
-            one.join()
 
 
 def without_zookeeper(client: Client, services: EmbeddedStack) -> list[float]:
