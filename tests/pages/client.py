@@ -88,3 +88,15 @@ def viewers(client: Client, pages: Sequence[str]) -> Iterator[list[float]]:
 def p95(values: Sequence[float]) -> float:
     """Return the 95th percentile."""
     return statistics.quantiles(values, n=20)[18]
+
+
+def slower(usual: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+    """Return how many times slower requests were: the median of windows compared with their neighbours.
+
+    A machine may be slow for a minute; two windows that follow each other then are slow together.
+
+    :param usual: the seconds of the requests of each window, in turn with those of ``other``.
+    """
+    ratios = [p95(slow) / p95(fast) for fast, slow in zip(usual, other, strict=True)]
+    print("p95 of each pair of windows:", *(f"{one:.2f} x" for one in ratios), flush=True)
+    return statistics.median(ratios)
