@@ -42,7 +42,7 @@ commit is in the table (``None``: unknown). ``cause``: what a retry of it is cou
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class OccError(Exception):
@@ -60,6 +60,14 @@ class OccError(Exception):
         self.message = message
         self.remedy = remedy
         super().__init__(f"{message.rstrip('.')}. Remedy: {remedy}" if remedy else message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Have another process get a copy with all its fields."""
+        return _copy, (type(self), self.args), self.__dict__
+
+
+def _copy(kind: type[OccError], args: tuple[Any, ...]) -> OccError:
+    return kind.__new__(kind, *args)
 
 
 class ConfigurationError(OccError):

@@ -19,6 +19,7 @@ from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource, TaskKey
+from airflow_occ_provider.ui.table_readers import Readers
 from airflow_occ_provider.ui.table_reads import TableReads, page_end
 from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView
 
@@ -34,10 +35,13 @@ async def _task(dag_id: str, run_id: str, task_id: str, map_index: str) -> TaskK
     return TaskKey(dag_id, run_id, task_id, -1 if map_index in _UNMAPPED else int(map_index))
 
 
-def make_app() -> FastAPI:
-    """Return the app; it opens no connection before the first request."""
+def make_app(readers: Readers | None = None) -> FastAPI:
+    """Return the app; it opens no connection before the first request.
+
+    :param readers: read the tables; in this process by default.
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.state.reads = TableReads()
+    app.state.reads = TableReads(readers)
     app.state.catalog = Catalog(app.state.reads)
     app.include_router(_router)
     answers.add_error_pages(app)

@@ -13,7 +13,8 @@ from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.ui.shared_read import Reading
-from airflow_occ_provider.ui.table_reads import REQUEST_TIMEOUT_S, SHOWN_S, TableReading
+from airflow_occ_provider.ui.table_readers import REQUEST_TIMEOUT_S, SHOWN_S
+from airflow_occ_provider.ui.table_reads import TableReading
 from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
 
 

@@ -22,8 +22,11 @@ class HudiPlugin(AirflowPlugin):
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The app with the pages; only the API server asks for it."""
         from airflow_occ_provider.ui.app import make_app
+        from airflow_occ_provider.ui.reader_process import ReaderProcess
+        from airflow_occ_provider.ui.table_reads import THREADS
 
-        return [{"name": "Hudi", "url_prefix": f"/{PREFIX}", "app": make_app()}]
+        app = make_app(ReaderProcess(calls=2 * THREADS))
+        return [{"name": "Hudi", "url_prefix": f"/{PREFIX}", "app": app}]
 
     @cached_property
     def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]

@@ -11,31 +11,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from airflow_occ_provider.attempts.doctor import examine
-from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
+from airflow_occ_provider.attempts.overview.read import queue_lines
 from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
-from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import QueuedRequest
-from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.shared_read import Reading, SharedRead
+from airflow_occ_provider.ui.table_readers import KEPT_S, REOPENED_S, LocalReaders, Readers
 
 PERIOD_S = 10.0
 FINDINGS_PERIOD_S = 300.0
 PATIENCE_S = 8.0
-REQUEST_TIMEOUT_S = 5.0
-SHOWN_S = 86_400
-KEPT_S = 600.0
-_THREADS = 4
+THREADS = 4  # of each of two pools
 _PACE_S = 0.1
 _RECENT_S = 30.0
 _BRIEFLY_S = 1.0
-_REOPENED_S = 300.0  # a changed connection is used then
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +83,15 @@ class TableReading:
 
 
 class TableReads:
-    """The shared reads of a process: one per table, queue and examination."""
+    """The shared reads of a process: one per table, queue and examination.
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, "hudi-ui")  # starts threads on demand, after a fork
-        self._paced = PacedPool(_THREADS, _PACE_S, "hudi-ui-all")
+    :param readers: read the tables; in this process by default.
+    """
+
+    def __init__(self, readers: Readers | None = None) -> None:
+        self._readers = readers or LocalReaders()
+        self._pool = ThreadPoolExecutor(THREADS, "hudi-ui")  # starts threads on demand, after a fork
+        self._paced = PacedPool(THREADS, _PACE_S, "hudi-ui-all")
         self._lock = threading.Lock()
         self._reads: dict[tuple[str, TableSource | str], SharedRead[Any]] = {}
         self._dropped_s = time.monotonic()
@@ -167,8 +164,8 @@ class TableReads:
         return await read.latest(until_s)
 
     def _table_read(self, source: TableSource, *, with_verdicts: bool) -> SharedRead[TableState]:
-        reader = _TableReader(source, with_verdicts=with_verdicts)
-        return self._read("table" if with_verdicts else "counts", source, reader.state, PERIOD_S)
+        read = partial(self._readers.state, source, with_verdicts=with_verdicts)
+        return self._read("table" if with_verdicts else "counts", source, read, PERIOD_S)
 
     def _judged(self, source: TableSource) -> Reading[TableState] | None:
         """Return a table with verdicts if it was read in this period."""
@@ -178,7 +175,9 @@ class TableReads:
 
     def _findings(self, source: TableSource, *, start: bool) -> Reading[tuple[Finding, ...]] | None:
         if start:  # the page shows them at a later refresh
-            self._read("findings", source, partial(_examined, source), FINDINGS_PERIOD_S).start()
+            self._read(
+                "findings", source, partial(self._readers.findings, source), FINDINGS_PERIOD_S
+            ).start()
         known = self._reads.get(("findings", source))
         return known.known() if known else None
 
@@ -209,25 +208,6 @@ def page_end() -> float:
     return time.monotonic() + PATIENCE_S
 
 
-class _TableReader:
-    """Reads one table; its snapshots save the next read requests."""
-
-    def __init__(self, source: TableSource, *, with_verdicts: bool) -> None:
-        self._source = source
-        self._with_verdicts = with_verdicts
-        self._opened: tuple[HudiTable, float] | None = None
-        self._last: Snapshot | None = None
-
-    def state(self) -> TableState:
-        if self._opened is None or time.monotonic() - self._opened[1] >= _REOPENED_S:
-            self._opened, self._last = (_open(self._source), time.monotonic()), None
-        since_ms = round((time.time() - SHOWN_S) * 1000)
-        state, self._last = read_state(
-            self._opened[0], None, since_ms, previous=self._last, with_verdicts=self._with_verdicts
-        )
-        return state
-
-
 class _QueueReader:
     """Reads the queue of a lock connection by one session, without removing expired requests."""
 
@@ -236,7 +216,7 @@ class _QueueReader:
         self._opened: tuple[LeaseService, float] | None = None
 
     def state(self) -> QueueState:
-        if self._opened and time.monotonic() - self._opened[1] >= _REOPENED_S:
+        if self._opened and time.monotonic() - self._opened[1] >= REOPENED_S:
             self.close()
         if self._opened is None:
             self._opened = lock_hook(self._lock_conn_id).leases(), time.monotonic()
@@ -250,12 +230,3 @@ class _QueueReader:
         opened, self._opened = self._opened, None
         if opened:
             opened[0].close()
-
-
-def _open(source: TableSource) -> HudiTable:
-    return open_table(source.path, source.storage_conn_id, timeout_s=REQUEST_TIMEOUT_S)
-
-
-def _examined(source: TableSource) -> tuple[Finding, ...]:
-    lock = lock_hook(source.lock_conn_id) if source.lock_conn_id else None
-    return examine(_open(source), lock=lock)

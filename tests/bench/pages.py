@@ -119,7 +119,7 @@ def show(what: str, took_s: Sequence[float]) -> None:
 def measure(client: Client, proxy: FaultyProxy, tables: PendingTables) -> list[Goal]:
     """Count requests, then time Airflow's own API beside viewers and without them.
 
-    The first looks, which open the tables and examine some, are before the windows.
+    The viewers' first looks, which find nothing recent, are before their windows.
     """
     *_, last = names = list(tables.paths)
     examined = examination(proxy, tables.open(last))
@@ -128,13 +128,12 @@ def measure(client: Client, proxy: FaultyProxy, tables: PendingTables) -> list[G
         *count(client, proxy, "/hudi/", names),
         *count(client, proxy, f"/hudi/t/{last}/", [last], examined),
     ]
-    with viewers(client, LOOKED_AT):
-        time.sleep(2 * REFRESH_S)
     alone, beside, looks = list[list[float]](), list[list[float]](), list[float]()
     for _ in range(ROUNDS):
         time.sleep(REFRESH_S)
         alone.append(client.probe(WINDOW_S))
         with viewers(client, LOOKED_AT) as pages:
+            time.sleep(REFRESH_S)
             beside.append(client.probe(WINDOW_S))
         looks += pages
     show("/api/v2/dags alone", list(chain(*alone)))

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.hooks.table_link import page_path, table_key
-from airflow_occ_provider.ui import catalog, table_reads
+from airflow_occ_provider.ui import catalog, table_readers
 from airflow_occ_provider.ui.answers import HEADERS
 from airflow_occ_provider.ui.app import make_app
 from airflow_occ_provider.ui.catalog import Catalog
@@ -263,7 +263,7 @@ def test_a_table_that_a_task_published_has_a_page(client, tmp_path, database):
 @pytest.fixture
 def until(monkeypatch):
     """The times until which pages waited for queues, which answer once a table was read."""
-    done, until, real = threading.Event(), [], table_reads.read_state
+    done, until, real = threading.Event(), [], table_readers.read_state
 
     def read_state(*given, **options):
         try:
@@ -276,7 +276,7 @@ def until(monkeypatch):
         assert await run_in_threadpool(done.wait, 30)
         return {}
 
-    monkeypatch.setattr(table_reads, "read_state", read_state)
+    monkeypatch.setattr(table_readers, "read_state", read_state)
     monkeypatch.setattr(TableReads, "queues", queues)
     return until
 

@@ -14,7 +14,7 @@ import pytest
 from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.ui import paced_pool, table_reads
+from airflow_occ_provider.ui import paced_pool, table_readers, table_reads
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.table_reads import TableReads
@@ -75,13 +75,13 @@ def test_the_timeline_is_listed_again_only_if_a_heartbeat_is_missing(source, lis
 
 
 def test_the_page_of_all_tables_reads_no_table_that_was_judged_in_this_period(source, monkeypatch):
-    reads, real, shared = [], table_reads.read_state, TableReads()
+    reads, real, shared = [], table_readers.read_state, TableReads()
 
     def read(*given, with_verdicts, **options):
         reads.append(with_verdicts)
         return real(*given, with_verdicts=with_verdicts, **options)
 
-    monkeypatch.setattr(table_reads, "read_state", read)
+    monkeypatch.setattr(table_readers, "read_state", read)
 
     async def both():
         first = await shared.table(source, with_verdicts=False)
@@ -99,14 +99,14 @@ def test_the_page_of_all_tables_reads_no_table_that_was_judged_in_this_period(so
 
 
 def test_a_recent_state_is_returned_before_the_read_ends(source, monkeypatch):
-    shared, real, go_on = TableReads(), table_reads.read_state, threading.Event()
+    shared, real, go_on = TableReads(), table_readers.read_state, threading.Event()
     monkeypatch.setattr(table_reads, "PERIOD_S", 0.0)
     monkeypatch.setattr(table_reads, "_BRIEFLY_S", 0.0)
 
     async def twice():
         first = await shared.table(source, with_verdicts=False)
         monkeypatch.setattr(
-            table_reads, "read_state", lambda *a, **options: go_on.wait() and real(*a, **options)
+            table_readers, "read_state", lambda *a, **options: go_on.wait() and real(*a, **options)
         )
         recent = await shared.table(source, with_verdicts=False)
         monkeypatch.setattr(table_reads, "_RECENT_S", 0.0)

@@ -30,7 +30,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.ui import shared_read, table_reads
+from airflow_occ_provider.ui import shared_read, table_readers, table_reads
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.shared_read import Reading, SharedRead, problem_of
@@ -139,7 +139,7 @@ def test_a_line_waits_also_for_requests_of_its_other_tables(lock):
 
 
 def test_a_table_that_only_a_queue_names_is_not_read(source, lock, monkeypatch):
-    monkeypatch.setattr(table_reads, "open_table", None)
+    monkeypatch.setattr(table_readers, "open_table", None)
     ask(lock.nodes, 0, "/other")
     reading = asyncio.run(
         TableReads().table(TableSource("other", "/other", None, "lock", is_read=False))
@@ -178,7 +178,7 @@ def test_pages_share_one_session_per_lock_connection(source, lock, always):
 
 def test_a_session_is_opened_anew_after_some_minutes(lock, always, monkeypatch):
     shared = TableReads()
-    monkeypatch.setattr(table_reads, "_REOPENED_S", 0.0)
+    monkeypatch.setattr(table_reads, "REOPENED_S", 0.0)
 
     async def twice():
         for _ in range(2):
@@ -194,7 +194,7 @@ def stalling(source, lock, monkeypatch, tmp_path):
     stall = tmp_path / "stall"
     files = StallingFileSystem(stall=stall, skip_instance_cache=True)
     opened = partial(HudiTable, source.path, files, timeout_s=REQUEST_S)
-    monkeypatch.setattr(table_reads, "open_table", lambda *_, **__: opened())
+    monkeypatch.setattr(table_readers, "open_table", lambda *_, **__: opened())
     yield stall
     stall.unlink(missing_ok=True)
 
@@ -239,8 +239,8 @@ def test_a_failure_is_an_answer_for_the_whole_period(source, stalling):
 
 
 def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
-    reads, real = [], table_reads.read_state
-    monkeypatch.setattr(table_reads, "read_state", lambda *a, **k: reads.append(a) or real(*a, **k))
+    reads, real = [], table_readers.read_state
+    monkeypatch.setattr(table_readers, "read_state", lambda *a, **k: reads.append(a) or real(*a, **k))
     shared = TableReads()
 
     async def at_once():
@@ -253,8 +253,8 @@ def test_twenty_pages_at_once_are_one_read(source, lock, monkeypatch):
 def test_a_read_that_takes_too_long_goes_on_without_the_page(source, lock, monkeypatch, always):
     shared, go_on = TableReads(), threading.Event()
     first = asyncio.run(shared.table(source))
-    real = table_reads.read_state
-    monkeypatch.setattr(table_reads, "read_state", lambda *a, **k: go_on.wait() and real(*a, **k))
+    real = table_readers.read_state
+    monkeypatch.setattr(table_readers, "read_state", lambda *a, **k: go_on.wait() and real(*a, **k))
     monkeypatch.setattr(table_reads, "PATIENCE_S", 0.01)
     late = asyncio.run(shared.table(source))
     assert (late.state.at_ms, late.storage.is_late) == (first.state.at_ms, True)
@@ -304,7 +304,7 @@ def test_a_read_is_shown_as_slow_after_the_time_of_a_request(source, running_s, 
 
 def test_a_page_waits_for_no_read_after_its_end(source, lock, monkeypatch):
     shared, go_on = TableReads(), threading.Event()
-    monkeypatch.setattr(table_reads, "read_state", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(table_readers, "read_state", lambda *_, **__: go_on.wait())
     monkeypatch.setattr(table_reads, "lock_hook", lambda _: go_on.wait())
     ended_s = time.monotonic()
 
@@ -326,7 +326,7 @@ def test_reads_that_block_take_four_threads_and_none_of_the_servers(lock, monkey
         go_on.wait()
         raise TableUnreadableError("blocked", remedy="none")
 
-    monkeypatch.setattr(table_reads, "read_state", blocks)
+    monkeypatch.setattr(table_readers, "read_state", blocks)
     monkeypatch.setattr(table_reads, "PATIENCE_S", 0.05)
     sources = [TableSource(f"t{number}", f"/t{number}") for number in range(45)]
 
@@ -359,8 +359,8 @@ def test_findings_are_read_beside_the_page(lock, tmp_path):
 
 def test_a_list_shows_known_findings_and_starts_no_examination(lock, tmp_path, monkeypatch):
     source = TableSource("t", str(unpack(TABLES / "1.2.0" / "rolled_back_alive.zip", tmp_path)))
-    shared, examined, real = TableReads(), [], table_reads.examine
-    monkeypatch.setattr(table_reads, "examine", lambda *a, **k: examined.append(a) or real(*a, **k))
+    shared, examined, real = TableReads(), [], table_readers.examine
+    monkeypatch.setattr(table_readers, "examine", lambda *a, **k: examined.append(a) or real(*a, **k))
 
     async def until_known():
         first = await shared.table(source)
@@ -381,7 +381,7 @@ def test_a_failed_examination_is_told(lock, tmp_path, monkeypatch):
     def fails(*_, **__):
         raise StorageStalledError("secret", remedy="")
 
-    monkeypatch.setattr(table_reads, "examine", fails)
+    monkeypatch.setattr(table_readers, "examine", fails)
 
     async def until_failed():
         while not (reading := await shared.table(source, with_findings=True)).findings.problem:
@@ -521,7 +521,7 @@ def test_reads_that_no_page_asks_for_are_dropped_with_their_sessions(source, loc
 
 def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
     shared, go_on = TableReads(), threading.Event()
-    monkeypatch.setattr(table_reads, "read_state", lambda *_, **__: go_on.wait())
+    monkeypatch.setattr(table_readers, "read_state", lambda *_, **__: go_on.wait())
     monkeypatch.setattr(table_reads, "KEPT_S", 0.0)
 
     async def two_pages():
@@ -534,7 +534,7 @@ def test_a_read_that_runs_is_not_dropped(source, lock, monkeypatch):
 
 
 NOW_MS = 1_795_268_400_000
-DAY_MS = table_reads.SHOWN_S * 1000
+DAY_MS = table_readers.SHOWN_S * 1000
 SIGNED = Bar("1", "UPSERT", Fate.COMMITTED, 0, 1, writer=Signature("me", "d", "r", "t", 1))
 
 
