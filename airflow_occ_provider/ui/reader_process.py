@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.attempts.overview.values import TableState
-from airflow_occ_provider.errors import StorageStalledError
+from airflow_occ_provider.errors import OccError, StorageStalledError
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.table_readers import KEPT_S, LocalReaders
@@ -142,18 +142,12 @@ class _Answering(threading.Thread):
             self._ended.set()
 
     def _answer(self, name: str, source: TableSource, options: dict[str, Any]) -> bytes:
-        value, error = None, None
         try:
-            value = getattr(self._readers, name)(source, **options)
-        except BaseException as raised:  # noqa: BLE001 - raised by the caller; a native library may panic
-            error = raised
-        try:
-            answer = pickle.dumps((value, error))
-            if error:
-                pickle.loads(answer)  # noqa: S301 - our own; not every error can be copied
-        except Exception as problem:  # noqa: BLE001 - from the error of any library
-            return pickle.dumps((None, RuntimeError(str(error or problem))))
-        return answer
+            return pickle.dumps((getattr(self._readers, name)(source, **options), None))
+        except OccError as error:
+            return pickle.dumps((None, error))
+        except BaseException as error:  # noqa: BLE001 - of a library, where native code may panic
+            return pickle.dumps((None, RuntimeError(str(error))))  # not each of theirs can be copied
 
 
 def main(arguments: Sequence[str]) -> None:
