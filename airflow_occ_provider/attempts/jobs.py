@@ -20,11 +20,10 @@ from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
-
-_FAILS_WITH_OTHERS = (run_sql.CATALOG, run_sql.SERIALIZER)
 
 
 class Job:
@@ -36,6 +35,11 @@ class Job:
     def signs(self) -> bool:
         """Whether Hudi writes the task run's signature into the job's commits."""
         return True
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What no configuration of its driver may contradict."""
+        return RULES
 
     def work(self) -> tuple[str, Sequence[object]]:
         """Return the words for the digest of the task run's work: a name and arguments."""
@@ -52,12 +56,6 @@ class Job:
     def reads(self, table: HudiTable) -> str:  # noqa: ARG002
         """Return why it reads the table that it writes; empty if that is not known."""
         return ""
-
-    def refuse(self, conf: Mapping[str, object]) -> None:
-        """Refuse a job whose Spark settings do not go with it.
-
-        :raises ConfigurationError: then.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +87,11 @@ class Sql(Job):
     table: str
     name: str | None = None
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Return those of Hudi's SQL too."""
+        return (*RULES, *SQL_RULES)
+
     def work(self) -> tuple[str, Sequence[object]]:
         """Return the text, and the name if one was given."""
         return "sql", (self.text, *((self.name,) if self.name else ()))
@@ -101,15 +104,6 @@ class Sql(Job):
     def reads(self, table: HudiTable) -> str:
         """Return what its statements show."""
         return self._read(table)[1].reads
-
-    def refuse(self, conf: Mapping[str, object]) -> None:
-        """Refuse another catalog or serializer than Hudi's SQL needs."""
-        for key in _FAILS_WITH_OTHERS:
-            given, needed = conf.get(key), run_sql.NEEDED[key]
-            if given not in (None, "", needed):
-                raise ConfigurationError(
-                    "conf", f"{key}={given}, and Hudi's SQL needs {needed}", remedy=f"remove {key}"
-                )
 
     def _read(self, table: HudiTable) -> tuple[str, SqlText]:
         config = table.config()
@@ -280,7 +274,6 @@ def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mod
 
     :raises ConfigurationError: for a job that cannot be made safe.
     """
-    job.refuse(conf)
     if deploy_mode == "cluster" and isinstance(job, MainClass) and job.jar:
         raise ConfigurationError(
             "application",
@@ -288,4 +281,4 @@ def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mod
             remedy="leave application out, and name the jar in jars or packages",
         )
     application, arguments = job.application(table)
-    return SparkJob(application, arguments, conf, deploy_mode, table.scheme)
+    return SparkJob(application, arguments, conf, deploy_mode, table.scheme, job.rules)

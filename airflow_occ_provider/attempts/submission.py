@@ -22,7 +22,9 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
     EARLY_DETECTION,
     RULES,
+    SPARK_SETTINGS,
     Contradiction,
+    Rule,
     contradictions,
 )
 from airflow_occ_provider.hudi.writer.storage_lock import required_classes
@@ -41,6 +43,7 @@ class SparkJob:
     :param application: path of a PySpark file on this machine.
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
     :param scheme: of the table's base path, on which the classes depend that Hudi's lock needs.
+    :param rules: what no configuration may contradict.
     """
 
     application: str
@@ -48,6 +51,7 @@ class SparkJob:
     conf: Mapping[str, object] = field(default_factory=dict)
     deploy_mode: str | None = None
     scheme: str = "file"
+    rules: tuple[Rule, ...] = RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def effective_options(
         site.spark,
         *site.hudi,
     ]
-    found = [one for source in sources for one in contradictions(source.options, source.name)]
+    found = [one for source in sources for one in contradictions(source.options, source.name, job.rules)]
     if found:
         raise _refusal(found)
     result = {key: value for source in site.hudi for key, value in source.options}
@@ -195,7 +199,8 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
         "arguments": [str(one) for one in job.arguments],
         "options": {key.strip(): value.strip() for key, value in options.items()},
         "without": list(without),
-        "rules": [rule._asdict() for rule in RULES],
+        "rules": [rule._asdict() for rule in job.rules],
+        "spark": SPARK_SETTINGS,
         "classes": [one._asdict() for one in required_classes(options, job.scheme)],
         "pause_s": HeartbeatRule.of(options).tolerance_ms / 1000,
     }

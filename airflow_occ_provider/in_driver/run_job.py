@@ -34,6 +34,7 @@ FOLLOWED_LOGGERS = (
 )
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
+EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 COPIES = []  # where facts go besides the log
 
@@ -50,6 +51,7 @@ def main(payload):
         if problem := protect(jvm, given) or missing_class(jvm, given["classes"]):
             report("not_protected", reason=f"{problem}; the job was not started")
             return EXIT_UNPROTECTED
+        complete_session(jvm, given["spark"])
         followed = follow(jvm, *(copy.path for copy in COPIES))
         report("protected", options=len(given["options"]), followed=followed)
         for copy in COPIES:
@@ -226,11 +228,25 @@ def missing_class(jvm, classes):
 def contradiction(options, rules, place):
     """Return the option that breaks a rule, as ``hudi/writer/options.py`` reads it."""
     for key, given in options:
-        name, value = key.strip().removeprefix("spark."), " ".join(given.split())
+        value = " ".join(given.split())
         for rule in rules:
-            if re.fullmatch(rule["keys"], name) and not re.fullmatch(rule["allowed"], value):
+            if re.fullmatch(rule["keys"], key.strip()) and not re.fullmatch(rule["allowed"], value):
                 return f"{place} has {key}={value}: {rule['remedy']}"
     return None
+
+
+def complete_session(jvm, settings):
+    """Add the settings of Spark that Hudi needs to those of the session to come.
+
+    Every ``SparkConf`` of this JVM reads the system properties, of any kind of job.
+    """
+    from pyspark import SparkConf
+
+    conf = SparkConf()
+    for key, needed in settings.items():
+        given = [name.strip() for name in conf.get(key, "").split(",") if name.strip()]
+        if not given or (key == EXTENSIONS and needed not in given):
+            jvm.java.lang.System.setProperty(key, ",".join([*given, needed]))
 
 
 def place_of_defaults(jvm):

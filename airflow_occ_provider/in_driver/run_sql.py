@@ -11,44 +11,18 @@ import json
 import sys
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG, as in run_job.py
-EXTENSIONS = "spark.sql.extensions"
-CATALOG = "spark.sql.catalog.spark_catalog"
-SERIALIZER = "spark.serializer"
-REGISTRATOR = "spark.kryo.registrator"
-EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-NEEDED = {
-    CATALOG: "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-    SERIALIZER: "org.apache.spark.serializer.KryoSerializer",
-}
 
 
 def main(table, name, target, *statements):
-    """Run the statements in a session with Hudi's SQL."""
-    spark = session()
+    """Run the statements in a session, to which ``run_job.py`` has given Hudi's SQL."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
     problem = register(spark, table, name) or misplaced(spark, table, target or name)
     if problem:
         refuse(problem)
     for statement in statements:
         spark.sql(statement)
-
-
-def session():
-    """Return a session with Hudi's SQL extension beside the user's own."""
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
-
-    conf, builder = SparkConf(), SparkSession.builder
-    for key, needed in NEEDED.items():
-        given = conf.get(key, needed)
-        if given != needed:
-            refuse(f"Spark's configuration has {key}={given}: remove it, Hudi's SQL needs {needed}")
-        builder = builder.config(key, needed)
-    extensions = [one for one in conf.get(EXTENSIONS, "").split(",") if one.strip()]
-    if EXTENSION not in map(str.strip, extensions):
-        builder = builder.config(EXTENSIONS, ",".join([*extensions, EXTENSION]))
-    if not conf.get(REGISTRATOR, ""):
-        builder = builder.config(REGISTRATOR, "org.apache.spark.HoodieSparkKryoRegistrar")
-    return builder.getOrCreate()
 
 
 def register(spark, table, name):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from pyspark.sql import SparkSession
+
 from airflow_occ_provider.in_driver import run_sql
 
 
 def main(table: str, other: str) -> None:
-    run_sql.session().sql(f"CREATE TABLE t USING hudi LOCATION '{other}'")
+    SparkSession.builder.getOrCreate().sql(f"CREATE TABLE t USING hudi LOCATION '{other}'")
     run_sql.main(table, "t", "`t`", "UPDATE t SET v = 0")
 
 

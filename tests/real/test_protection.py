@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import zipfile
 from pathlib import Path
@@ -66,13 +67,15 @@ def assert_refused(writer, place):
 class Places:
     """The places of a site's own configuration: what they hold, and how a message names them.
 
-    Its logs have another layout, and leave out what the attempt is followed by.
+    Its logs have another layout, and leave out what the attempt is followed by. No file of it names
+    Hudi's serializer.
     """
 
     def __init__(self, stack, folder):
         self._conf, self._own, self._jar = folder / "conf", folder / "own", folder / "own.jar"
         self._conf.mkdir()
-        self._defaults = (stack.folder / "spark" / "conf" / "spark-defaults.conf").read_text()
+        defaults = (stack.folder / "spark" / "conf" / "spark-defaults.conf").read_text()
+        self._defaults = re.sub(r"(?m)^spark\.serializer .*\n", "", defaults)
         self.environment = {"SPARK_CONF_DIR": str(self._conf)}
         (self._conf / "spark-defaults.conf").write_text(self._defaults)
         (self._conf / "log4j2.properties").write_text(SILENT)

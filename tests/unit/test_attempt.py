@@ -20,7 +20,7 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.options import RULES, contradictions
+from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions
 from airflow_occ_provider.in_driver import run_job
 from airflow_occ_provider.storage.address import parse_table_path
 
@@ -132,6 +132,7 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "without": ["hoodie.clustering."],
             "pause_s": 120.0,
             "rules": [rule._asdict() for rule in RULES],
+            "spark": SPARK_SETTINGS,
             "classes": [],
         }
     assert not payload.exists()

@@ -22,9 +22,12 @@ from airflow_occ_provider.attempts.jobs import (
     claim_of,
     spark_job,
 )
+from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
+from airflow_occ_provider.attempts.submission import driver_input, effective_options
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.writer.options import CATALOG, SERIALIZER, SPARK_SETTINGS
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
@@ -77,19 +80,36 @@ def test_sql_needs_a_table_that_exists():
         Sql(UPDATE, TABLE).application(table())
 
 
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {"spark.serializer": "org.apache.spark.serializer.JavaSerializer"},
-        {"spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog"},
-    ],
-)
-def test_sql_needs_hudis_catalog_and_serializer(conf):
-    (key,) = conf
-    with pytest.raises(ConfigurationError, match=f"^conf: {key}=.*Remedy: remove {key}"):
-        spark_job(Sql(UPDATE, TABLE), TRIPS, conf, "client")
-    assert spark_job(PythonFile("job.py"), TRIPS, conf, "client").conf == conf
-    assert spark_job(Sql(UPDATE, TABLE), TRIPS, {key: run_sql.NEEDED[key]}, "client")
+JAVA = {SERIALIZER: "org.apache.spark.serializer.JavaSerializer"}
+ICEBERG = {CATALOG: "org.apache.iceberg.spark.SparkSessionCatalog"}
+KINDS = {
+    "file": PythonFile("job.py"),
+    "sql": Sql(UPDATE, TABLE),
+    "class": MainClass("org.example.Main", ""),
+    "function": Function("f", "def f(spark): pass", TABLE),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", ["conf", "spark-defaults.conf"])
+@pytest.mark.parametrize("settings", [JAVA, ICEBERG])
+def test_settings_of_spark_with_which_hudi_cannot_work_are_refused(kind, place, settings):
+    (key,) = settings
+    conf, of_site = (settings, {}) if place == "conf" else ({}, settings)
+    job = spark_job(KINDS[kind], TRIPS, conf, "client")
+    site = Site(Source("spark-defaults.conf", tuple(of_site.items())))
+    if settings is ICEBERG and kind != "sql":  # a job may read other tables by its own catalog
+        assert effective_options({}, {}, job, site) == {}
+        return
+    with pytest.raises(ConfigurationError, match=rf"^{place}: {key}=.*Remedy: remove it"):
+        effective_options({}, {}, job, site)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hudis_own_settings_of_spark_contradict_nothing_and_reach_every_driver(kind):
+    job = spark_job(KINDS[kind], TRIPS, SPARK_SETTINGS, "client")
+    assert effective_options({}, {}, job, Site(Source("spark-defaults.conf", ()))) == {}
+    assert driver_input(job, {}, ())["spark"] == SPARK_SETTINGS
 
 
 @pytest.mark.parametrize("given", [{"sql": UPDATE}, {"application": "job.py", "reads_table": True}])

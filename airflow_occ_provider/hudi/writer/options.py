@@ -32,13 +32,24 @@ METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
+SERIALIZER = "spark.serializer"
+CATALOG = "spark.sql.catalog.spark_catalog"
+EXTENSIONS = "spark.sql.extensions"
+SPARK_SETTINGS = {
+    SERIALIZER: "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    CATALOG: "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    EXTENSIONS: "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+}
+"""Settings of Spark that Hudi needs; a driver adds those that its configuration leaves out."""
+
 
 class Rule(NamedTuple):
     """The values that an option may have beside safe concurrent writing.
 
     A rule is data, so that a driver can apply it.
 
-    :param keys: pattern of the whole key, without a leading ``spark.``, or of a variable's name.
+    :param keys: pattern of the whole key, or of a variable's name.
     :param allowed: pattern of the whole value, its white space folded.
     :param remedy: what to do about another value.
     """
@@ -48,38 +59,56 @@ class Rule(NamedTuple):
     remedy: str
 
 
+def _option(*keys: str) -> str:
+    """Return the pattern of Hudi's options; with ``spark.`` before them they reach SQL writers."""
+    return f"(?:spark\\.)?(?:{'|'.join(map(re.escape, keys))})"
+
+
 RULES = (
     Rule(
-        re.escape(CONCURRENCY_MODE),
+        _option(CONCURRENCY_MODE),
         f"(?i:{OPTIMISTIC})",
         f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts",
     ),
     Rule(
-        "|".join(map(re.escape, FAILED_WRITES_POLICIES)),
+        _option(*FAILED_WRITES_POLICIES),
         f"(?i:{LAZY})",
         "remove it, or set it to LAZY: any other policy rolls back live writers",
     ),
     Rule(
-        re.escape(LOCK_PROVIDER),
+        _option(LOCK_PROVIDER),
         f".*(?<!{')(?<!'.join(_ONE_PROCESS_LOCKS)})",
         "set it in the lock connection, if all writers of the table are tasks with that connection",
     ),
     Rule(
-        re.escape(COMMIT_KEY_PREFIX),
+        _option(COMMIT_KEY_PREFIX),
         "|".join(SIGNATURE_PREFIX[:length] for length in range(len(SIGNATURE_PREFIX) + 1)),
         "remove it: otherwise commits cannot be signed, and a later try cannot find them",
     ),
     Rule(
-        f"{SIGNATURE_PREFIX}(?s:.*)",
+        f"(?:spark\\.)?{SIGNATURE_PREFIX}(?s:.*)",
         "(?!)",
         f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit",
     ),
     Rule(
-        "remote|SPARK_REMOTE|SPARK_CONNECT_MODE_ENABLED",
+        r"spark\.remote|SPARK_REMOTE|SPARK_CONNECT_MODE_ENABLED",
         "(?!)",
         "remove it: a server of Spark Connect is shared, so that the job would write outside its driver",
     ),
+    Rule(
+        re.escape(SERIALIZER),
+        re.escape(SPARK_SETTINGS[SERIALIZER]),
+        f"remove it: Hudi writes only with {SPARK_SETTINGS[SERIALIZER]}, which is the default here",
+    ),
 )
+SQL_RULES = (
+    Rule(
+        re.escape(CATALOG),
+        re.escape(SPARK_SETTINGS[CATALOG]),
+        f"remove it: Hudi's SQL needs {SPARK_SETTINGS[CATALOG]}, which is the default here",
+    ),
+)
+"""Further rules for jobs that are Spark SQL."""
 
 
 class Contradiction(NamedTuple):
@@ -162,15 +191,17 @@ def writer_options(lock: Mapping[str, str], early_detection: Mapping[str, str]) 
     }
 
 
-def contradictions(options: Iterable[tuple[str, object]], source: str) -> Iterator[Contradiction]:
+def contradictions(
+    options: Iterable[tuple[str, object]], source: str, rules: Iterable[Rule] = RULES
+) -> Iterator[Contradiction]:
     """Yield every option that contradicts safe concurrent writing.
 
     Spark's own settings are checked too: ``spark.hoodie.*`` reaches SQL writers.
     """
     for key, given in options:
-        name = str(key).strip().removeprefix("spark.")
+        name = str(key).strip()
         value = fold(str(given))
-        for rule in RULES:
+        for rule in rules:
             if re.fullmatch(rule.keys, name) and not re.fullmatch(rule.allowed, value):
                 yield Contradiction(source, str(key), value, rule.remedy)
 
