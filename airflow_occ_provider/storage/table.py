@@ -10,8 +10,11 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
     UnknownTableVersionError,
 )
-from airflow_occ_provider.hudi.format.properties import complete_table_properties
-from airflow_occ_provider.hudi.format.table_config import TABLE_VERSIONS, TableConfig
+from airflow_occ_provider.hudi.format.properties import (
+    complete_table_properties,
+    properties_fault,
+)
+from airflow_occ_provider.hudi.format.table_config import TableConfig, unsupported
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
@@ -24,7 +27,6 @@ PROPERTIES_AGE_S = DEFAULT_RULE.tolerance_ms / 1000
 _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
 _WHOLE_PAUSE_S = 0.2
-_LAYOUTS = {"1", "2"}
 _LAYOUT_1 = TableConfig({"hoodie.timeline.layout.version": "1"}).timeline_folder
 _LAYOUT_2 = TableConfig({"hoodie.timeline.layout.version": "2"}).timeline_folder
 
@@ -62,18 +64,24 @@ class HudiTable:
 
         :raises TableUnreadableError: if the storage cannot be read, or neither file is complete.
         """
+        fault, contents = "", dict[str, bytes | None]()
         for _ in range(_WHOLE_TRIES):
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
-                content = self.files.read(f".hoodie/{name}") or b""
-                found = complete_table_properties(content)
+                contents[name] = self.files.read(f".hoodie/{name}")
+                found = complete_table_properties(contents[name] or b"")
                 if found is not None:
                     return self._of_known_version(found)
             if not self.files.listing(".hoodie").names:
                 return TableConfig()
+            fault = properties_fault(contents[_PROPERTIES])
             time.sleep(_WHOLE_PAUSE_S)
+        settled = complete_table_properties(contents[_PROPERTIES] or b"", needs_checksum=False)
+        if settled is not None:  # edited by hand: Hudi reads it too, and no writer is at it by now
+            return self._of_known_version(settled)
         raise TableUnreadableError(
-            f"{self.path}/.hoodie/hoodie.properties is missing, is cut off, or has a wrong checksum",
-            remedy="wait for the writer that updates it; if there is none, restore it from its backup",
+            f"{self.path}/.hoodie/hoodie.properties {fault}, and there is no complete backup beside it",
+            remedy="wait for the writer that updates it; if there is none, write the file again with "
+            "Hudi's repair_overwrite_hoodie_props procedure or from a backup",
         )
 
     def snapshot(
@@ -176,12 +184,8 @@ class HudiTable:
         return existed
 
     def _of_known_version(self, properties: dict[str, str]) -> TableConfig:
-        version = properties["hoodie.table.version"]
-        layout = properties["hoodie.timeline.layout.version"]
-        if version not in map(str, TABLE_VERSIONS) or layout not in _LAYOUTS:
-            raise UnknownTableVersionError(
-                f"{self.path} has table version {version!r} and timeline layout {layout!r}; supported "
-                f"are versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]} and layouts 1 and 2",
-                remedy="update airflow-occ-provider, or pin hoodie.write.table.version",
-            )
+        refused = unsupported(properties)
+        if refused:
+            why, remedy = refused
+            raise UnknownTableVersionError(f"{self.path} {why}", remedy=remedy)
         return TableConfig(properties)

@@ -20,6 +20,7 @@ from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.deployment import SITE_KEY
 from airflow_occ_provider.hooks.table_link import TABLE_KEY
+from airflow_occ_provider.hudi.format.table_config import SUPPORTED, TABLE_VERSIONS
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.request_node import Content
@@ -246,3 +247,12 @@ def foreign_private_names(modules):
         elif isinstance(node, ast.Attribute):
             used.add(node.attr)
     return {name for name in used - own if re.match("_[a-z]", name)}
+
+
+@pytest.mark.parametrize(
+    "name", ["reference/versions.md", "how-to/inspect-a-table.md", "how-to/troubleshooting.md"]
+)
+def test_the_pages_name_the_table_versions_that_the_code_reads(name):
+    versions = f"table versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]}"
+    assert versions in " ".join(page(name).split())
+    assert versions in SUPPORTED

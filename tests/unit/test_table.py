@@ -489,25 +489,63 @@ def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
     assert find_commit(table.snapshot(), "me").instant.time == old
 
 
-@pytest.mark.parametrize("content", ["", "hoodie.table.name=t\n", PROPERTIES[:-1], None])
-def test_half_written_properties_are_an_error_never_no_table(folder, table, content):
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "is empty"),
+        ("hoodie.table.name=t\n", "has no hoodie.table.checksum, hoodie.table.type"),
+        (PROPERTIES[:-1], "is cut off"),
+        (PROPERTIES.replace("name=t\n", "name=u\n"), "has the wrong checksum"),
+        (None, "is missing"),
+    ],
+)
+def test_half_written_properties_are_an_error_never_no_table(folder, table, content, fault):
     add(folder, f"{T1}_{C}.commit", identity="me")
     if content is None:
         (folder / "hoodie.properties").unlink()
     else:
         (folder / "hoodie.properties").write_text(content)
-    with pytest.raises(TableUnreadableError, match="cut off"):
+    with pytest.raises(TableUnreadableError, match=f"hoodie.properties {fault}"):
         table.snapshot()
     (folder / "hoodie.properties.backup").write_text(PROPERTIES)
     assert find_commit(table.snapshot(), "me").instant.time == T1
 
 
-@pytest.mark.parametrize("version", ["", "\\u00b2", "10", "3", "-9", "9" * 5000])
+@pytest.mark.parametrize("version", ["", "\\u00b2", "10", "1", "-9", "9" * 5000])
 def test_a_table_version_that_is_none_of_hudis_is_our_own_error(folder, table, version):
     text = PROPERTIES.replace("table.version=9", f"table.version={version}")
     (folder / "hoodie.properties").write_text(text)
     with pytest.raises(UnknownTableVersionError, match="has table version"):
         table.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"), [("10", "auto.upgrade=false"), ("1", "upgrade the table")]
+)
+def test_an_unsupported_version_is_named_with_the_way_out(folder, table, version, remedy):
+    text = PROPERTIES.replace("table.version=9", f"table.version={version}")
+    (folder / "hoodie.properties").write_text(text)
+    said = f"has table version {version}, which is not supported; supported are table versions 2 to 9"
+    with pytest.raises(UnknownTableVersionError, match=said) as raised:
+        table.snapshot()
+    assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_versions_without_a_checksum_are_read(folder, table, version):
+    text = table_properties(version=version, layout=1, table__checksum="")
+    lines = [line for line in text.splitlines() if "checksum" not in line and "layout" not in line]
+    (folder / "hoodie.properties").write_text("\n".join(lines) + "\n")
+    (folder / f"{T1}.commit").write_text("{}")
+    snapshot = table.snapshot()
+    assert (snapshot.config.version, snapshot.config.layout_version) == (version, 1)
+    assert [one.time for one in snapshot.timeline] == [T1]
+
+
+def test_a_checksum_that_stays_missing_is_no_cut_off_file(folder, table):
+    lines = [line for line in PROPERTIES.splitlines() if "checksum" not in line]
+    (folder / "hoodie.properties").write_text("\n".join(lines) + "\n")
+    assert table.snapshot().config.version == 9
 
 
 @pytest.mark.parametrize("key", ["timeline__path", "timeline__history__path"])

@@ -11,28 +11,50 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"(?:\\.|[^\\\s:=])*")
 
 
-# Hudi writes all of these since table version 4, in any order, with a line break after the last line.
-_ALWAYS_WRITTEN = frozenset(
-    {
-        "hoodie.table.checksum",
-        "hoodie.table.name",
-        "hoodie.table.type",
-        "hoodie.table.version",
-        "hoodie.timeline.layout.version",
-    }
-)
+# Hudi writes all of these, in any order, with a line break after the last line.
+_ALWAYS_WRITTEN = frozenset({"hoodie.table.name", "hoodie.table.type", "hoodie.table.version"})
+_CHECKSUM = "hoodie.table.checksum"
+_SINCE_VERSION_4 = frozenset({_CHECKSUM, "hoodie.timeline.layout.version"})
+_WITHOUT_CHECKSUM = frozenset("0123")  # table versions
 
 
-def complete_table_properties(content: bytes) -> dict[str, str] | None:
+def complete_table_properties(content: bytes, *, needs_checksum: bool = True) -> dict[str, str] | None:
     """Parse ``hoodie.properties``; ``None`` if it is cut off.
 
     Hudi's checksum covers only the names of database and table (0.15.0 to 1.2.0,
     ``HoodieTableConfig.generateChecksum``), so required keys and the last line break are checked too.
+    Table versions before 4 (Hudi before 0.12) have no checksum.
+
+    :param needs_checksum: whether a file without one counts as cut off.
     """
-    found = parse_table_properties(content.decode("utf-8", errors="replace"))
-    if not content.endswith(b"\n") or not found.keys() >= _ALWAYS_WRITTEN:
-        return None
-    return found if found["hoodie.table.checksum"] == table_checksum(found) else None
+    properties = parse_table_properties(content.decode("utf-8", errors="replace"))
+    return None if _fault(content, properties, needs_checksum=needs_checksum) else properties
+
+
+def properties_fault(content: bytes | None) -> str:
+    """Return what is wrong with a ``hoodie.properties``; empty if it is complete.
+
+    :param content: ``None`` if there is no such file.
+    """
+    if content is None:
+        return "is missing"
+    return _fault(content, parse_table_properties(content.decode("utf-8", errors="replace")))
+
+
+def _fault(content: bytes, properties: Mapping[str, str], *, needs_checksum: bool = True) -> str:
+    if not content.strip():
+        return "is empty"
+    if not content.endswith(b"\n"):
+        return "is cut off: its last line has no line break"
+    is_early = properties.get("hoodie.table.version") in _WITHOUT_CHECKSUM
+    required = _ALWAYS_WRITTEN if is_early else _ALWAYS_WRITTEN | _SINCE_VERSION_4
+    missing = sorted(required - properties.keys() - (set() if needs_checksum else {_CHECKSUM}))
+    if missing:
+        return f"has no {', '.join(missing)}"
+    checksum = properties.get(_CHECKSUM)
+    if checksum is not None and checksum != table_checksum(properties):
+        return f"has the wrong checksum {checksum} for its database and table name"
+    return ""
 
 
 def table_checksum(properties: Mapping[str, str]) -> str:

@@ -5,8 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-TABLE_VERSIONS = tuple(range(4, 10))
-"""The supported table versions; older ones have no checksum."""
+TABLE_VERSIONS = tuple(range(2, 10))
+"""The supported table versions: of Hudi 0.9 to 1.2."""
+TIMELINE_LAYOUTS = (1, 2)
+"""The supported layouts of the timeline."""
+SUPPORTED = (
+    f"table versions {TABLE_VERSIONS[0]} to {TABLE_VERSIONS[-1]} and timeline layouts "
+    f"{' and '.join(map(str, TIMELINE_LAYOUTS))}"
+)
+"""Both, as messages and pages name them."""
+_MOST_SHOWN = 20
+
+
+def unsupported(properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return why properties are unsupported, and the remedy; ``None`` if they are not."""
+    version = properties["hoodie.table.version"]
+    layout = properties.get("hoodie.timeline.layout.version", "1")
+    if version not in map(str, TABLE_VERSIONS):
+        what = f"has table version {version[:_MOST_SHOWN]}"
+    elif layout not in map(str, TIMELINE_LAYOUTS):
+        what = f"has timeline layout {layout[:_MOST_SHOWN]}"
+    else:
+        return None
+    newest = TABLE_VERSIONS[-1]
+    why = f"{what}, which is not supported; supported are {SUPPORTED}"
+    if version in map(str, range(TABLE_VERSIONS[0])):
+        return why, "upgrade the table with Hudi 0.15 or later; its next write does that by default"
+    return why, (
+        "update airflow-occ-provider; if no release of it reads this table, downgrade the table (CALL "
+        f"downgrade_table in Spark SQL), and give each writer of a newer Hudi "
+        f"hoodie.write.table.version={newest} and hoodie.write.auto.upgrade=false"
+    )
 
 
 @dataclass(frozen=True, slots=True)
