@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from posixpath import basename, dirname
 
@@ -26,7 +26,7 @@ class Loss:
     """Data of a completed commit that was removed, or is about to be.
 
     :param culprit: the rollback that names the commit or deleted its files, if one is found.
-    :param missing: paths of its files that no clean accounts for, relative to the base path.
+    :param missing: paths of its files that nothing accounts for, relative to the base path.
     """
 
     instant: str
@@ -68,28 +68,29 @@ def audit(
     """Return what a completed commit has lost; ``None`` if it still has its data.
 
     Costs one listing per partition that it wrote, several at once. A file that a clean deleted, or
-    plans to delete, is no loss: its file group was replaced, compacted or clustered before. A rollback
-    of a completed commit is a loss: only another writer that counted this one as dead starts it. A
-    rollback that completed before the commit is none if the files exist: nothing was written yet, and
-    it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger than its plan).
+    plans to delete, is no loss, and neither is one whose file group has a younger slice or was
+    replaced. A rollback of a completed commit is a loss: only another writer that counted this one as
+    dead starts it. A rollback that completed before the commit is none if the files exist: nothing was
+    written yet, and it removed only the request (Hudi 1.2.0 leaves an inflight file that is younger
+    than its plan). The files of an archived commit are not looked for: the writes and cleans that
+    came after it may be archived too.
 
     :param snapshot: one that shows the commit completed.
     """
-    (loss,) = _losses(table, snapshot, [(instant, metadata)], _by_cleans)
+    (loss,) = _losses(table, snapshot, [(instant, metadata)])
     return loss if loss.culprit or loss.missing else None
 
 
 def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
     """Return the completed writes of the active timeline that have lost files.
 
-    Costs one listing per partition that they wrote. For an archived clean only the file group shows
-    that it deleted a file: a younger write, before the oldest clean still listed, replaced the file.
+    Costs one listing per partition that they wrote.
 
-    :returns: those with missing files that no clean accounts for, oldest first.
+    :returns: those with missing files that nothing accounts for, oldest first.
     """
     writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
     commits = [(one, metadata) for one, metadata in writes if metadata]
-    losses = _losses(table, snapshot, commits, Removals.unexplained_by_history)
+    losses = _losses(table, snapshot, commits)
     return tuple(loss for loss in losses if loss.missing)
 
 
@@ -97,24 +98,21 @@ def _losses(
     table: HudiTable,
     snapshot: Snapshot,
     commits: Sequence[tuple[Instant, CommitMetadata]],
-    unexplained: Callable[[Removals, Instant, tuple[str, ...]], tuple[str, ...]],
 ) -> list[Loss]:
-    partitions = {dirname(path) for _, metadata in commits for path in metadata.paths}
-    present = map_concurrently(snapshot.data_files, partitions)
+    audited = [() if instant.archived else metadata.paths for instant, metadata in commits]
+    present = map_concurrently(
+        snapshot.data_files, {dirname(path) for paths in audited for path in paths}
+    )
     absent = [
-        tuple(path for path in metadata.paths if basename(path) not in present[dirname(path)])
-        for _, metadata in commits
+        tuple(path for path in paths if basename(path) not in present[dirname(path)])
+        for paths in audited
     ]
     later = table.snapshot(snapshot).whole()  # shows the plan of a clean that ran meanwhile
     removals = Removals(later)
     losses = []
     for (instant, metadata), gone in zip(commits, absent, strict=True):
-        missing = unexplained(removals, instant, gone) if gone else ()
+        missing = removals.unexplained(instant, gone) if gone else ()
         culprit = removals.taker(instant) or (removals.deleter(missing) if missing else None)
         statement = procedure_call("rollback_to_instant", later.config, instant.time)
         losses.append(Loss(instant.time, culprit, missing, len(metadata.paths), statement))
     return losses
-
-
-def _by_cleans(removals: Removals, _: Instant, gone: tuple[str, ...]) -> tuple[str, ...]:
-    return removals.unexplained(gone)

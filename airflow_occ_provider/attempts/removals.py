@@ -9,6 +9,7 @@ from posixpath import basename, dirname
 
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -31,23 +32,19 @@ class Removals:
         found = (self._deleting.get(basename(path)) for path in paths)
         return min(filter(None, found), default=None)
 
-    def unexplained(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files that no clean of the active timeline deletes."""
-        return tuple(path for path in paths if basename(path) not in self._cleaned)
+    def unexplained(self, commit: Instant, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the files that no clean, younger slice or replacement accounts for.
 
-    def unexplained_by_history(self, commit: Instant, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files of a commit that no clean accounts for.
+        A clean that deleted a file may be archived. Then a younger write shows it: it wrote a base file
+        of the same file group, or replaced the group. That explains no file that a rollback deleted.
 
-        An archived clean may have deleted a file that a younger write replaced before the oldest clean
-        of the active timeline.
+        :param commit: the commit that wrote them.
         """
-        left = self.unexplained(paths)
-        if not left or not self._has_history:
-            return left
+        uncleaned = tuple(path for path in paths if basename(path) not in self._cleaned)
         return tuple(
             path
-            for path in left
-            if self._replaced.get(_file_group(path), "") <= commit.time
+            for path in uncleaned
+            if self._superseded.get(_file_group(path), "") <= commit.time
             or basename(path) in self._deleting
         )
 
@@ -72,21 +69,18 @@ class Removals:
         return frozenset[str]().union(*map(self.snapshot.reader.deleted_names, self._of("clean")))
 
     @cached_property
-    def _has_history(self) -> bool:
-        return self.snapshot.has_history()
-
-    @cached_property
-    def _replaced(self) -> dict[FileGroupId, str]:
-        """The last write of each file group before the oldest clean of the active timeline."""
-        oldest = next((one.time for one in self._of("clean")), None)
-        replaced: dict[FileGroupId, str] = {}
-        for one in self.snapshot.timeline.completed_writes():
-            metadata = self.snapshot.reader.commit(one) if oldest is None or one.time < oldest else None
+    def _superseded(self) -> dict[FileGroupId, str]:
+        """The last write that gave each file group a base file, or replaced it."""
+        writes = self.snapshot.timeline.completed_writes()
+        commits = map_concurrently(self.snapshot.reader.commit, writes)
+        superseded: dict[FileGroupId, str] = {}
+        for write in writes:
+            metadata = commits[write]
             if metadata:
                 base_files = (path for path in metadata.paths if not basename(path).startswith("."))
                 groups = {*map(_file_group, base_files), *metadata.replaced}
-                replaced.update(dict.fromkeys(groups, one.time))
-        return replaced
+                superseded.update(dict.fromkeys(groups, write.time))
+        return superseded
 
     def _of(self, *actions: str) -> Iterator[Instant]:
         return (one for one in self.snapshot.timeline if one.action in actions)

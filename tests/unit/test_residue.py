@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from posixpath import basename
 
 import pytest
 
@@ -312,20 +313,27 @@ def test_an_audit_ends_with_the_first_error(cleaned, monkeypatch):
         audit_table(cleaned, cleaned.snapshot())
 
 
-def test_what_an_archived_clean_deleted_is_found_by_its_replacement(tmp_path):
+def test_a_file_that_a_younger_slice_supersedes_is_no_loss_unless_a_rollback_deleted_it(
+    cleaned, monkeypatch
+):
     """The same table, as if its oldest clean had been archived before the writes that it cleaned."""
-    folder = unpack(GOLDEN / "cleaned.zip", tmp_path)
-    cleans = sorted((folder / ".hoodie" / "timeline").glob("*.clean"))
-    table = HudiTable(str(folder))
-    for path in cleans[:1]:
-        for file in (folder / ".hoodie" / "timeline").glob(f"{path.name[:17]}*"):
-            file.unlink()
-    losses = audit_table(table, table.snapshot())
-    assert losses != ()
-    history = folder / ".hoodie" / "timeline" / "history"
-    history.mkdir(exist_ok=True)
-    (history / "1_2_0.parquet").touch()
-    assert audit_table(table, table.snapshot()) == ()
+    timeline = Path(cleaned.path) / ".hoodie" / "timeline"
+    oldest = min(path.name[:17] for path in timeline.glob("*.clean"))
+    for file in timeline.glob(f"{oldest}*"):
+        file.unlink()
+    snapshot = cleaned.snapshot()
+    assert audit_table(cleaned, snapshot) == ()
+    first = snapshot.timeline.completed_writes()[0]
+    gone = frozenset(basename(path) for path in snapshot.reader.commit(first).paths)
+    (timeline / "20991231000000000.rollback.requested").touch()
+    deleted_names = InstantReader.deleted_names
+
+    def deleted(reader, instant):
+        return gone if instant.action == "rollback" else deleted_names(reader, instant)
+
+    monkeypatch.setattr(InstantReader, "deleted_names", deleted)
+    (loss,) = audit_table(cleaned, cleaned.snapshot())
+    assert (loss.instant, loss.culprit.action) == (first.time, "rollback")
 
 
 def test_a_statement_for_people_quotes_the_tables_name():
