@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 from kazoo.client import KazooClient
 from kazoo.recipe.lock import Lock
 
+from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.earlier_writer import Announcements, EarlierWriter
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
@@ -184,9 +185,9 @@ class Writer(WriterThread):
         job = spark_job(self.job, table, self.conf, self.deploy_mode) if self.job else given
         site = read_site("spark-submit", environment) if self.sees_site else _UNSEEN
         refuse_unproven(job, site, is_remote=self.is_remote)
-        since = table.snapshot(missing_ok=True).timeline.latest_completed_write or ""
+        before = table_before(table.snapshot(missing_ok=True))
         kind = Signature if self.job is None or self.job.signs else UnwrittenSignature
-        signature = kind(self.identity, "dag", "run", "task", latest_instant=since)
+        signature = kind(self.identity, "dag", "run", "task")
         own = lock_options(self.hosts) if self.hosts else stack_lock_options(self.stack, str(self.table))
         lock = self.lock or own
         early = early_detection.choose(
@@ -212,7 +213,15 @@ class Writer(WriterThread):
             driver = Driver(submitter, self.lines.append)
             driver.run(self.identity, [log.feed], started, [guards])
             self.exit_code, self.stop = driver.exit_code, driver.stop
-        return settle(table, signature, log, self.exit_code, stop=self.stop, retire=self.retire)
+        return settle(
+            table,
+            signature,
+            log,
+            self.exit_code,
+            before=before,
+            stop=self.stop,
+            retire=self.retire,
+        )
 
 
 def wait_for(what: str, happened: Callable[[], object], *writers: Writer) -> None:

@@ -109,6 +109,7 @@ class Attempt:
             self.signature,
             recorder.log,
             code,
+            before=recorder.before,
             stop=self.driver.stop,
             retire=is_final,
             needs_report=traits.outlives_task and traits.logs != "none" and self.driver.log_read,

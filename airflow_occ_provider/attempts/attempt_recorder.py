@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import recall
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import dangling
@@ -42,6 +43,11 @@ class AttemptRecorder:
         self.log = DriverLog()
         self._ask_again_at: float | None = None
         self._attempt = attempt or new_attempt(run, table)
+
+    @property
+    def before(self) -> TableBefore:
+        """What the table had before the first attempt of the task run."""
+        return self._run.record.since or NOTHING_BEFORE
 
     @property
     def seconds(self) -> float:
@@ -163,7 +169,7 @@ def audit_task_run(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
 
     :raises DanglingFilesError: if readers see such files.
     """
-    commits = count_commits(snapshot, record.identities, record.since or "")
+    commits = count_commits(snapshot, record.identities, record.since or NOTHING_BEFORE)
     if commits > 1:
         logger.warning("This task run has %s commits in the table, not one.", commits)
     for found in dangling(record.attempts, snapshot):

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.attempts.audit import audit
 from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     HistoryUnreadableError,
+    MetadataCorruptError,
     TableUnreadableError,
 )
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+MOST_BEFORE = 1000
+"""Completed writes in a task's record. Of more, the others are read again by a search."""
 MOST_PARTITIONS = 1000
 """Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
-_ZONE_SLACK = timedelta(hours=26)  # writers of one LOCAL timeline may run in different zones
 _LOOKS = 5
+_YOUNGEST = 5
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +67,44 @@ NO_COMMIT: dict[str, Any] = {
 """The facts of an attempt that wrote nothing."""
 
 
-def find_commit(snapshot: Snapshot, identity: str, since: str = "") -> Commit | None:
-    """Find the youngest write commit that carries an identity.
+def table_before(snapshot: Snapshot) -> TableBefore:
+    """Return what a table has now, before the first attempt of a task run."""
+    commits = snapshot.timeline.completed_writes()[-MOST_BEFORE:]
+    youngest = snapshot.timeline.instants[-_YOUNGEST:]
+    written = filter(None, (snapshot.written_ms(instant.file_name) for instant in youngest))
+    return TableBefore(frozenset(commit.time for commit in commits), max(written, default=0))
 
-    The active timeline is searched first, then the archive. Commits of table services copy the labels
-    of the write that ran them, and do not count.
 
-    :param since: requested time of a completed write that is older than the commit, or empty.
+def find_commit(
+    snapshot: Snapshot,
+    identity: str,
+    before: TableBefore = NOTHING_BEFORE,
+    reported: Sequence[str] = (),
+) -> Commit | None:
+    """Find a write commit that carries an identity.
+
+    Those that its driver reported are looked at first, then the active timeline, youngest first, then
+    what may have been archived since. Commits of table services copy the labels of the write that ran
+    them, and do not count.
+
+    :param before: what the table had before the commit can have been made.
+    :param reported: requested times of the writes that its driver has reported.
     :raises HistoryUnreadableError: if only archived instants can show it, and they cannot be read.
+    :raises MetadataCorruptError: if it may be one whose file is damaged.
     """
-    return _Search(snapshot, since).first(_signed_by([identity]))
+    return _Search(snapshot, before, reported).first(_signed_by([identity]))
 
 
-def find_recorded(snapshot: Snapshot, instants: Sequence[str], since: str = "") -> Commit | None:
+def find_recorded(
+    snapshot: Snapshot, instants: Sequence[str], before: TableBefore = NOTHING_BEFORE
+) -> Commit | None:
     """Find the youngest write commit among some instants.
 
     :param instants: requested times.
-    :param since: as in ``find_commit``.
+    :param before: as in ``find_commit``.
     :raises HistoryUnreadableError: as ``find_commit``.
     """
-    return _Search(snapshot, since).first(_among(instants)) if instants else None
+    return _Search(snapshot, before, instants).first(_among(instants)) if instants else None
 
 
 class _GoneError(Exception):
@@ -90,62 +113,96 @@ class _GoneError(Exception):
 
 @dataclass(slots=True)
 class _Search:
-    """The completed writes of a table, youngest first, in the active timeline or the history.
+    """The completed writes of a table that a task run may have made.
 
     A file that disappears between the listing and the read was archived, rolled back, or moved by an
     upgrade: then the table is listed again and the history is searched too.
+
+    :param reported: requested times of the writes that the run's drivers have reported.
     """
 
     snapshot: Snapshot
-    since: str
+    before: TableBefore
+    reported: Sequence[str] = ()
     _has_missed: bool = False
+    _unreadable: TableUnreadableError | None = None
 
     def __post_init__(self) -> None:
         self.snapshot = self.snapshot.whole()
 
     def first(self, wanted: _Wanted) -> Commit | None:
-        """Return the youngest write that is wanted."""
+        """Return the first write that is wanted.
+
+        One that cannot be read ends the search only if no other is wanted: it may be that one.
+        """
         for _ in range(_LOOKS):
+            self._unreadable = None
             try:
-                return next((commit for commit in self._commits() if wanted(commit)), None)
+                commit = next(filter(wanted, self._commits()), None)
             except _GoneError:
                 self.snapshot, self._has_missed = self.snapshot.reload(), True
+                continue
+            if commit is None and self._unreadable:
+                raise self._unreadable
+            return commit
         raise TableUnreadableError(
             f"{self.snapshot.path}: files of the timeline keep vanishing before they can be read",
             remedy="the next try looks again",
         )
 
     def _commits(self) -> Iterator[Commit]:
-        yield from self._read(self.snapshot.timeline.completed_writes())
-        if not self._is_all_active() and self.snapshot.has_history():
-            # A commit made after `since` can only have been archived later.
-            history = self.snapshot.history(_earliest_ms(self.since))
-            yield from self._read([one for one in history if one.is_write])
+        active = self._ordered(self.snapshot.timeline.completed_writes())
+        first = sum(one.time in self.reported for one in active) or 1  # mostly it is one of these
+        starts = [0, *range(first, len(active), _AT_ONCE)]
+        for start, end in zip(starts, [*starts[1:], len(active)], strict=True):
+            batch = active[start:end]
+            contents = map_concurrently(self._content, batch)
+            for instant in batch:
+                content = contents[instant]
+                if content is None:
+                    raise _GoneError
+                yield from self._commit(instant, content)
+        if self._may_be_archived():
+            history = self.snapshot.history(self.before.moment_ms)
+            for instant in self._ordered([one for one in history if one.is_write]):
+                yield from self._commit(instant, self._content(instant) or _undecodable(instant))
 
-    def _is_all_active(self) -> bool:
-        """Whether nothing younger than ``since`` can be archived: Hudi archives the oldest first.
+    def _ordered(self, writes: Sequence[Instant]) -> list[Instant]:
+        """Return those that the run may have made: the reported ones, then the youngest first."""
+        candidates = reversed([one for one in writes if one.time not in self.before.commits])
+        return sorted(candidates, key=lambda one: one.time not in self.reported)
 
-        A write that a savepoint keeps may stay longer (``hoodie.archive.beyond.savepoint``).
+    def _may_be_archived(self) -> bool:
+        """Whether a write that the table did not have before can have been archived.
+
+        Not if all reported ones are active, and not if nothing was archived since.
         """
-        of_since = [one for one in self.snapshot.timeline if one.time == self.since]
-        kept = any(one.action == "savepoint" for one in of_since)
-        return bool(self.since and of_since) and not kept and not self._has_missed
+        is_active = map(self.snapshot.timeline.find, self.reported)
+        if self.reported and all(is_active) and not self._has_missed:
+            return False
+        return self.snapshot.has_history(self.before.moment_ms)
 
-    def _read(self, oldest_first: Sequence[Instant]) -> Iterator[Commit]:
-        for instant in reversed(oldest_first):
-            if self.since and not _may_be_younger(instant.time, self.since):
-                return
-            metadata = self.snapshot.reader.commit(instant)
-            if metadata is not None:
-                yield Commit(instant, metadata)
-            elif not instant.archived:
-                raise _GoneError
-            else:
-                raise HistoryUnreadableError(
-                    f"what archived {instant} did cannot be decoded, by Hudi neither: its upgrade of "
-                    "the table left Avro without a schema",
-                    remedy="upgrade with Hudi 1.2, which archives what can be read",
-                )
+    def _content(self, instant: Instant) -> CommitMetadata | MetadataCorruptError | None:
+        try:
+            return self.snapshot.reader.commit(instant)
+        except MetadataCorruptError as error:
+            return error
+
+    def _commit(
+        self, instant: Instant, content: CommitMetadata | TableUnreadableError
+    ) -> Iterator[Commit]:
+        if isinstance(content, TableUnreadableError):
+            self._unreadable = content
+        else:
+            yield Commit(instant, content)
+
+
+def _undecodable(instant: Instant) -> HistoryUnreadableError:
+    return HistoryUnreadableError(
+        f"what archived {instant} did cannot be decoded, by Hudi neither: its upgrade of the table left "
+        "Avro without a schema",
+        remedy="upgrade with Hudi 1.2, which archives what can be read",
+    )
 
 
 def _signed_by(identities: Sequence[str]) -> _Wanted:
@@ -164,7 +221,7 @@ def _among(instants: Sequence[str]) -> _Wanted:
 def earlier_commit(
     table: HudiTable,
     identities: Sequence[str],
-    since: str,
+    before: TableBefore = NOTHING_BEFORE,
     recorded: Sequence[str] = (),
     *,
     must_exist: bool = False,
@@ -172,7 +229,7 @@ def earlier_commit(
 ) -> Commit | None:
     """Find what an earlier try of a task run committed, and check its data.
 
-    :param since: requested time of a completed write that is older than the commit, or empty.
+    :param before: what the table had before the first of them.
     :param recorded: recorded requested times of the writes of earlier tries.
     :param must_exist: whether the table is known to have existed: then a missing table means that the
         storage does not show it.
@@ -182,7 +239,7 @@ def earlier_commit(
     :raises DataLossError: if the commit exists and files of it are gone.
     """
     snapshot = table.snapshot(missing_ok=not must_exist)
-    search = _Search(snapshot, since)
+    search = _Search(snapshot, before, recorded)
     try:
         commit = search.first(_signed_by(identities))
         if commit is None and recorded and not signed:
@@ -202,10 +259,11 @@ def earlier_commit(
     return commit
 
 
-def count_commits(snapshot: Snapshot, identities: Sequence[str], since: str) -> int:
+def count_commits(snapshot: Snapshot, identities: Sequence[str], before: TableBefore) -> int:
     """Count the write commits of the active timeline that a task run has signed."""
-    young = (one for one in snapshot.timeline.completed_writes() if one.time > since)
-    commits = (Commit(one, metadata) for one in young if (metadata := snapshot.reader.commit(one)))
+    writes = snapshot.timeline.completed_writes()
+    later = (write for write in writes if write.time not in before.commits)
+    commits = (Commit(one, metadata) for one in later if (metadata := snapshot.reader.commit(one)))
     return sum(map(_signed_by(identities), commits))
 
 
@@ -223,22 +281,3 @@ def _refuse_unsigned(search: _Search, recorded: Sequence[str]) -> None:
             "commit is this task's work, mark the task as success, else delete hudi_write from its "
             "state store and clear it",
         )
-
-
-def _earliest_ms(since: str) -> int | None:
-    try:
-        earliest = _to_second(since).replace(tzinfo=UTC) - _ZONE_SLACK
-    except ValueError:
-        return None
-    return round(earliest.timestamp() * 1000)
-
-
-def _may_be_younger(time: str, since: str) -> bool:
-    try:
-        return _to_second(time) >= _to_second(since) - _ZONE_SLACK
-    except ValueError:
-        return True
-
-
-def _to_second(time: str) -> datetime:
-    return datetime.fromisoformat(f"{time[:8]}T{time[8:14]}")

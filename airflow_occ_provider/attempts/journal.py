@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.record_parts import (
     LearnedScope,
     PreflightRecord,
     QueueEntry,
+    TableBefore,
     TryKey,
     Waiting,
 )
@@ -66,11 +67,11 @@ class Journal:
         if not self._is_stored:
             self._save(self.record)
 
-    def begin(self, digest: str, since: str) -> None:
+    def begin(self, digest: str, since: TableBefore) -> None:
         """Record the work that the identity stands for, with the first attempt.
 
         :param digest: of the rendered work.
-        :param since: the table's youngest completed write, or empty.
+        :param since: what the table has now.
         """
         if self.record.since is None:
             self._change(replace(self.record, digest=digest, since=since))

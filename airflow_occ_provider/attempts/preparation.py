@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
 from airflow_occ_provider.errors import ConfigurationError
@@ -33,6 +35,7 @@ class Preparation:
     :param site: the settings that ``spark-submit`` finds on this machine.
     :param options: every Hudi option that the driver receives.
     :param early_detection: how early conflict detection is set, and why.
+    :param before: what the table has now.
     :param without: prefixes of the site's options that do not go with the attempt.
     :param shown: the options that are not the site's own, without their secrets, for the UI.
     """
@@ -41,6 +44,7 @@ class Preparation:
     site: Site
     options: Mapping[str, str]
     early_detection: str
+    before: TableBefore = NOTHING_BEFORE
     without: tuple[str, ...] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,7 +103,8 @@ def prepare(
     seen = redact({key: value for key, value in options.items() if key in ours})
     # Airflow masks each value whose key contains "token", and with it the order of the lease.
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
-    return Preparation(signature, site, options, reason, shown=seen)
+    before = table_before(snapshot)
+    return Preparation(signature, site, options, reason, before, shown=seen)
 
 
 def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.record_parts import (
     LearnedScope,
     PreflightRecord,
     QueueEntry,
+    TableBefore,
     TryKey,
     Waiting,
 )
@@ -84,8 +85,7 @@ class TaskRecord:
     """The tries of one task run.
 
     :param digest: of the rendered work that the identity stands for.
-    :param since: the table's youngest completed write before the first attempt, or empty; ``None``
-        while there was no attempt.
+    :param since: what the table had before the first attempt; ``None`` while there was none.
     :param abandoned: earlier identities, of the same work with other arguments.
     :param last_try: the try that wrote this record last.
     :param succeeded: whether the run has done its work; set last.
@@ -101,7 +101,7 @@ class TaskRecord:
 
     identity: str = field(default_factory=new_identity)
     digest: str = ""
-    since: str | None = None
+    since: TableBefore | None = None
     abandoned: tuple[str, ...] = ()
     last_try: TryKey = _NO_TRY
     succeeded: bool = False
@@ -118,8 +118,9 @@ class TaskRecord:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
         old = len(self.attempts) - _ATTEMPTS_KEPT
         attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
-        kept = asdict(replace(self, attempts=()))
+        kept = asdict(replace(self, attempts=(), since=None))
         kept["place"] = kept.pop("queue_entry")
+        kept["since"] = self.since.to_json() if self.since else None
         values = {"format": _FORMAT, **kept, "attempts": [attempt.to_json() for attempt in attempts]}
         return dict(json.loads(json.dumps(values)))  # tuples become lists
 
@@ -134,7 +135,7 @@ class TaskRecord:
         return cls(
             identity=kept["identity"],
             digest=kept["digest"],
-            since=kept["since"],
+            since=TableBefore.from_json(since) if (since := kept["since"]) else None,
             abandoned=tuple(kept["abandoned"]),
             last_try=TryKey(**kept["last_try"]),
             succeeded=kept["succeeded"],
@@ -193,7 +194,8 @@ class TaskRecord:
 
     def has_seen(self, table: str) -> bool:
         """Whether a table is known to have existed."""
-        return bool(self.instants_in(table) or (self.since and self._at_work_on(table)))
+        had_commits = self.since is not None and self.since.commits
+        return bool(self.instants_in(table) or (had_commits and self._at_work_on(table)))
 
     def _at_work_on(self, table: str) -> list[AttemptRecord]:
         return [one for one in self.attempts if one.identity in self.identities and one.table == table]

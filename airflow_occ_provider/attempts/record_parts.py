@@ -90,3 +90,32 @@ class TryKey:
 
     number: int
     max_tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableBefore:
+    """The completed writes of a table before the first attempt of a task run.
+
+    None of them is the run's own. They are known by their names: the order of instants proves nothing,
+    since writers' clocks differ, and so do their zones if the table's time zone is local.
+
+    :param commits: requested times of those in the active timeline.
+    :param moment_ms: epoch milliseconds, by the storage's clock, of a moment before the first attempt:
+        what was archived earlier is not its commit.
+    """
+
+    commits: frozenset[str] = frozenset()
+    moment_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"commits": sorted(self.commits), "moment_ms": self.moment_ms}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TableBefore:
+        """Read ``to_json`` back."""
+        return cls(frozenset(content["commits"]), int(content["moment_ms"]))
+
+
+NOTHING_BEFORE = TableBefore()
+"""Of a table that did not exist: every commit may be the task run's own."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder, new_attempt
+from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.journal import Journal
@@ -50,7 +51,7 @@ class ServiceAttempt:
         outside = {plan.time for plan in pending if self.limits.is_outside(plan, admitted)}
         choice = plans.choose(before, pending, own, outside)
         work = digest(job.application, (task.service, task.op), plans.path)
-        plans.run.begin(work, before.timeline.latest_completed_write or "")
+        plans.run.begin(work, table_before(before))
         steps = choice.steps(task.op)
         if steps:
             plans.retire(plan for plan in pending if plan.own and plan.time in choice.run)

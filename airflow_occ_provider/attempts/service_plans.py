@@ -104,7 +104,7 @@ class ServicePlans:
         record = self.run.record
         if record.since is None:
             return {}
-        found = signed_plans(self.table, snapshot, record.identity, record.since)
+        found = signed_plans(self.table, snapshot, record.identity, record.since.commits)
         return {instant.time: instant.completed for instant in found}
 
     def choose(

@@ -20,6 +20,7 @@ from airflow_occ_provider.attempts.outcome import (
     Stop,
     was_killed,
 )
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -117,6 +118,7 @@ def settle(
     log: DriverLog,
     exit_code: int,
     *,
+    before: TableBefore = NOTHING_BEFORE,
     stop: Stop | None = None,
     retire: bool = True,
     needs_report: bool = False,
@@ -126,6 +128,7 @@ def settle(
     :param signature: signs the attempt's commits.
     :param log: the driver's whole log.
     :param exit_code: the driver's, negative for a signal.
+    :param before: what the table had before the first attempt of the task run.
     :param stop: why a guard ended it, if one did; a commit that landed before still counts.
     :param retire: whether to remove the heartbeats of own instants that the driver left
         unfinished, so that no writer has to wait for them; only for a driver that has ended.
@@ -134,9 +137,9 @@ def settle(
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
-        commit = find_commit(snapshot, signature.identity, signature.latest_instant)
+        commit = find_commit(snapshot, signature.identity, before, log.own_instants)
         if commit is None and not signature.is_written:
-            commit = find_recorded(snapshot, log.own_instants, signature.latest_instant)
+            commit = find_recorded(snapshot, log.own_instants, before)
         loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
         taken = _taken_back(snapshot, log) if commit is None else ()
     except errors.TableUnreadableError as error:

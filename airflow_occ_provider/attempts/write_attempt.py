@@ -99,7 +99,7 @@ class WriteAttempt:
         """
         self.refuse(preparation)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
-        self.run.begin(digest, preparation.signature.latest_instant)
+        self.run.begin(digest, preparation.before)
         count = CommitLockAudit(self.lock, preparation.options, self.table).count()
         token = preparation.signature.order_token
         record = replace(new_attempt(self.run, self.path), order_token=token, lock_count=count)
@@ -125,8 +125,7 @@ class WriteAttempt:
         """
         if begun.driver is None:
             raise AssertionError("the attempt has no driver")
-        since, token = self.run.record.since or "", begun.order_token
-        signature = replace(preparation.signature, latest_instant=since, order_token=token)
+        signature = replace(preparation.signature, order_token=begun.order_token)
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")

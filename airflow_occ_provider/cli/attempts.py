@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.commit import find_commit
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import Waiting
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore, Waiting
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import TableUnreadableError
@@ -77,14 +77,14 @@ def _attempt(
     described["commit"] = None
     described["table_unreadable"] = unreadable or None
     if snapshot:
-        since = (record.since or "") if attempt.identity == record.identity else ""
-        described["commit"] = _commit(snapshot, attempt, since)
+        before = record.since if attempt.identity == record.identity else None
+        described["commit"] = _commit(snapshot, attempt, before or NOTHING_BEFORE)
     return described
 
 
-def _commit(snapshot: Snapshot, attempt: AttemptRecord, since: str) -> str | None:
+def _commit(snapshot: Snapshot, attempt: AttemptRecord, before: TableBefore) -> str | None:
     """Return the instant that this attempt, not another one, committed."""
-    commit = find_commit(snapshot, attempt.identity, since)
+    commit = find_commit(snapshot, attempt.identity, before, attempt.instants)
     if commit is None:
         return None
     signed_by = commit.metadata.extra.get("_airflow_try_number")

@@ -52,23 +52,30 @@ class History:
         self._fs = folder.file_system
         self._of_one_file: dict[Instant, Contents] = {}
 
-    def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:  # noqa: ARG002
+    def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first, without their contents.
 
-        :param after_ms: has no effect: the times of all instants are in few, small columns.
+        :param after_ms: epoch milliseconds; those in files last written before are left out.
         """
-        return self._instants
+        if not after_ms:
+            return self._instants
+        listing = self._folder.listing(self._name)
+        files = {instant.file_name for instant in self._instants}
+        recent = {file for file in files if (listing.modified(file) or after_ms) >= after_ms}
+        return tuple(instant for instant in self._instants if instant.file_name in recent)
 
     def contents(self, instant: Instant) -> Contents:
         """Return the contents of an archived instant's files.
 
         The contents of the same history file are read together, and kept until another is read.
         """
-        if instant not in self._of_one_file:
+        of_one_file = self._of_one_file
+        if instant not in of_one_file:  # a copy, since another thread may read another file meanwhile
             file = instant.file_name
             wanted = {one.time: one for one in self._instants if one.file_name == file}
-            self._of_one_file = self._read(partial(self._contents, file, wanted)) or {}
-        return self._of_one_file.get(instant, Contents())
+            of_one_file = self._read(partial(self._contents, file, wanted)) or {}
+            self._of_one_file = of_one_file
+        return of_one_file.get(instant, Contents())
 
     @cached_property
     def _instants(self) -> tuple[Instant, ...]:

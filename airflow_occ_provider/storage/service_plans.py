@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
@@ -32,14 +32,17 @@ def pending_plans(
     )
 
 
-def signed_plans(table: HudiTable, snapshot: Snapshot, identity: str, since: str) -> Iterator[Instant]:
-    """Yield the services, pending or not, whose plan a run signed after ``since``.
+def signed_plans(
+    table: HudiTable, snapshot: Snapshot, identity: str, before: Collection[str] = ()
+) -> Iterator[Instant]:
+    """Yield the services, pending or not, whose plan a run signed.
 
+    :param before: requested times of writes that had completed before; their plans are not read.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     for instant in snapshot.timeline:
         file = instant.requested_file
-        if file and instant.time > since and instant.requested_action in _PLANNED:
+        if file and instant.time not in before and instant.requested_action in _PLANNED:
             # Hudi writes plans uncompressed, and only the signature contains the uuid.
             content = table.files.read(f"{snapshot.config.timeline_folder}/{file}") or b""
             if identity.encode() in content:

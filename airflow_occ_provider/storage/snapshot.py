@@ -109,10 +109,16 @@ class Snapshot:
         """List the names of the files in one partition."""
         return frozenset(self._folder.listing(partition).names)
 
-    def has_history(self) -> bool:
-        """Whether instants were archived."""
-        names = self._folder.listing(self.config.history_folder).names
-        return any(name.endswith(".parquet") or ".archive." in name for name in names)
+    def has_history(self, after_ms: int = 0) -> bool:
+        """Whether instants were archived.
+
+        :param after_ms: epoch milliseconds of the storage's clock; only at that time or later.
+        """
+        listing = self._folder.listing(self.config.history_folder)
+        files = [name for name in listing.names if name.endswith(".parquet") or ".archive." in name]
+        if not after_ms:
+            return bool(files)
+        return any((listing.modified(file) or after_ms) >= after_ms for file in files)
 
     def history(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first; they are read once.

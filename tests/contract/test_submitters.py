@@ -19,7 +19,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
@@ -344,7 +344,7 @@ def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(f
             attempt_of(folder, journal(store), submitter)
         return
     one = journal(store)
-    one.begin("d", "")
+    one.begin("d", NOTHING_BEFORE)
     attempt = attempt_of(folder, one, submitter)
     attempt.watch()
     settlement = attempt.settle(is_judged=True)
@@ -377,7 +377,7 @@ class CutOff(InMemorySubmitter):
 @pytest.mark.parametrize("kind", [InMemorySubmitter, CutOff])
 def test_a_log_with_something_missing_is_not_recorded_as_read(folder, kind):
     one = journal(Store())
-    one.begin("d", "")
+    one.begin("d", NOTHING_BEFORE)
     attempt = attempt_of(folder, one, kind(dies_with_a_ghost(folder), replace(LIVE, logs="after")))
     attempt.watch()
     attempt.settle()
@@ -392,7 +392,7 @@ def test_a_remote_driver_that_wrote_nothing_has_said_so_itself(folder, is_heard)
         return 0
 
     one = journal(Store())
-    one.begin("d", "")
+    one.begin("d", NOTHING_BEFORE)
     attempt = attempt_of(folder, one, InMemorySubmitter(job, replace(LIVE, outlives_task=True)))
     attempt.watch()
     settlement = attempt.settle(is_judged=True)
@@ -422,7 +422,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_fin
     traits = replace(LIVE, start=start, outlives_task=True, end_is_final=is_final)
     cluster, store = Cluster(), Store()
     died, submitter = journal(store), InMemorySubmitter(waits, traits, cluster)
-    died.begin("d", "")
+    died.begin("d", NOTHING_BEFORE)
     handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
     later = InMemorySubmitter(waits, traits, cluster)
     end_earlier_drivers(Journal(store, TryKey(2, 5)), lambda _: later, LOG)

@@ -153,7 +153,7 @@ class Table:
     def plans(self, service: Service, *, own: bool = False) -> tuple[Plan, ...]:
         """Return the pending plans as the operator sees them."""
         snapshot = self.hudi.snapshot()
-        signed = signed_plans(self.hudi, snapshot, IDENTITY, "") if own else ()
+        signed = signed_plans(self.hudi, snapshot, IDENTITY) if own else ()
         known = frozenset(instant.time for instant in signed)
         return pending_plans(snapshot, service, HeartbeatRule(), known)
 

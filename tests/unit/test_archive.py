@@ -12,6 +12,7 @@ import fsspec
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit, find_commit
+from airflow_occ_provider.attempts.record_parts import TableBefore
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import read_entries
 from airflow_occ_provider.hudi.format.instant import Instant, State
@@ -206,7 +207,7 @@ def test_an_earlier_try_is_found_in_the_archive_of_version_6(table):
     commit = find_commit(snapshot, f"{9:032}")
     assert (commit.instant.archived, commit.metadata.operation_type) == (True, "INSERT")
     assert find_commit(snapshot, "f" * 32) is None
-    assert earlier_commit(table, ["f" * 32], since="20261121191656097") is None
+    assert earlier_commit(table, ["f" * 32]) is None
 
 
 def test_archive_files_older_than_the_search_are_not_read(table, monkeypatch):
@@ -222,6 +223,6 @@ def test_archive_files_older_than_the_search_are_not_read(table, monkeypatch):
         Archive, "_entries", lambda archived, file: read.append(file) or original(archived, file)
     )
     snapshot = table.snapshot()
-    assert find_commit(snapshot, signed, since="20261121000000000")
+    assert find_commit(snapshot, signed, TableBefore(moment_ms=2000))
     assert read == [home]
     assert len({one.file_name for one in snapshot.history()}) == len(files)

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
 from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hooks.task_run import open_journal
@@ -37,7 +38,7 @@ class Tries:
     def __init__(self, folder, *, since=T0, number=2, max_tries=14, **attempt):
         self.cleaned = []
         self.run = open_journal({"task_state_store": Store(), "ti": Instance(number, max_tries)})
-        self.run.begin("d", since)
+        self.run.begin("d", TableBefore(frozenset(filter(None, [since]))))
         self.identity = self.run.record.identity
         self.path = str(folder.parent)
         self.run.keep(AttemptRecord(1, 14, self.identity, self.path, 0, **attempt))
@@ -75,7 +76,7 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
     run = open_journal({"ti": Instance(1, 14)})
     tries = EarlierTries(run, HudiTable, RULE, clean=lambda _: None, log=LOG)
     assert tries.commit(str(table), "d") is None
-    run.begin("d", "")
+    run.begin("d", NOTHING_BEFORE)
     with pytest.raises(CommitStateUnknownError):
         tries.commit(str(table), "d")
 

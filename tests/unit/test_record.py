@@ -9,13 +9,20 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord, digest
-from airflow_occ_provider.attempts.record_parts import QueueEntry, TryKey, Waiting
+from airflow_occ_provider.attempts.record_parts import (
+    NOTHING_BEFORE,
+    QueueEntry,
+    TableBefore,
+    TryKey,
+    Waiting,
+)
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.hooks import task_run
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 
 DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()
+SINCE = TableBefore(frozenset({"1", "2"}), 7)
 ATTEMPT = AttemptRecord(
     1,
     14,
@@ -75,7 +82,7 @@ def start(store):
 
 def test_a_record_comes_back_from_json():
     record = TaskRecord(
-        "i", "d", "", ("h",), TryKey(1, 14), False, (ATTEMPT,), Waiting("beating", 7, ("1",))
+        "i", "d", SINCE, ("h",), TryKey(1, 14), False, (ATTEMPT,), Waiting("beating", 7, ("1",))
     )
     assert TaskRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
     assert TaskRecord.from_json(TaskRecord("i").to_json()) == TaskRecord("i")
@@ -89,11 +96,11 @@ def test_an_attempt_is_replaced_by_its_later_state():
 
 def test_a_retry_keeps_the_identity_of_an_attempt(start):
     first = start(1)
-    first.begin("d", "s")
+    first.begin("d", SINCE)
     first.keep(ATTEMPT)
     kept = start(2).record
     assert kept.identity == first.record.identity
-    assert (kept.digest, kept.since) == ("d", "s")
+    assert (kept.digest, kept.since) == ("d", SINCE)
 
 
 def test_the_identity_of_a_driver_that_is_no_attempt_is_stored_before_it_starts(start, store):
@@ -105,7 +112,7 @@ def test_the_identity_of_a_driver_that_is_no_attempt_is_stored_before_it_starts(
 
 def test_a_change_that_can_wait_is_stored_with_the_next_one(start, store):
     first = start(1)
-    first.begin("d", "")
+    first.begin("d", NOTHING_BEFORE)
     assert store == {}
     first.set_request(QueueEntry("q", "asked", 7, 1))
     assert store[RECORD_KEY]["digest"] == "d"
@@ -117,7 +124,7 @@ def test_a_change_that_can_wait_is_stored_with_the_next_one(start, store):
 
 def test_a_task_cleared_after_success_is_other_work(start):
     first = start(1)
-    first.begin("d", "")
+    first.begin("d", NOTHING_BEFORE)
     first.succeed()
     assert start(2, max_tries=15).record.identity != first.record.identity
 
@@ -130,7 +137,7 @@ def test_a_retry_of_a_try_that_was_killed_after_its_last_record_is_the_same_work
 
 def test_a_task_cleared_after_failure_is_the_same_work(start):
     first = start(1)
-    first.begin("d", "")
+    first.begin("d", NOTHING_BEFORE)
     first.keep(ATTEMPT)
     assert start(2, max_tries=15).record.identity == first.record.identity
 
@@ -145,28 +152,28 @@ def test_a_try_that_was_deferred_goes_on_with_its_record(start):
 
 def test_the_work_is_named_by_its_first_attempt(start):
     run = start(1)
-    run.begin("d", "1")
-    run.begin("e", "2")
-    assert (run.record.digest, run.record.since) == ("d", "1")
+    run.begin("d", SINCE)
+    run.begin("e", NOTHING_BEFORE)
+    assert (run.record.digest, run.record.since) == ("d", SINCE)
 
 
 def test_other_arguments_are_signed_anew_but_the_old_signature_still_counts(start):
     run = start(1)
-    run.begin("d", "1")
+    run.begin("d", SINCE)
     run.keep(replace(ATTEMPT, identity=run.record.identity))
     old = run.record.identity
     run.abandon("e")
     record = start(2).record
     assert record.identity != old
     assert record.identities == (record.identity, old)
-    assert (record.digest, record.since, len(record.attempts)) == ("e", "1", 1)
+    assert (record.digest, record.since, len(record.attempts)) == ("e", SINCE, 1)
     assert record.instants_in("/t") == ATTEMPT.instants
     assert (record.has_seen("/t"), record.has_seen("/other")) == (True, False)
 
 
 def test_what_other_arguments_were_about_to_write_does_not_count(start):
     run = start(1)
-    run.begin("d", "1")
+    run.begin("d", SINCE)
     run.give_way(("p=1",), ())
     run.escalate(("p=1",))
     run.abandon("e")
@@ -176,7 +183,7 @@ def test_what_other_arguments_were_about_to_write_does_not_count(start):
 
 def test_what_is_wanted_again_does_not_count_older_commits(start):
     first = start(1)
-    first.begin("d", "1")
+    first.begin("d", SINCE)
     first.keep(replace(ATTEMPT, identity=first.record.identity))
     first.succeed()
     record = start(2, max_tries=15).record

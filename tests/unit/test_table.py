@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_occ_provider.attempts.commit import count_commits, earlier_commit, find_commit
+from airflow_occ_provider.attempts.commit import (
+    MOST_BEFORE,
+    count_commits,
+    earlier_commit,
+    find_commit,
+    table_before,
+)
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record_parts import TableBefore
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
@@ -38,6 +45,7 @@ from tests.unit.test_metadata import RECORD, avro
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
 C = "20261121092559999"
 SIGNATURE = Signature("me", "dag", "run", "task", latest_instant=T0)
+BEFORE = TableBefore(frozenset({T0}))
 
 
 def add(folder, name, *, identity=None, operation="UPSERT"):
@@ -170,7 +178,7 @@ def test_a_commit_that_is_archived_between_listing_and_read_is_found(folder, tab
     add(folder, f"{T2}_{C}.commit")
     snapshot = table.snapshot()
     archive(folder, T0, T1)
-    assert find_commit(snapshot, "me", since=T0).instant.time == T1
+    assert find_commit(snapshot, "me", BEFORE).instant.time == T1
 
 
 def test_an_unsigned_commit_that_is_archived_between_listing_and_read_is_reported(
@@ -182,7 +190,7 @@ def test_an_unsigned_commit_that_is_archived_between_listing_and_read_is_reporte
     archive(folder, T0, T1)
     monkeypatch.setattr(HudiTable, "snapshot", lambda *a, **k: next(stale, None) or look(*a, **k))
     with pytest.raises(CommitStateUnknownError, match="not signed"):
-        earlier_commit(table, ("me",), T0, [T1])
+        earlier_commit(table, ("me",), BEFORE, [T1])
 
 
 def test_a_commit_that_an_upgrade_moves_between_listing_and_read_is_found(folder, table):
@@ -195,9 +203,9 @@ def test_a_commit_that_an_upgrade_moves_between_listing_and_read_is_found(folder
     for time in (T0, T1):
         (folder / f"{time}.commit").rename(folder / "timeline" / f"{time}_{C}.commit")
     with pytest.raises(TableUnreadableError, match="is being upgraded"):
-        find_commit(snapshot, "me", since=T0)
+        find_commit(snapshot, "me", BEFORE)
     (folder / "hoodie.properties").write_text(PROPERTIES)
-    assert find_commit(snapshot, "me", since=T0).instant.time == T1
+    assert find_commit(snapshot, "me", BEFORE).instant.time == T1
 
 
 def test_a_commit_that_is_rolled_back_between_listing_and_read_is_none(folder, table):
@@ -205,7 +213,7 @@ def test_a_commit_that_is_rolled_back_between_listing_and_read_is_none(folder, t
     add(folder, f"{T1}_{C}.commit", identity="me")
     snapshot = table.snapshot()
     (folder / "timeline" / f"{T1}_{C}.commit").unlink()
-    assert find_commit(snapshot, "me", since=T0) is None
+    assert find_commit(snapshot, "me", BEFORE) is None
 
 
 def test_a_savepoint_keeps_an_old_commit_active_while_ours_is_archived(folder, table):
@@ -213,7 +221,7 @@ def test_a_savepoint_keeps_an_old_commit_active_while_ours_is_archived(folder, t
     (folder / "timeline" / f"{T0}_{C}.savepoint").write_bytes(b"")
     add(folder, f"{T1}_{C}.commit", identity="me")
     archive(folder, T1)
-    assert find_commit(table.snapshot(), "me", since=T0).instant.time == T1
+    assert find_commit(table.snapshot(), "me", BEFORE).instant.time == T1
 
 
 def test_files_that_keep_vanishing_are_an_error_never_no_commit(folder, table, monkeypatch):
@@ -226,9 +234,9 @@ def test_files_that_keep_vanishing_are_an_error_never_no_commit(folder, table, m
 def test_an_empty_completed_file_is_damaged_never_no_commit(folder, table):
     (folder / "timeline" / f"{T1}_{C}.commit").touch()
     with pytest.raises(MetadataCorruptError, match=rf"{T1}_{C}\.commit"):
-        find_commit(table.snapshot(), "me", since=T0)
+        find_commit(table.snapshot(), "me", BEFORE)
     with pytest.raises(MetadataCorruptError):
-        earlier_commit(table, ("me",), T0, [T1])
+        earlier_commit(table, ("me",), BEFORE, [T1])
     assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
 
 
@@ -269,7 +277,7 @@ def test_a_fresh_look_refuses_a_table_whose_upgrade_has_moved_its_commits(tmp_pa
     with pytest.raises(TableUnreadableError, match=r"is being upgraded.*\.hoodie/timeline"):
         table.snapshot()
     with pytest.raises(TableUnreadableError, match="is being upgraded"):
-        earlier_commit(table, ("me",), "")
+        earlier_commit(table, ("me",))
     settlement = settle(table, SIGNATURE, DriverLog(), 0)
     assert (settlement.outcome, settlement.error().committed) == (Outcome.UNKNOWN, None)
 
@@ -414,23 +422,23 @@ def test_an_error_after_the_commit_is_an_error_that_says_committed(folder, table
 
 def test_what_an_earlier_try_completed_without_a_signature_is_not_run_again(folder, table):
     add(folder, f"{T1}_{C}.commit")
-    assert earlier_commit(table, ("me",), T0) is None
+    assert earlier_commit(table, ("me",), BEFORE) is None
     with pytest.raises(CommitStateUnknownError, match="not signed"):
-        earlier_commit(table, ("me",), T0, [T1])
+        earlier_commit(table, ("me",), BEFORE, [T1])
 
 
 def test_an_older_signature_of_the_same_work_counts_too(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me before")
     table.snapshot()
-    assert count_commits(table.snapshot(), ("me", "me before"), T0) == 1
-    assert count_commits(table.snapshot(), ("me",), T0) == 0
+    assert count_commits(table.snapshot(), ("me", "me before"), BEFORE) == 1
+    assert count_commits(table.snapshot(), ("me",), BEFORE) == 0
 
 
 def test_a_table_that_is_gone_is_not_an_empty_one(tmp_path):
     table = HudiTable(str(tmp_path / "gone"))
-    assert earlier_commit(table, ("me",), "") is None
+    assert earlier_commit(table, ("me",)) is None
     with pytest.raises(NotHudiTableError):
-        earlier_commit(table, ("me",), "", must_exist=True)
+        earlier_commit(table, ("me",), must_exist=True)
 
 
 def test_a_completed_instant_of_ours_without_signature_is_unknown(folder, table):
@@ -481,12 +489,83 @@ def test_a_job_that_swallows_its_failed_write_did_not_end_well(folder, table):
     assert settlement.error().retry
 
 
-def test_the_search_ends_at_what_is_older_than_the_attempt(folder, table):
-    old = "20261101000000000"
-    add(folder, f"{old}_{C}.commit", identity="me")
+@pytest.mark.parametrize("own", [T1, "20261101000000000"])
+def test_a_commit_is_found_whatever_its_time_says_beside_those_of_others(folder, table, own):
+    """Writers' clocks differ, and a table in local time has instants of several zones."""
+    ahead = "20271121092507982"
+    add(folder, f"{ahead}_{C}.commit", identity="neighbour")
+    before = table_before(table.snapshot())
+    assert find_commit(table.snapshot(), "me", before) is None
+    add(folder, f"{own}_{C}.commit", identity="me")
+    assert find_commit(table.snapshot(), "me", before).instant.time == own
+    assert settle(table, SIGNATURE, log_of(own), 0, before=before).commit.instant.time == own
+    assert count_commits(table.snapshot(), ("me",), before) == 1
+    archive(folder, own)
+    assert find_commit(table.snapshot(), "me", before).instant.time == own
+    assert find_commit(table.snapshot(), "me", before, [own]).instant.archived
+
+
+def test_commits_that_were_there_before_are_not_read(folder, table, monkeypatch):
+    read, commit = [], InstantReader.commit
+    monkeypatch.setattr(InstantReader, "commit", lambda r, i: read.append(i.time) or commit(r, i))
+    for time in (T0, T2):
+        add(folder, f"{time}_{C}.commit", identity="me")
+    before = table_before(table.snapshot())
     add(folder, f"{T1}_{C}.commit", identity="neighbour")
-    assert find_commit(table.snapshot(), "me", since=T0) is None
-    assert find_commit(table.snapshot(), "me").instant.time == old
+    assert find_commit(table.snapshot(), "me", before) is None
+    assert read == [T1]
+    assert find_commit(table.snapshot(), "me").instant.time == T2
+
+
+def test_a_reported_commit_is_read_first_and_alone(folder, table, monkeypatch):
+    read, commit = [], InstantReader.commit
+    monkeypatch.setattr(InstantReader, "commit", lambda r, i: read.append(i.time) or commit(r, i))
+    for time in (T0, T1, T2):
+        add(folder, f"{time}_{C}.commit", identity="me" if time == T0 else "neighbour")
+    assert find_commit(table.snapshot(), "me", reported=[T0]).instant.time == T0
+    assert read == [T0]
+
+
+def test_a_damaged_commit_of_before_is_nobodys_and_a_later_one_may_be_ours(folder, table):
+    (folder / "timeline" / f"{T0}_{C}.commit").touch()
+    before = table_before(table.snapshot())
+    add(folder, f"{T1}_{C}.commit", identity="neighbour")
+    assert find_commit(table.snapshot(), "me", before) is None
+    assert settle(table, SIGNATURE, log_of(), 1, before=before).unreadable is None
+    (folder / "timeline" / f"{T2}_{C}.commit").touch()
+    assert settle(table, SIGNATURE, log_of(), 1, before=before).unreadable
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    assert find_commit(table.snapshot(), "me", before).instant.time == T1
+
+
+def test_an_unreadable_history_matters_only_if_it_can_have_the_commit(folder, table):
+    add(folder, f"{T0}_{C}.commit")
+    os.utime(folder / "timeline" / f"{T0}_{C}.commit", (1_700_000_000,) * 2)
+    before = table_before(table.snapshot())
+    history = folder / "timeline" / "history"
+    history.mkdir(exist_ok=True)
+    damaged = history / "1_2_0.parquet"
+    damaged.write_bytes(b"no parquet")
+    (history / "manifest_1").write_text('{"files": [{"fileName": "1_2_0.parquet", "fileLen": 1}]}')
+    (history / "_version_").write_text("1")
+    with pytest.raises(TableUnreadableError):
+        find_commit(table.snapshot(), "me", before)
+    begin(folder, T1)
+    assert find_commit(table.snapshot(), "me", before, [T1]) is None
+    with pytest.raises(TableUnreadableError):  # one of them is gone
+        find_commit(table.snapshot(), "me", before, [T1, T2])
+    os.utime(damaged, (1_600_000_000,) * 2)
+    assert find_commit(table.snapshot(), "me", before) is None
+
+
+def test_what_a_table_had_is_a_small_value(folder, table):
+    for number in range(MOST_BEFORE + 5):
+        (folder / "timeline" / f"{number:017}_{C}.commit").touch()
+    before = table_before(table.snapshot())
+    assert len(before.commits) == MOST_BEFORE
+    assert len(json.dumps(before.to_json())) < 25_000
+    assert TableBefore.from_json(json.loads(json.dumps(before.to_json()))) == before
+    assert before.moment_ms > 0
 
 
 @pytest.mark.parametrize(

@@ -263,10 +263,10 @@ def test_a_plan_is_known_by_its_signature(golden):
         one for one in snapshot.timeline if one.completed and one.requested_action == "compaction"
     )
     ((_, file_id),) = [*snapshot.reader.planned(signed)][:1]  # a uuid that Hudi itself put into the plan
-    found = [one.time for one in signed_plans(table, snapshot, file_id, "")]
+    found = [one.time for one in signed_plans(table, snapshot, file_id)]
     assert signed.time in found
-    assert [*signed_plans(table, snapshot, file_id, max(found))] == []
-    assert [*signed_plans(table, snapshot, "0" * 36, "")] == []
+    assert [*signed_plans(table, snapshot, file_id, found)] == []
+    assert [*signed_plans(table, snapshot, "0" * 36)] == []
     plans = pending_plans(snapshot, COMPACTION, DEFAULT_RULE, frozenset(found))
     assert [one.own for one in plans] == [one.time in found for one in plans]
 

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import CommitStateUnknownError
 from tests.unit.test_earlier_tries import Tries
-from tests.unit.test_table import T0, T1, T2, C, add, begin, log_of
+from tests.unit.test_table import BEFORE, T0, T1, T2, C, add, begin, log_of
 
 UNWRITTEN = UnwrittenSignature("me", "dag", "run", "task", latest_instant=T0)
 
@@ -63,8 +63,8 @@ def test_a_recorded_instant_of_an_earlier_try_is_its_commit(folder):
 
 def test_an_instant_that_no_try_recorded_is_not_its_commit(folder, table):
     add(folder, f"{T1}_{C}.commit")
-    assert earlier_commit(table, ("me",), T0, [T2], signed=False) is None
-    assert earlier_commit(table, ("me",), T0, signed=False) is None
+    assert earlier_commit(table, ("me",), BEFORE, [T2], signed=False) is None
+    assert earlier_commit(table, ("me",), BEFORE, signed=False) is None
 
 
 def test_the_labels_are_the_same():

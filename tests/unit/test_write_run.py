@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
@@ -92,7 +93,7 @@ def start(folder, queue, store):
 def dies(context, table, driver=HERE, **more):
     """Leave what a worker leaves that dies together with its driver."""
     run = open_journal(context)
-    run.begin("d", "")
+    run.begin("d", NOTHING_BEFORE)
     identity = run.record.identity
     run.keep(AttemptRecord(run.now.number, run.now.max_tries, identity, table, 0, driver, **more))
 
