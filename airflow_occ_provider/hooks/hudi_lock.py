@@ -53,8 +53,8 @@ class LeaseBackend(Protocol):
     """The service that keeps a connection's leases.
 
     Each method raises ``ConfigurationError`` if a field of the connection is missing, wrong or rejected,
-    and ``LockUnreachableError`` if it asks the lock service and gets no answer in time: ``check`` within
-    the connection time-out, at most 10 seconds.
+    and ``LockUnreachableError`` if it asks the lock service and gets no answer in time: ``test`` within
+    the connection time-out, at most 10 seconds, for each of its steps.
     """
 
     def terms(self) -> Terms:
@@ -63,8 +63,14 @@ class LeaseBackend(Protocol):
     def open(self) -> LeaseService:
         """Open the queue of leases; the caller closes it."""
 
-    def check(self) -> str:
-        """Check that the service answers and grants; return a summary."""
+    def validate(self) -> None:
+        """Check the fields of the connection without a request: each try of a task does so."""
+
+    def test(self) -> str:
+        """Check that the service answers and grants; return a summary.
+
+        It is for people: it may make as many requests as it needs.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +153,20 @@ class HudiLockHook(BaseHook):
         """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
         return self.lease_backend.open()
 
-    def check(self) -> str:
-        """Check the connection to the lock service; see ``LeaseBackend.check``."""
+    def validate(self) -> None:
+        """Check the connection's fields, without a request; see ``LeaseBackend.validate``."""
         self.options(self._example_table)
-        return self.lease_backend.check()
+        self.lease_backend.validate()
+
+    def test(self) -> str:
+        """Check the connection to the lock service; see ``LeaseBackend.test``."""
+        self.validate()
+        return self.lease_backend.test()
 
     def test_connection(self) -> tuple[bool, str]:
         """Return the result for Airflow's *Test* button."""
         try:
-            return True, f"{self.check()} {self.limits}".strip()
+            return True, f"{self.test()} {self.limits}".strip()
         except (ConfigurationError, LockUnreachableError) as error:
             return False, str(error)
 

@@ -204,7 +204,7 @@ class MetastoreBackend:
     def terms(self) -> Terms:
         """Return the TTLs: the metastore's lock time-out, or a shorter given one."""
         with closing(self._locks()) as locks:
-            timeout_ms = self._timeout_ms(locks)
+            timeout_ms = self._safe_timeout_ms(locks)
         return Terms(timeout_ms, timeout_ms)
 
     def open(self) -> MetastoreLeases:
@@ -214,15 +214,17 @@ class MetastoreBackend:
 
         return MetastoreLeases(locks, self._timeout_ms(locks), poll_s=poll_s)
 
-    def check(self) -> str:
+    def validate(self) -> None:
+        """Check the fields, and that the client is installed."""
+        _ = self._given_timeout_s, self._poll_s, self.database
+        _ = self.service.access.addresses
+
+    def test(self) -> str:
         """Take and release a test lock; return a summary."""
-        _ = self._given_timeout_s, self._poll_s
         with closing(self._locks()) as locks:
             from airflow_occ_provider.leases.metastore.locks import Part
 
-            timeout_ms = self._timeout_ms(locks)
-            if isinstance(self.lock, MetastoreLock):
-                self.lock.refuse_long_interval(timeout_ms)
+            timeout_ms = self._safe_timeout_ms(locks)
             part = Part(f"check_{uuid.uuid4().hex}", "", exclusive=True)
             lock_id, is_granted = locks.lock([part], "check", "check")
             locks.unlock(lock_id)
@@ -243,6 +245,13 @@ class MetastoreBackend:
         # The server drops a lock after its own time-out, whatever this field says.
         known = (self._given_timeout_s * 1000, servers_ms)
         return min((one for one in known if one), default=_DEFAULT_TIMEOUT_MS)
+
+    def _safe_timeout_ms(self, locks: MetastoreLocks) -> int:
+        """Return the time-out; refuse one that Hudi's own heartbeats do not keep."""
+        timeout_ms = self._timeout_ms(locks)
+        if isinstance(self.lock, MetastoreLock):
+            self.lock.refuse_long_interval(timeout_ms)
+        return timeout_ms
 
     @property
     def _given_timeout_s(self) -> int:

@@ -190,12 +190,16 @@ class StorageLeases:
         gather_s = min(pace.gather_s, ttl_s / _GATHERS_PER_TTL)
         return Queue(StorageStore(shared, self._poll_s, timeout_s, gather_s))
 
-    def check(self) -> str:
+    def validate(self) -> None:
+        """Check the fields, and that the client is installed."""
+        self.terms()
+        _ = self._poll_s
+        self.service.open()
+
+    def test(self) -> str:
         """Check that the storage refuses a write whose condition does not hold."""
         from airflow_occ_provider.leases.storage.conditions import check_conditions
 
-        self.terms()
-        _ = self._poll_s
         shared, race_s = self.service.open(), answer_timeout_s(self.service.fields)
         with self.service.named():
             return check_conditions(shared, race_s=race_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_occ_provider.leases.queue import Queue
-    from airflow_occ_provider.leases.zookeeper.client import Access, Tls
+    from airflow_occ_provider.leases.zookeeper.client import Access, Session, Tls
     from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
 _BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
@@ -62,6 +62,21 @@ class ZookeeperEnsemble:
 
     connection: Connection
     fields: Fields
+    _sessions: list[Session] = field(default_factory=list, compare=False, repr=False)
+
+    def session(self) -> Session:
+        """Open a session, which the caller closes.
+
+        What uses the connection at the same time shares one: a server limits them for each address.
+        """
+        from airflow_occ_provider.leases.zookeeper.client import Session
+
+        for session in self._sessions:
+            if session.share():
+                return session
+        session = Session(self.access)
+        self._sessions[:] = [session]
+        return session
 
     @property
     def hosts(self) -> str:
@@ -130,7 +145,8 @@ class ZookeeperLock:
         """Open a view of the lock."""
         from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
-        return ZookeeperCommitLock(self.service.access, self.base_path, table_name)
+        service = self.service
+        return ZookeeperCommitLock(service.access, self.base_path, table_name, service.session())
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +172,18 @@ class ZookeeperLeases:
         from airflow_occ_provider.leases.queue import Queue
         from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
-        return Queue(ZookeeperStore(self.service.access, self.root))
+        root = self.root  # a wrong one is refused before anything connects
+        return Queue(ZookeeperStore(self.service.access, root, self.service.session()))
 
-    def check(self) -> str:
+    def validate(self) -> None:
+        """Check the fields."""
+        self.terms()
+        _ = self.service.access, self.root
+
+    def test(self) -> str:
         """Check that a client may create nodes; return a summary."""
         from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 
-        self.terms()
         base_path = self.lock.base_path if isinstance(self.lock, ZookeeperLock) else None
         return check_lock_service(self.service.access, base_path, self.root)
 

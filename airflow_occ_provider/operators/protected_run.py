@@ -145,7 +145,7 @@ class ProtectedRun:
         preparation = self.prepare()
         self.spark.refuse(self.job, preparation.site)
         refuse(preparation)
-        self.log.info(self.lock.check())
+        self.lock.validate()
         spark = {**dict(preparation.site.spark.options), **(self._task.conf or {})}
         return known_options(preparation.options, spark, self.table.config())
 

@@ -47,7 +47,10 @@ class BucketLeases:
     def open(self):
         return Queue(ToyStore(BUCKETS[self.bucket]))
 
-    def check(self):
+    def validate(self):
+        self.terms()
+
+    def test(self):
         self.open().requests()
         return "The bucket answers."
 

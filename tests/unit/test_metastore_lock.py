@@ -94,7 +94,7 @@ def test_the_forms_defaults_are_the_hooks(connection):
 def test_a_wrong_field_is_named_with_a_remedy(connection, fields, named):
     hook = connection(**{"host": CLOSED_PORT, "connection_timeout_ms": 300, **fields})
     with pytest.raises(ConfigurationError, match=rf"{named}.*Remedy: enter") as told:
-        hook.check()
+        hook.validate()
     assert hook.test_connection() == (False, str(told.value))
 
 
@@ -182,7 +182,7 @@ def test_a_missing_ticket_is_reported(monkeypatch):
             MetastoreClient(access)
 
 
-@pytest.mark.parametrize("call", ["leases", "terms", "check", "commit_lock"])
+@pytest.mark.parametrize("call", ["leases", "terms", "validate", "test", "commit_lock"])
 def test_without_its_client_every_call_says_what_to_install(connection, monkeypatch, call):
     for name in list(sys.modules):
         if name.startswith(("pymetastore", "airflow_occ_provider.leases.metastore")):

@@ -132,7 +132,7 @@ def test_a_wrong_field_is_named_with_a_remedy(monkeypatch, fields, named):
     with pytest.raises(
         ConfigurationError, match=rf"^connection 'lock', {named}: .*Remedy: enter"
     ) as told:
-        lock_hook("lock").check()
+        lock_hook("lock").validate()
     assert HudiZookeeperLockHook("lock").test_connection() == (False, str(told.value))
     assert "s3cret" not in str(told.value)
 
@@ -161,12 +161,12 @@ def test_leases_never_live_where_hudis_locks_do(monkeypatch, lease_root, base_pa
     with pytest.raises(ConfigurationError, match=r"'lock', lease_root: .* overlap"):
         lock_hook("lock").leases()
     with pytest.raises(ConfigurationError, match="lease_root"):
-        lock_hook("lock").check()
+        lock_hook("lock").validate()
 
 
 def test_the_test_button_says_what_it_cannot_see(monkeypatch):
     connection(monkeypatch)
-    monkeypatch.setattr(HudiZookeeperLockHook, "check", lambda self: "ZooKeeper answers.")
+    monkeypatch.setattr(HudiZookeeperLockHook, "test", lambda self: "ZooKeeper answers.")
     ok, message = lock_hook("lock").test_connection()
     assert ok
     assert message.startswith("ZooKeeper answers. ")

@@ -118,7 +118,7 @@ def test_the_defaults_depend_on_the_lease_root(connection, host, terms):
 def test_a_wrong_field_is_named_with_a_remedy(connection, fields, named):
     hook = connection(**fields)
     with pytest.raises(ConfigurationError, match=rf"^connection 'lock', {named}: .*Remedy: ") as told:
-        hook.check()
+        hook.validate()
     assert hook.test_connection() == (False, str(told.value))
 
 

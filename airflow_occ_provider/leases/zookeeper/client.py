@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -92,12 +93,15 @@ class Access:
 class Session:
     """A connection that is restored automatically, with a time-out for every call.
 
+    Each of its users closes it once; the last one ends the connection.
+
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials.
     """
 
     def __init__(self, access: Access) -> None:
         self.access = access
+        self._users, self._counting = 1, threading.Lock()
         self._wire = Wire(access.tls.context() if access.tls else None)
         self.client = _client(access, self._wire)
         try:
@@ -142,8 +146,19 @@ class Session:
         except (KazooTimeoutError, *_RETRIABLE, OSError) as error:
             raise self._unreachable(error) from error
 
+    def share(self) -> bool:
+        """Add a user; return whether the connection was still open."""
+        with self._counting:
+            if self._users:
+                self._users += 1
+            return self._users > 0
+
     def close(self) -> None:
-        """Close the session."""
+        """Close the session for one user."""
+        with self._counting:
+            self._users -= 1
+            if self._users > 0:
+                return
         with suppress(KazooException):
             self.client.stop()
             self.client.close()

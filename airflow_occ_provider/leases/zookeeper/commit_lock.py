@@ -25,13 +25,16 @@ class ZookeeperCommitLock:
     Spark application in one of the four times that a write takes the lock, and empty in the others.
 
     :param lock_key: name of the lock; Hudi takes ``hoodie.table.name``.
+    :param session: that it may use, if one is open already.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials.
     """
 
-    def __init__(self, access: Access, base_path: str, lock_key: str) -> None:
+    def __init__(
+        self, access: Access, base_path: str, lock_key: str, session: Session | None = None
+    ) -> None:
         self.path = f"{base_path}/{lock_key}"
-        self._session = Session(access)
+        self._session = session or Session(access)
 
     def entries(self) -> tuple[LockEntry, ...]:
         """Return the holder and the waiters, the holder first."""

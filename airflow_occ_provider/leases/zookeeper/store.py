@@ -33,12 +33,13 @@ _FOLDER = "requests"
 class ZookeeperStore:
     """The ``Store`` below a path of ZooKeeper, apart from Hudi's own locks.
 
+    :param session: of these nodes, if one is open already.
     :raises LockUnreachableError: if ZooKeeper does not answer in time.
     :raises ConfigurationError: if it rejects the credentials or the path.
     """
 
-    def __init__(self, access: Access, root: str) -> None:
-        self._session = Session(access)
+    def __init__(self, access: Access, root: str, session: Session | None = None) -> None:
+        self._session = session or Session(access)
         self._client = self._session.client
         self._acl = access.acl
         self._folder = posixpath.join(root, _FOLDER)

@@ -1,0 +1,128 @@
+"""What one try of a task asks of its lock service, counted there; no part of ours is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+
+import boto3
+import pytest
+
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.contract import stand_in_spark
+from tests.contract.counted import CountedConnections
+from tests.table_properties import table_properties
+from tests.unit.test_record import Store, Task
+
+BUCKET = "leases"
+MOST_REQUESTS, MOST_SESSIONS = 12, 2
+
+
+class Writer(Task):
+    def xcom_push(self, **_):
+        pass
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """An empty table, and a Spark that commits to it."""
+    metadata = tmp_path / "t" / ".hoodie"
+    (metadata / "timeline" / "history").mkdir(parents=True)
+    (metadata / ".heartbeat").mkdir()
+    (metadata / "hoodie.properties").write_text(table_properties())
+    spark = tmp_path / "spark"
+    (spark / "bin").mkdir(parents=True)
+    (spark / "conf").mkdir()
+    submit = spark / "bin" / "spark-submit"
+    submit.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in_spark.__file__}" "$@"\n')
+    submit.chmod(0o755)
+    variables = {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        "AIRFLOW_VAR_AIRFLOW_OCC_SITE": "here",
+        "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
+        "SPARK_HOME": str(spark),
+        "STAND_IN_TABLE": str(metadata.parent),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return metadata.parent
+
+
+@pytest.fixture
+def write(table, tmp_path):
+    """Runs the first try of a task, to its end."""
+
+    def write(**arguments):
+        job = tmp_path / "job.py"
+        job.touch()
+        task = HudiWriteOperator(
+            task_id="t", application=str(job), table=str(table), lock_conn_id="lock", **arguments
+        )
+        context = {"ti": Writer(1, 14), "task": task, "task_state_store": Store(), "outlet_events": {}}
+        return task.execute(context)
+
+    return write
+
+
+@pytest.fixture
+def lock(monkeypatch):
+    def lock(conn_type, host, **extra):
+        value = {"conn_type": conn_type, "host": host, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
+        return lock_hook("lock")
+
+    return lock
+
+
+@pytest.fixture
+def bucket(s3_server, monkeypatch):
+    """The requests to a lease root in a bucket of its own."""
+    url, requests = s3_server
+    aws = {"conn_type": "aws", "login": "k", "password": "s"}
+    aws["extra"] = {"endpoint_url": url, "region_name": "us-east-1"}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(aws))
+    client = boto3.client(
+        "s3", endpoint_url=url, aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
+    )
+    client.create_bucket(Bucket=BUCKET)
+    requests.clear()
+    return requests
+
+
+@pytest.mark.parametrize("arguments", [{}, {"key_safe": True}], ids=str)
+def test_an_uncontended_write_makes_few_requests_to_the_bucket_of_its_leases(
+    write, lock, bucket, arguments
+):
+    lock("hudi_storage_lock", f"s3://{BUCKET}/{len(arguments)}", storage_conn_id="lake")
+    assert write(**arguments)["instant"]
+    methods = Counter(request.partition(" ")[0] for request in bucket)
+    assert 0 < methods.total() <= MOST_REQUESTS, methods
+
+
+@pytest.mark.parametrize("arguments", [{}, {"key_safe": True}], ids=str)
+def test_an_uncontended_write_has_few_sessions_in_zookeeper(
+    write, lock, embedded_zookeeper, monkeypatch, tmp_path, arguments
+):
+    monkeypatch.setenv("STAND_IN_ZOOKEEPER", embedded_zookeeper.hosts)
+    with CountedConnections(embedded_zookeeper.hosts) as counted:
+        lock("hudi_zookeeper_lock", counted.address, base_path=f"/{tmp_path.name}/locks")
+        assert write(**arguments)["instant"]
+    assert 0 < counted.number <= MOST_SESSIONS
+
+
+@pytest.mark.parametrize(
+    ("conn_type", "fields"),
+    [
+        ("hudi_storage_lock", {"storage_conn_id": "lake"}),
+        ("hudi_zookeeper_lock", {}),
+        ("hudi_metastore_lock", {}),
+    ],
+)
+def test_validating_a_connection_asks_nothing(lock, bucket, conn_type, fields):
+    with CountedConnections("127.0.0.1:1") as counted:
+        host = f"s3://{BUCKET}/x" if conn_type == "hudi_storage_lock" else counted.address
+        lock(conn_type, host, **fields).validate()
+    assert (counted.number, bucket) == (0, [])
