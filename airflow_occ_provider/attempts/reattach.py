@@ -9,6 +9,7 @@ from typing import Any
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.submitter import Handle, Submitter, Unseen
+from airflow_occ_provider.storage.address import is_one_table
 
 
 def begun_attempt(
@@ -24,7 +25,11 @@ def begun_attempt(
     :param digest: of the work of this try.
     """
     record = run.record
-    own = [one for one in record.unsettled if (one.identity, one.table) == (record.identity, table)]
+    own = [
+        one
+        for one in record.unsettled
+        if one.identity == record.identity and is_one_table(one.table, table)
+    ]
     if record.since is None or any(one.max_tries != run.now.max_tries for one in own):
         return None  # the user cleared the task, which ends its driver
     if record.digest != digest and all(one.try_number != run.now.number for one in own):

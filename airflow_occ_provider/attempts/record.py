@@ -18,6 +18,7 @@ from airflow_occ_provider.attempts.record_parts import (
     Waiting,
 )
 from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.storage.address import is_one_table
 
 RECORD_KEY = "hudi_write"
 INSTANTS_KEY = "hudi_instants"
@@ -198,7 +199,11 @@ class TaskRecord:
         return bool(self.instants_in(table) or (had_commits and self._at_work_on(table)))
 
     def _at_work_on(self, table: str) -> list[AttemptRecord]:
-        return [one for one in self.attempts if one.identity in self.identities and one.table == table]
+        return [
+            one
+            for one in self.attempts
+            if one.identity in self.identities and is_one_table(one.table, table)
+        ]
 
     def again(self) -> TaskRecord:
         """Return the record for work to be repeated; keeps the attempts.

@@ -46,8 +46,9 @@ def normalized(uri: SplitResult) -> SplitResult:
 
 
 def _asset_uri(table: str) -> str:
-    path = canonical_table(_own_url(table))
-    if urlsplit(path).password:
+    url = _own_url(table)
+    path = canonical_table(url)
+    if "://" in url and urlsplit(url).password:
         raise ConfigurationError(
             "table", "the path has a password in it", remedy="name a storage connection instead"
         )

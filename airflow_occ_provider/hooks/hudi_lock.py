@@ -64,7 +64,7 @@ class LeaseBackend(Protocol):
         """Open the queue of leases; the caller closes it."""
 
     def validate(self) -> None:
-        """Check the fields of the connection without a request: each try of a task does so."""
+        """Check the connection's fields, without a request; each try of a task does so."""
 
     def test(self) -> str:
         """Check that the service answers and grants; return a summary.

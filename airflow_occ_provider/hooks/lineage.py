@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, fsspec_url, parse_table_path
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -71,9 +71,11 @@ def dataset_name(table: str) -> tuple[str, str]:
     As OpenLineage's Spark listener has them: the key in an object store has no slash before it, and
     Azure's scheme is ``abfss``.
     """
-    scheme, has_scheme, rest = canonical_table(table).partition("://")
-    if not has_scheme:
-        return "file", scheme
+    scheme, path = parse_table_path(table)
+    if scheme == "file":
+        return "file", canonical_table(table)
+    # With the port as it was written, as Spark's listener has it.
+    scheme, _, rest = fsspec_url(scheme, path).partition("://")
     authority, _, key = rest.partition("/")
     if scheme == "hdfs":
         return f"hdfs://{authority}", f"/{key}"

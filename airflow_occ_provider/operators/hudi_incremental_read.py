@@ -18,7 +18,7 @@ from airflow_occ_provider.hooks.lineage import table_to_read
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.read_options import Release
 from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.incremental import incremental_read
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         consumer = Consumer(self.consumer, state, canonical_table(self.table))
         plans = context["task_state_store"]
         plan: Any = plans.get(_PLAN_KEY)
-        if plan is None or plan["window"]["table"] != self.table:
+        if plan is None or not is_one_table(plan["window"]["table"], self.table):
             plan = self._plan(consumer)
             plans.set(_PLAN_KEY, plan, retention=NEVER_EXPIRE)
         before = Checkpoint.from_json(plan["before"]) if plan["before"] else None

@@ -46,6 +46,7 @@ from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
+from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.spark_submit import Flag
 
@@ -180,7 +181,7 @@ class HudiSparkOperator(SparkSubmitOperator):
         return result
 
     def _digest(self, run: ProtectedRun) -> str:
-        return digest(*run.user_job.work(), self.table, run.claim.partitions)
+        return digest(*run.user_job.work(), canonical_table(self.table), run.claim.partitions)
 
     def _settle_earlier(self, run: ProtectedRun) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
@@ -211,7 +212,7 @@ class HudiSparkOperator(SparkSubmitOperator):
 
     def _roll_back(self, run: ProtectedRun, preparation: Preparation, table: str) -> None:
         """Have Hudi roll back a table's failed writes, alone if its lock excludes no other process."""
-        if table != self.table:  # an earlier try's table, under that table's own lock
+        if not is_one_table(table, self.table):  # an earlier try's table, under that table's own lock
             lock = run.lock.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
         with run.alone_if_unlocked(preparation.options, table) as admitted:

@@ -39,7 +39,7 @@ from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.retry import ConflictRetry
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
@@ -78,7 +78,7 @@ class ProtectedRun:
     def open(self, table: str) -> HudiTable:
         """Open a table of an earlier try, usually the same."""
         task = self._task
-        return self.table if table == task.table else open_table(table, task.storage_conn_id)
+        return self.table if is_one_table(table, task.table) else open_table(table, task.storage_conn_id)
 
     @cached_property
     def lock(self) -> HudiLockHook:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 # Hadoop prints a path in this form if its own configuration sets the authority.
-_NO_AUTHORITY = re.compile(r"(?P<scheme>file|hdfs|viewfs):(?P<path>/(?!/).*)", re.IGNORECASE)
+_NO_AUTHORITY = re.compile(r"(?P<scheme>file|hdfs|viewfs|dbfs|maprfs):(?P<path>/(?!/).*)", re.IGNORECASE)
 # Other names of file systems, of Hadoop or of fsspec, by the name that a table has here.
 _NAMES = {
     "s3": ("s3a", "s3n"),
@@ -21,6 +25,21 @@ _NAMES = {
     "abfs": ("abfss", "wasb", "wasbs", "az"),
 }
 _FSSPEC_SCHEME = {name: fsspec for fsspec, names in _NAMES.items() for name in names}
+# Names of buckets, which may differ in case; every other authority is a host's name, which does not.
+_BUCKETS = frozenset({"s3", "gs", "oss", "cosn", "cos", "obs"})
+_DEFAULT_PORTS = {
+    "hdfs": ("8020",),
+    "webhdfs": ("9870",),
+    "swebhdfs": ("9871",),
+    "ofs": ("9862",),
+    "alluxio": ("19998",),
+    "abfs": ("443", "80"),
+    "s3": ("443", "80"),
+    "gs": ("443",),
+}
+# A path of these without an authority is one of the file system that Hadoop's configuration names.
+_OF_DEFAULT = ("hdfs", "viewfs")
+_DEFAULT_FS = ("fs.defaultFS", "fs.default.name")
 # One account of Azure has a host for each of its two APIs, which name the same containers.
 _BLOB_HOST = re.compile(r"(@[^.]+)\.blob\.")
 
@@ -38,6 +57,8 @@ def parse_table_path(table: object) -> tuple[str, str]:
     if match:
         scheme, authority = match["scheme"].lower(), match.groupdict().get("authority", "")
         path = _normal(match["path"]) if match["path"] else ""
+        if scheme == "file" and authority.lower() == "localhost":
+            authority = ""
         if (authority or path) and not (scheme == "file" and authority):
             return scheme, f"{scheme}://{authority}{path}"
     if text.startswith("/"):
@@ -72,12 +93,85 @@ def fsspec_url(scheme: str, path: str) -> str:
 def canonical_table(table: object) -> str:
     """Return the canonical name of a table, the same for all spellings of its path.
 
-    :raises ConfigurationError: if it is not a path.
+    The queue, the records, the assets and the commands know a table by this name. As in Hadoop, the
+    case of a host and a default port do not count, and ``hdfs:///t`` is in the file system that
+    ``fs.defaultFS`` names. A path of ``viewfs`` keeps its own name: only the clients' mount table knows
+    what it stands for.
+
+    :raises ConfigurationError: if it is not a path, or names no NameNode, and nor does Hadoop's
+        configuration.
     """
+    name, authority, path = _place(table)
+    if name in _OF_DEFAULT and not authority:
+        authority = _default_authority(name)
+        if not authority:
+            raise ConfigurationError(
+                "table",
+                f"{table!r} names no NameNode, and HADOOP_CONF_DIR has no core-site.xml with a "
+                f"fs.defaultFS of {name}",
+                remedy=f"write the whole path, such as {name}://namenode{path}, or set HADOOP_CONF_DIR "
+                "for all of Airflow's processes",
+            )
+    return f"{name}://{authority}{path}" if name else path
+
+
+def is_one_table(table: str, other: str) -> bool:
+    """Whether two paths are spellings of one table.
+
+    :raises ConfigurationError: as ``canonical_table`` does.
+    """
+    return table == other or canonical_table(table) == canonical_table(other)
+
+
+def may_be_one_table(table: str, other: str) -> bool:
+    """Whether two paths may name one table, as far as they tell.
+
+    A path without an authority, as Hadoop prints some, may be of any; one of ``viewfs`` may stand for
+    any path of HDFS.
+
+    :raises ConfigurationError: if one is not a path.
+    """
+    places = _place(table), _place(other)
+    (name, authority, path), (other_name, other_authority, other_path) = places
+    if name != other_name:
+        return {name, other_name} == {"hdfs", "viewfs"}
+    return path == other_path and (authority == other_authority or not (authority and other_authority))
+
+
+def _place(table: object) -> tuple[str, str, str]:
+    """Return the canonical scheme, authority and path of a table; only the path of a local one."""
     scheme, path = parse_table_path(table)
     if scheme == "file":
-        return path.removeprefix("file://")
-    return fsspec_url(scheme, path)
+        return "", "", path.removeprefix("file://")
+    name = scheme if scheme == "viewfs" else fsspec_scheme(scheme)
+    authority, slash, rest = fsspec_url(scheme, path).partition("://")[2].partition("/")
+    return name, _canonical_authority(name, authority), f"{slash}{rest}"
+
+
+def _canonical_authority(name: str, authority: str) -> str:
+    container, at, host = authority.rpartition("@")
+    if name not in _BUCKETS:
+        host = host.lower()
+    for port in _DEFAULT_PORTS.get(name, ()):
+        host = host.removesuffix(f":{port}")
+    # Only in Azure a part of the place precedes the host; elsewhere it is a key, or a user.
+    return f"{container}{at}{host}" if name == "abfs" else host
+
+
+def _default_authority(name: str) -> str:
+    """Return the authority of Hadoop's default file system, if that is of this scheme."""
+    folder = os.environ.get("HADOOP_CONF_DIR")
+    if not folder:
+        return ""
+    try:
+        root = ET.parse(Path(folder, "core-site.xml")).getroot()  # noqa: S314 - the site's file
+    except (OSError, ET.ParseError):
+        return ""
+    values = {
+        one.findtext("name", "").strip(): one.findtext("value", "") for one in root.iter("property")
+    }
+    url = urlsplit(next((values[key].strip() for key in _DEFAULT_FS if key in values), ""))
+    return _canonical_authority(name, url.netloc) if url.scheme.lower() == name else ""
 
 
 def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from airflow_occ_provider.ui.plugin import SECTION
 _MOST_TASKS = 1000
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 # Of a path that a task names: others, such as http, would have the API server call any address.
-_STORAGES = ("/", "s3://", "gs://", "abfs://", "hdfs://")
+_STORAGES = ("/", "s3://", "gs://", "abfs://", "hdfs://", "viewfs://")
 _NO_TABLE = (ConfigurationError, ValueError)  # a text may have halves of characters
 _log = logging.getLogger(__name__)
 

@@ -40,7 +40,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": (set(), {"pyspark"}),
     "attempts.submitter": (set(), set()),
-    "attempts.record": ({"attempts.submitter", "attempts.identity", "attempts.record_parts"}, set()),
+    "attempts.record": (
+        {"attempts.submitter", "attempts.identity", "attempts.record_parts", "storage.address"},
+        set(),
+    ),
     "attempts.record_parts": (set(), set()),
     "attempts.outcome": ({"attempts.log"}, set()),
     "attempts.log": ({"attempts.log", "attempts.failure", "attempts.outcome"}, set()),

@@ -32,8 +32,8 @@ SPELLINGS = {
         (AZURE, "abfss://raw@lake.dfs.core.windows.net/trips", "wasbs://raw@lake.blob.core.windows.net/trips/"),
         ("hudi://abfss/raw@lake.dfs.core.windows.net/trips", "hudi://wasb/raw@lake.blob.core.windows.net/trips"),
     ),
-    "hdfs://nn:8020/trips": (("hdfs://nn:8020/trips/",), ("hudi://hdfs/nn:8020/trips",)),
-    "hdfs:///trips": (("hdfs:///trips", "hdfs:/trips", "viewfs:///trips"), ("hudi://hdfs//trips",)),
+    "hdfs://nn/trips": (("hdfs://nn:8020/trips/", "hdfs://NN/trips"), ("hudi://hdfs/nn:8020/trips",)),
+    "viewfs://lake/trips": (("viewfs://lake/trips",), ("hudi://viewfs/lake/trips",)),
     "file:///lake/trips": (
         ("/lake/trips", "/lake//trips/", "file:/lake/trips", "file:///lake/./trips"),
         ("hudi:///lake/trips", "hudi:/lake/trips/", "hudi://file/lake/trips", "hudi://file:///lake/trips"),

@@ -8,7 +8,7 @@ from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, is_one_table
 
 TABLE = "s3://lake/trips"
 IN_PROCESS = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
@@ -143,7 +143,7 @@ def test_the_nearer_setting_of_the_index_wins():
 ONE_TABLE = {
     "/lake/trips": (
         *("file:///lake/trips", "/lake//trips/", "file:///lake/x/../trips", "file:/lake/trips"),
-        *("//lake/trips", "/lake/trips/.", "FILE:///lake//trips"),
+        *("//lake/trips", "/lake/trips/.", "FILE:///lake//trips", "file://localhost/lake/trips"),
     ),
     "s3://lake/trips": (
         *("s3a://lake/trips/", "s3n://lake/trips", "s3a://lake//trips", "s3a://lake/./trips"),
@@ -158,9 +158,19 @@ ONE_TABLE = {
     "abfs://c@blob.dfs.core.windows.net/t": ("wasb://c@blob.blob.core.windows.net/t",),
     "abfs://lake@devstoreaccount1/x@a.blob.y": ("wasb://lake@devstoreaccount1/x@a.blob.y",),
     "abfs://lake/Trips": ("az://lake/Trips",),
-    "hdfs://nn:8020/lake/trips": ("HDFS://nn:8020/lake//trips", "viewfs://nn:8020/lake/trips"),
-    "hdfs:///lake/trips": ("hdfs:/lake/trips", "hdfs:////lake/trips"),
+    "hdfs://nn/lake/trips": (
+        "HDFS://nn:8020/lake//trips",
+        "hdfs://NN:8020/lake/trips",
+        "hdfs://Nn/lake/trips",
+    ),
+    "hdfs://nn:9000/lake/trips": ("hdfs://NN:9000/lake/trips/",),
+    "viewfs://lake/trips": ("viewfs://Lake/trips", "VIEWFS://lake//trips"),
+    "webhdfs://nn/trips": ("webhdfs://NN:9870/trips",),
+    "dbfs:///lake/trips": ("dbfs:/lake/trips", "dbfs:////lake/trips"),
     "gs://lake/a b#c?d": ("gs://lake//a b#c?d", "GS://lake/a b#c?d/", "gcs://lake/a b#c?d"),
+    "s3://lake/t": ("s3a://lake:443/t", "s3n://lake:80/t/", "s3a://key@lake/t"),
+    "s3://Lake/t": ("s3a://Lake/t",),
+    "abfs://c@a.dfs.core.windows.net/t": ("abfss://C@A.dfs.core.windows.net:443/t",),
     "s3://lake": ("s3a://lake/", "s3a://lake//", "s3a://lake/."),
 }
 
@@ -170,3 +180,44 @@ ONE_TABLE = {
 )
 def test_a_table_has_one_name(name, path):
     assert canonical_table(path) == name
+    assert is_one_table(path, name)
+
+
+@pytest.fixture
+def hadoop(tmp_path, monkeypatch):
+    """Hadoop's configuration on this machine."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+
+    def hadoop(default_fs, key="fs.defaultFS"):
+        line = f"<property><name>{key}</name><value>{default_fs}</value></property>"
+        (tmp_path / "core-site.xml").write_text(f"<configuration>{line}</configuration>")
+
+    return hadoop
+
+
+@pytest.mark.parametrize("path", ["hdfs:///lake/trips", "hdfs:/lake/trips", "HDFS:////lake//trips"])
+@pytest.mark.parametrize("key", ["fs.defaultFS", "fs.default.name"])
+def test_a_path_without_a_name_node_is_in_hadoops_default_file_system(hadoop, path, key):
+    hadoop(" hdfs://NN:8020/ ", key)
+    assert canonical_table(path) == "hdfs://nn/lake/trips"
+    assert is_one_table(path, "hdfs://nn:8020/lake/trips")
+
+
+@pytest.mark.parametrize("default", ["s3a://lake", "viewfs://cluster", "not a URL"])
+@pytest.mark.parametrize("path", ["hdfs:///lake/trips", "hdfs:/lake/trips"])
+def test_a_path_of_an_unknown_name_node_has_no_queue(hadoop, path, default):
+    hadoop(default)
+    with pytest.raises(ConfigurationError, match=r"names no NameNode.*Remedy: write the whole path"):
+        canonical_table(path)
+
+
+def test_a_path_of_no_name_node_has_no_queue_without_hadoops_configuration(monkeypatch, tmp_path):
+    for folder in ("", str(tmp_path)):
+        monkeypatch.setenv("HADOOP_CONF_DIR", folder)
+        with pytest.raises(ConfigurationError, match="names no NameNode"):
+            canonical_table("viewfs:///lake/trips")
+
+
+def test_different_tables_have_different_names():
+    tables = [*ONE_TABLE, "hdfs://nn2/lake/trips", "viewfs://nn/lake/trips", "gs://lake/t", "/lake/t"]
+    assert len({canonical_table(table) for table in tables}) == len({*tables})

@@ -169,6 +169,7 @@ def test_other_arguments_are_signed_anew_but_the_old_signature_still_counts(star
     assert (record.digest, record.since, len(record.attempts)) == ("e", SINCE, 1)
     assert record.instants_in("/t") == ATTEMPT.instants
     assert (record.has_seen("/t"), record.has_seen("/other")) == (True, False)
+    assert record.instants_in("file:///t/") == ATTEMPT.instants
 
 
 def test_what_other_arguments_were_about_to_write_does_not_count(start):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import urlsplit
 
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.log.lines import is_logged_by
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import may_be_one_table, parse_table_path
 
 # Hudi 0.15.0 to 1.2.0: HoodieActiveTimeline and ActiveTimelineV2, before any data is written.
 _LOGGER = re.compile(r"\b(?:HoodieActiveTimeline|ActiveTimelineV[12])\b")
@@ -28,7 +27,7 @@ class OneTable:
     """
 
     def __init__(self, table: str) -> None:
-        self._table = _location(table)
+        self._table = table
         self._other = ""
 
     @property
@@ -79,14 +78,12 @@ def is_other_table(table: str, logged: str) -> bool:
     :param logged: a table as Hadoop prints it.
     """
     try:
-        mine, other = urlsplit(_location(table)), urlsplit(_location(logged))
+        return not may_be_one_table(_followed(table), _followed(logged))
     except ConfigurationError:
         return False  # a relative path proves nothing
-    is_same_store = mine.netloc == other.netloc or not (mine.netloc and other.netloc)
-    return mine.scheme != other.scheme or mine.path != other.path or not is_same_store
 
 
-def _location(table: str) -> str:
-    """Return a table's location, also as Hadoop prints it: ``file:/lake/t``, ``hdfs:/lake/t``."""
-    location = canonical_table(table)
-    return os.path.realpath(location) if location.startswith("/") else location
+def _followed(table: str) -> str:
+    """Return a table's path; of a local one, where its symbolic links lead."""
+    scheme, path = parse_table_path(table)
+    return os.path.realpath(path.removeprefix("file://")) if scheme == "file" else table
