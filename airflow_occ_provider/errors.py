@@ -29,6 +29,9 @@
         ├── LockTimeoutError      retry yes, committed no       Hudi did not get its commit lock
         ├── HeartbeatExpiredError retry yes, committed no       the writer's heartbeat expired
         ├── DriverKilledError     retry yes                      the driver was killed from outside
+        ├── TaskEndedError        retry yes                      Airflow ended the task with its driver
+        ├── ExecutionTimeoutError retry yes                      the task's execution_timeout is over
+        ├── DriverNotStartedError retry yes, committed no        spark-submit failed before the job ran
         ├── RolledBackError       retry no,  committed no       another process rolled the writer back
         ├── DataLossError         retry no,  committed yes      files of the commit were deleted
         ├── DanglingFilesError    retry no,  committed yes      readers see files of no commit
@@ -253,6 +256,29 @@ class DriverKilledError(AttemptError):
 
     retry = True
     cause = "killed"
+
+
+class TaskEndedError(AttemptError):
+    """Airflow ended the task: it was marked or cleared, or its worker was stopped.
+
+    Of a task that was marked or cleared, no retry is counted: Airflow has decided what follows.
+    """
+
+    retry = True
+    cause = "killed"
+
+
+class ExecutionTimeoutError(AttemptError):
+    """The task's ``execution_timeout`` is over, and its driver was ended."""
+
+    retry = True
+    cause = "timeout"
+
+
+class DriverNotStartedError(AttemptError):
+    """``spark-submit`` failed before the job ran, so the job has no part in it."""
+
+    retry = True
 
 
 class RolledBackError(AttemptError):

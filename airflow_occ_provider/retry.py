@@ -19,6 +19,7 @@ DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
         "lock": 3,
         "heartbeat": 2,
         "killed": 2,
+        "timeout": 2,
         "storage": 2,
         "airflow": 3,
         "worker": 2,

@@ -6,7 +6,7 @@ Each step is recorded in the journal before it is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
@@ -83,7 +83,8 @@ class Attempt:
                 self.recorder.recall(driver.facts)
         except WaitNeeded:
             raise
-        except BaseException:  # a task time-out, an interrupt: nothing is left behind
+        except BaseException as error:  # a task time-out, an interrupt: nothing is left behind
+            driver.stop = driver.stop or driver.stop_for(error)
             if driver.was_refused:
                 self.recorder.ended(1, log_read=True)
             driver.recover(self.signature.identity, self.recorder.started)
@@ -114,11 +115,18 @@ class Attempt:
             retire=is_final,
             needs_report=traits.outlives_task and traits.logs != "none" and self.driver.log_read,
         )
+        if found.outcome is Outcome.JOB_ERROR and self._never_ran():
+            found = replace(found, outcome=Outcome.NOT_STARTED)
         if found.error():
             found = self.explain(found, recorder.seconds, is_judged)
         recorder.settled(found)
         self.on_settled(found.outcome, recorder.seconds)
         return found
+
+    def _never_ran(self) -> bool:
+        """Whether a log that was read to its end shows nothing of the runner, which runs the job."""
+        has_log = self.driver.submitter.traits.logs != "none" and self.driver.log_read
+        return has_log and not self.recorder.log.shows_driver
 
 
 def refuse_unsafe(

@@ -42,6 +42,8 @@ class Driver:
     :param facts: of another process that has read its log, see ``kept_facts``.
     :param planned: the partitions of its writes' workload profiles, as another process has read them.
     :param found: another process's finding that Hudi would refuse its write, if there was one.
+    :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
+        one that says more than the driver's end.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
@@ -52,6 +54,7 @@ class Driver:
     facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     found: Finding | None = None
+    stop_for: Callable[[BaseException], Stop | None] = lambda _: None
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)
@@ -208,7 +211,7 @@ class DriverRun(Protocol):
     def driver(self, submission: Submission) -> Driver:
         """Return the driver that runs a submission, before it is started.
 
-        :raises DriverKilledError: if the task was asked to stop before.
+        :raises TaskEndedError: if the task was asked to stop before.
         """
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:

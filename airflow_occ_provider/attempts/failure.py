@@ -24,6 +24,9 @@ _TITLES = {
     Outcome.MISCONFIGURATION: "Misconfiguration",
     Outcome.JOB_ERROR: "Job error",
     Outcome.KILLED: "Killed",
+    Outcome.ENDED: "Ended by Airflow",
+    Outcome.TIMED_OUT: "Timed out",
+    Outcome.NOT_STARTED: "Not started",
 }
 _SENTENCE = re.compile(
     rf"(?:{'|'.join(_TITLES.values())}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ class Outcome(StrEnum):
     MISCONFIGURATION = "misconfiguration"
     JOB_ERROR = "job_error"
     KILLED = "killed"
+    ENDED = "ended"
+    TIMED_OUT = "timed_out"
+    NOT_STARTED = "not_started"
     UNKNOWN = "unknown"
 
 
@@ -39,6 +43,12 @@ REMEDIES = {
     Outcome.MISCONFIGURATION: "Correct the setting that the lines name; running again does not help.",
     Outcome.JOB_ERROR: "Correct the job's own error.",
     Outcome.KILLED: "Find out who killed the driver (memory limit, operator, host); run again.",
+    Outcome.ENDED: "Nothing to do if the task was marked or cleared; else find out what stopped its "
+    "worker.",
+    Outcome.TIMED_OUT: "Look in the log what the driver waited for, or raise the task's "
+    "execution_timeout.",
+    Outcome.NOT_STARTED: "Look for a lack of memory, disk space or network on the worker; if each try "
+    "ends so, correct the package or argument of spark-submit that the lines name.",
     Outcome.UNKNOWN: "Look for the commit in the table's timeline before running again.",
 }
 
@@ -97,6 +107,11 @@ class Reading:
     def remedy(self) -> str:
         """What to do about it."""
         return REMEDIES[self.outcome]
+
+
+def timeout_line(limit: timedelta | None) -> str:
+    """Return the reason to end a driver whose task has timed out."""
+    return f"the task's execution_timeout{f' of {limit}' if limit else ''} is over"
 
 
 def was_killed(exit_code: int) -> bool:

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
 
 DEFAULTS_NAME = "hudi-defaults.conf"
 _SYSTEM_FOLDER = Path("/etc/hudi/conf")
-_PROBE_TIMEOUT_S = 30
+# A spark-env.sh may start Java, as `hadoop classpath` does, on a loaded worker.
+_PROBE_TIMEOUT_S = 120
+_NOT_FOUND = 4  # as in the script
 
 # Follows bin/spark-submit and bin/spark-class of Spark 3.5 to the point at which they start Java;
 # $0 is spark-submit, since those scripts search its folder for each other.
@@ -104,12 +106,25 @@ def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
             check=True,
         )
     except (subprocess.SubprocessError, OSError) as error:
-        raise ConfigurationError(
-            "spark_binary",
-            f"the Spark of {submit} cannot be found ({type(error).__name__})",
-            remedy="set SPARK_HOME on the worker",
+        if isinstance(error, subprocess.CalledProcessError) and error.returncode == _NOT_FOUND:
+            raise ConfigurationError(
+                "spark_binary",
+                f"the Spark of {submit} cannot be found",
+                remedy="set SPARK_HOME on the worker",
+            ) from error
+        raise NotSubmittedError(
+            f"spark_binary: the scripts of {submit} that name Spark's folders {_ending(error)}",
+            remedy="no action if the task is retried; else look what Spark's spark-env.sh waits for",
         ) from error
     return [os.fsdecode(field) for field in done.stdout.split(b"\0")[:5]]
+
+
+def _ending(error: subprocess.SubprocessError | OSError) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"did not end in {_PROBE_TIMEOUT_S} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"failed (exit code {error.returncode})"
+    return f"could not be started ({error})"
 
 
 def _hudi_files(folders: Iterable[str], hudi_dir: str) -> Iterable[Path]:

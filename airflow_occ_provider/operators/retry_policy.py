@@ -8,10 +8,21 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import RetryDecision, RetryPolicy, conf
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferralError
+from airflow.sdk import RetryDecision, RetryPolicy, TaskInstanceState, conf
+from airflow.sdk.exceptions import (
+    AirflowRuntimeError,
+    AirflowTaskTimeout,
+    ErrorType,
+    TaskDeferralError,
+)
 
-from airflow_occ_provider.errors import WriteConflictError
+from airflow_occ_provider.attempts.outcome import Outcome, timeout_line
+from airflow_occ_provider.errors import (
+    ExecutionTimeoutError,
+    OccError,
+    TaskEndedError,
+    WriteConflictError,
+)
 from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
 
 if TYPE_CHECKING:
@@ -23,6 +34,7 @@ _LEAVE_FOLDED_GROUP = "::endgroup::"
 _SPENT_KEY = "hudi_retries"
 
 
+_PACKAGE = __name__.partition(".")[0]
 _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
@@ -79,13 +91,19 @@ class HudiConflictRetryPolicy(RetryPolicy):
         context: Context | None = None,
     ) -> RetryDecision:
         """Decide on a failed try, and count the retry in the task state store."""
+        exception = _explained(exception, context)
+        state = _decided_state(exception, context)
+        if state:
+            _log.info(_LEAVE_FOLDED_GROUP)
+            _log.info("No retry is counted: the task was marked or cleared, and is %s.", state)
+            return RetryDecision.default()
         spent = _Spent(context, max_tries)
         verdict = self.rules.judge(
             exception,
             spent.counts,
             _own_retries(context, max_tries),
             0.0 if _is_queued(exception, context) else random.random(),  # noqa: S311 - jitter
-            infrastructure=_is_infrastructure(exception),
+            infrastructure=_is_infrastructure(exception, context),
         )
         if verdict.cause:
             spent.add(verdict.cause)
@@ -131,11 +149,45 @@ def _is_queued(exception: BaseException, context: Context | None) -> bool:
     return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
 
 
-def _is_infrastructure(exception: BaseException) -> bool:
-    """Whether Airflow itself failed: its API server was down, or a trigger failed."""
-    if isinstance(exception, AirflowRuntimeError):
-        return exception.error.error in _AWAY
-    return isinstance(exception, TaskDeferralError)
+def _explained(exception: BaseException, context: Context | None) -> BaseException:
+    """Return the error that says which of the task's time-outs is over, for Airflow's own exception."""
+    if not isinstance(exception, AirflowTaskTimeout):
+        return exception
+    limit = getattr(context["task"], "execution_timeout", None) if context else None
+    return ExecutionTimeoutError(timeout_line(limit), outcome=Outcome.TIMED_OUT)
+
+
+def _decided_state(exception: BaseException, context: Context | None) -> str:
+    """Return the state to which a user has set the task that was ended; empty if there is none.
+
+    A worker that is stopped ends its tasks by the same signal, and leaves their state.
+    """
+    if context is None or not isinstance(exception, TaskEndedError):
+        return ""
+    ti = context["ti"]
+    try:
+        states = ti.get_task_states(
+            dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id]
+        )
+    except (AirflowRuntimeError, OSError, EOFError):
+        return ""
+    state = next(iter(states.get(ti.run_id, {}).values()), None) or "removed"
+    return "" if state == TaskInstanceState.RUNNING else str(state)
+
+
+def _is_infrastructure(exception: BaseException, context: Context | None) -> bool:
+    """Whether the job has no part in an error.
+
+    The jobs of this provider's tasks run in drivers, whose failures are errors of the provider. Any
+    other exception of such a task is a fault of its worker, such as a full disk, or of Airflow.
+    """
+    if isinstance(exception, AirflowRuntimeError) and exception.error.error in _AWAY:
+        return True
+    if isinstance(exception, OccError):
+        return False
+    task = type(context["task"]) if context else object
+    ours = any(kind.__module__.startswith(f"{_PACKAGE}.") for kind in task.__mro__)
+    return ours or isinstance(exception, TaskDeferralError)
 
 
 def _own_retries(context: Context | None, max_tries: int) -> int:

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
-from airflow_occ_provider.errors import DriverKilledError
+from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
 _NAME_OPTION = "spark.app.name"
-_ASKED_TO_STOP = Stop(Outcome.KILLED, "the task was asked to stop")
+_ASKED_TO_STOP = Stop(Outcome.ENDED, "the task was marked or cleared, or its worker was stopped")
 
 
 @dataclass
@@ -84,7 +86,9 @@ class SparkRun:
         """Return the driver that an earlier process of the task has started."""
         echo = (lambda _: None) if event.is_logged else self._echo
         stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
-        self._driver = Driver(self.submitter(handle), echo, handle, stop)
+        if stop and stop.outcome is Outcome.TIMED_OUT:  # the triggerer knows its end only
+            stop = stop._replace(line=timeout_line(self.task.execution_timeout))
+        self._driver = Driver(self.submitter(handle), echo, handle, stop, stop_for=self._stop_for)
         return self._driver
 
     def submitter(self, handle: Handle | None) -> Submitter:
@@ -94,17 +98,15 @@ class SparkRun:
     def driver(self, submission: Submission) -> Driver:
         """Return the driver that runs a submission, before it is started.
 
-        :raises DriverKilledError: if the task was asked to stop before.
+        :raises TaskEndedError: if the task was asked to stop before.
         """
         if self.killed.is_set():
-            raise DriverKilledError(
-                "the task was asked to stop, so no driver was started", outcome=Outcome.KILLED
-            )
+            raise TaskEndedError(f"no driver was started: {_ASKED_TO_STOP.line}", outcome=Outcome.ENDED)
         with self.substituted(submission):
             add_lineage(self.task, self.context)
             hook = attempt_hook(self.hook, self.task)
         launch = Launch(hook, submission, environment(self.task), self.killed)
-        self._driver = Driver(self.drivers.submitter(launch), self._echo)
+        self._driver = Driver(self.drivers.submitter(launch), self._echo, stop_for=self._stop_for)
         return self._driver
 
     def _echo(self, line: str) -> None:
@@ -133,10 +135,15 @@ class SparkRun:
     def end(self) -> None:
         """End a running driver; safe in a signal handler: takes no lock, logs nothing."""
         if self._driver:
-            if self.killed.is_set() and self._driver.submitter.traits.outlives_task:
+            if self.killed.is_set():
                 self._driver.stop = self._driver.stop or _ASKED_TO_STOP
             with suppress(ProcessLookupError):
                 self._driver.end()
+
+    def _stop_for(self, error: BaseException) -> Stop | None:
+        if isinstance(error, AirflowTaskTimeout):
+            return Stop(Outcome.TIMED_OUT, timeout_line(self.task.execution_timeout))
+        return _ASKED_TO_STOP if self.killed.is_set() else None
 
     @property
     def lives(self) -> bool:

@@ -16,7 +16,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.errors import LeaseLostError, OccError
@@ -165,7 +165,7 @@ class HudiDriverTrigger(LeaseTrigger):
     def _stop(self, keeping: asyncio.Task[LeaseLostError]) -> Stop | None:
         """Return the reason to end the driver, if any."""
         if self._is_late:
-            return Stop(Outcome.JOB_ERROR, "the task's execution_timeout is over")
+            return Stop(Outcome.TIMED_OUT, timeout_line(None))
         if keeping.done() and not self.is_fenced:
             return Stop(Outcome.KILLED, keeping.result().message)
         watch = vars(self).get("_watch")  # a thread makes it

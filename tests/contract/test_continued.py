@@ -31,7 +31,7 @@ from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import (
     ConfigurationError,
-    JobError,
+    ExecutionTimeoutError,
     LeaseLostError,
     MisconfigurationError,
     NotSubmittedError,
@@ -567,7 +567,7 @@ def test_the_deadline_ends_the_driver_and_says_so(world, triggerer):
     wait = deferred(Process(world))
     event = asyncio.run(event_of(triggerer(wait, deadline_ms=1)))
     assert event["stop"]["line"] == "the task's execution_timeout is over"
-    with pytest.raises(JobError, match="execution_timeout is over"):
+    with pytest.raises(ExecutionTimeoutError, match="execution_timeout is over"):
         Process(world).run(DriverEvent.of(event))
 
 

@@ -37,6 +37,7 @@ from tests.contract import emr_job, livy_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
 from tests.emr import BUCKET, ROLE
 from tests.livy import PlainHook, livy_on_yarn
+from tests.unit.reports import fact
 from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_cluster
 
@@ -304,7 +305,7 @@ def dies_with_a_ghost(folder):
 
 
 def fails_before_it_writes(_):
-    return lambda say, _: say("the input is not there") or 1
+    return lambda say, _: say(fact("protected", options=1)) or say("the input is not there") or 1
 
 
 TRAITS = [

@@ -15,6 +15,7 @@ from airflow_occ_provider.attempts.submitter import Handle, Running
 from airflow_occ_provider.errors import (
     ConfigurationError,
     DriverKilledError,
+    TaskEndedError,
     WriteConflictError,
 )
 from airflow_occ_provider.hooks import emr_serverless as module
@@ -269,7 +270,7 @@ def test_ending_a_task_that_follows_its_job_run_cancels_it(start, emr, monkeypat
     read = submitter.EmrServerless.read
     monkeypatch.setattr(submitter.EmrServerless, "read", reads)
     monkeypatch.setattr(submitter.EmrServerlessApi, "cancel", cancels)
-    with pytest.raises(DriverKilledError):
+    with pytest.raises(TaskEndedError):
         task.execute(context)
     assert not [name for name in files(emr) if name.endswith("payload.json")]
 

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
@@ -23,6 +24,7 @@ from airflow_occ_provider.errors import (
     ConfigurationError,
     DriverKilledError,
     SubmitterUnreachableError,
+    TaskEndedError,
     WriteConflictError,
 )
 from airflow_occ_provider.hooks import livy as module
@@ -311,19 +313,40 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, server, fol
     assert not run_folder(folder, store).exists()
 
 
-def test_ending_a_task_that_follows_its_batch_ends_the_batch(start, server, folder, store, monkeypatch):
-    task, context = start(deferrable=False)
+def interrupt(monkeypatch, interruption):
+    """Have something happen to a task while it reads its driver's log."""
     read = submitter.Livy.read
 
     def reads(one, handle, wait_s):
-        task.on_kill()
+        interruption()
         return read(one, handle, wait_s)
 
     monkeypatch.setattr(submitter.Livy, "read", reads)
-    with pytest.raises(DriverKilledError):
+
+
+def test_ending_a_task_that_follows_its_batch_ends_the_batch(start, server, folder, store, monkeypatch):
+    task, context = start(deferrable=False)
+    interrupt(monkeypatch, task.on_kill)
+    with pytest.raises(TaskEndedError, match=r"^Ended by Airflow: .* Remedy: Nothing to do if the task"):
         task.execute(context)
     assert server.batches == {}
     assert not list(run_folder(folder, store).rglob("payload.json"))
+
+
+def test_a_task_time_out_is_named_with_its_value(start, server, store, monkeypatch, capsys):
+    def times_out():
+        raise AirflowTaskTimeout("Timeout, PID: 1")
+
+    task, context = start(deferrable=False, execution_timeout=timedelta(seconds=25))
+    interrupt(monkeypatch, times_out)
+    with pytest.raises(AirflowTaskTimeout):
+        task.execute(context)
+    assert server.batches == {}
+    (kept,) = store["hudi_write"]["attempts"]
+    assert kept["outcome"] == "timed_out"
+    logged = capsys.readouterr().out
+    assert "Timed out: the task's execution_timeout of 0:00:25 is over" in logged
+    assert "Killed" not in logged
 
 
 def test_a_batch_that_livy_refuses_leaves_nothing_open(start, server, folder, store):

@@ -17,7 +17,8 @@ PUBLIC = {
     "errors": {
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
-        *("HeartbeatExpiredError", "DriverKilledError", "RolledBackError"),
+        *("HeartbeatExpiredError", "DriverKilledError", "TaskEndedError"),
+        *("ExecutionTimeoutError", "DriverNotStartedError", "RolledBackError"),
         *("MisconfigurationError", "JobError", "NotHudiTableError", "UnknownTableVersionError"),
         *("StateStoreError", "FenceError", "DanglingFilesError"),
         *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),

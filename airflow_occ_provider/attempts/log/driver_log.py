@@ -73,6 +73,11 @@ class DriverLog:
                     self.instants.feed(logged, str(fact.get("thread", "")))
 
     @property
+    def shows_driver(self) -> bool:
+        """Whether the runner has started, so that the driver ran."""
+        return bool(self.protected or self.unprotected or self.fatal or self.own_instants)
+
+    @property
     def own_instants(self) -> tuple[str, ...]:
         """Requested times of the writes that the driver has requested so far."""
         return self.instants.times
