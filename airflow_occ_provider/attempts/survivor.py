@@ -96,7 +96,7 @@ class Dangling:
 
     :param files: names of the data files that its markers name.
     :param visible: whether readers count them as committed: Hudi (1.2.0, ``HoodieFileGroup``) does so
-        for files older than the oldest instant of the active timeline.
+        for files older than the unbroken part of the active timeline.
     """
 
     instant: str
@@ -130,8 +130,7 @@ class Dangling:
 def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dangling, ...]:
     """Find what fenced drivers wrote after the fence, as far as it is visible now."""
     fenced = (time for attempt in attempts if not attempt.end for time in attempt.instants)
-    completed = snapshot.timeline.completed_writes()
-    oldest = min((one.time for one in completed), default="")
+    oldest = snapshot.timeline.unbroken_since()
     found = []
     for time in fenced:
         names = () if snapshot.timeline.find(time) else uncommitted_files(snapshot, time)

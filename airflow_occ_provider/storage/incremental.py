@@ -126,7 +126,8 @@ def window_after(
     since, order = None if since and since.is_empty else since, Order.of(snapshot.config)
     completed = completed_writes(snapshot, since)
     is_partly_archived = since is None and completed and snapshot.has_history()
-    oldest = min([one.time for one in completed[:1]] + list(pending.all), default="")
+    unbroken = snapshot.timeline.unbroken_since()
+    oldest = min(filter(None, (unbroken, *pending.all)), default="")
     window = next_window(
         since,
         order,
@@ -179,8 +180,8 @@ def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> WriteSta
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:
     """Whether commits after a checkpoint may no longer be in the active timeline.
 
-    Hudi archives the oldest first. If a commit that was read is still active, so are all later ones, but
-    for those that were pending then.
+    If a commit that was read is still in the unbroken part of the timeline, all later ones are active,
+    but for those that were pending then.
     """
     vanished = (one for one in since.pending if snapshot.timeline.find(one) is None)
     if any(snapshot.rollback_of(one) is None for one in vanished):
@@ -188,9 +189,10 @@ def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant
     order, known = Order.of(snapshot.config), {one.requested for one in since.read}
     if since.is_empty or since.order is not order:  # what an upgrade archived is placed anew
         return not since.is_empty
+    unbroken = [one for one in active if one.time >= snapshot.timeline.unbroken_since()]
     if known:
-        return not any(one.time in known for one in active)
-    return not active or order.position(active[0]) > since.time
+        return not any(one.time in known for one in unbroken)
+    return not unbroken or order.position(unbroken[0]) > since.time
 
 
 def _archived(snapshot: Snapshot) -> list[Instant]:

@@ -96,8 +96,8 @@ def _is_young(traces: Traces, instant: str, snapshot: Snapshot) -> bool:
 
 
 def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[str, ...]) -> Residue:
-    oldest = min((one.time for one in snapshot.timeline.completed_writes()), default="")
-    seen = "readers treat them as committed" if instant < oldest else "readers do not see them"
+    is_visible = instant < snapshot.timeline.unbroken_since()
+    seen = "readers treat them as committed" if is_visible else "readers do not see them"
     remedy = f"remove them with Hudi's HoodieRepairTool, for instant {instant}"
     if traces.ended_by(instant) is None:  # its commit or rollback may be archived
         remedy = f"unless airflow hudi timeline --archived shows that it committed: {remedy}"

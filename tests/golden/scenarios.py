@@ -21,6 +21,7 @@ _EVERY_RELEASE: tuple[Scenario, ...] = (
     *(services.compaction, services.log_compaction, services.clustering),
     *(services.rollbacks, services.restored, services.cleaned),
     *(services.history, services.history_merge_on_read, services.version_6_history),
+    services.archived_beyond_savepoint,
 )
 _NEWER: tuple[Scenario, ...] = (
     *(services.version_6, services.version_6_archive, services.upgraded, services.indexed),

@@ -133,6 +133,16 @@ def history_merge_on_read(table: GoldenTable) -> None:
         table.write(_ROWS)
 
 
+def archived_beyond_savepoint(table: GoldenTable) -> None:
+    """Copy-on-write whose second commit is kept by a savepoint, while younger ones are archived."""
+    table.of(archive__beyond__savepoint="true")
+    table.options |= _ARCHIVING
+    for number in range(9):
+        table.write([(number, f"p{number % 2}")], "insert", {"_airflow_identity": f"{number:032}"})
+        if number == 1:
+            table.call("create_savepoint", f"commit_time => '{table.completed('.commit')[1]}'")
+
+
 def version_6(table: GoldenTable) -> None:
     """A table of version 6 that a newer release writes: finished and pending work of all kinds."""
     table.of("MERGE_ON_READ", compact__inline__max__delta__commits="1", write__table__version="6")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.new_commits import CommitFilter, new_commits
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
+from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from airflow_occ_provider.storage.incremental import completed_writes, incremental_read
 from airflow_occ_provider.storage.table import HudiTable
@@ -154,6 +156,44 @@ def real_table(tmp_path, name):
     *read, last = snapshot.timeline.completed_writes()
     order = Order.of(snapshot.config)
     return found, Checkpoint(order).after(read, order), last.time
+
+
+@pytest.fixture(params=["0.15.0", "1.2.0"])
+def broken(request, tmp_path):
+    """A table that Hudi archived beyond a savepoint, its archived writes and its active ones."""
+    path = unpack(TABLES / request.param / "archived_beyond_savepoint.zip", tmp_path / "real")
+    snapshot = HudiTable(str(path)).snapshot()
+    archived = [one for one in snapshot.history() if one.is_write]
+    return snapshot, archived, list(snapshot.timeline.completed_writes())
+
+
+def test_a_timeline_with_a_savepoint_begins_after_the_hole(broken):
+    snapshot, archived, (saved, first, *_) = broken
+    assert saved.time < archived[-1].time < first.time
+    assert snapshot.timeline.unbroken_since() == first.time
+    alone = [one for one in snapshot.timeline if one.time == saved.time]
+    assert Timeline(tuple(alone)).unbroken_since() == saved.time
+    assert Timeline().unbroken_since() == ""
+
+
+def test_the_first_window_has_what_was_archived_beyond_a_savepoint(broken):
+    snapshot, archived, active = broken
+    window = incremental_read(HudiTable(snapshot.path)).window
+    assert [one.time for one in window.commits] == [one.time for one in active]
+    assert max(one.time for one in archived) < window.archived_before
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_no_window_and_no_watcher_loses_what_was_archived_beyond_a_savepoint(broken, number):
+    snapshot, archived, active = broken
+    order = Order.of(snapshot.config)
+    writes = sorted([*archived, *active])
+    read, unread = writes[: number + 1], {one.time for one in writes[number + 1 :]}
+    named = Checkpoint(order).after(read, order, active=[one.time for one in read])
+    for since in (named, Checkpoint(order, named.time)):
+        assert {*times(incremental_read(HudiTable(snapshot.path), since))} == unread
+        found = new_commits(snapshot, since, CommitFilter()).commits
+        assert {commit.instant.time for commit in found} == unread
 
 
 def test_what_was_pending_and_vanished_is_looked_for_in_the_archive(tmp_path):

@@ -112,6 +112,19 @@ class Timeline:
         """
         return collisions(self)
 
+    def unbroken_since(self) -> str:
+        """Return the requested time since which no completed write is archived; empty if none.
+
+        Hudi archives the oldest writes first, but a savepoint may keep one for longer than younger ones
+        (``hoodie.archive.beyond.savepoint``). So the timeline begins with the oldest write that no
+        savepoint names, as in Hudi (1.2.0, ``BaseHoodieTimeline.findFirstNonSavepointCommit``). Its
+        youngest writes are never archived.
+        """
+        saved = {instant.time for instant in self if instant.action == "savepoint"}
+        writes = self.completed_writes()
+        unsaved = (write.time for write in writes if write.time not in saved)
+        return next(unsaved, writes[-1].time if writes else "")
+
     @property
     def latest_completed_write(self) -> str | None:
         """Requested time of the youngest completed write."""

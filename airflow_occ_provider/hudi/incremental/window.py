@@ -24,8 +24,8 @@ class Window:
     :param commits: completed writes that it has not read, in order; empty if there is nothing to read.
     :param checkpoint: of a consumer that has read them.
     :param held_up_by: requested times of the live pending writes before which it ends.
-    :param archived_before: requested time of the oldest instant in the active timeline, if this is the
-        first window and older commits are archived: all of these belong to it, unnamed.
+    :param archived_before: requested time at which the unbroken part of the active timeline begins, if
+        this is the first window and older commits are archived: all of these belong to it, unnamed.
     """
 
     since: Checkpoint | None
