@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ MOST_PARTITIONS = 100
 """Of a commit, in an event."""
 MOST_COMMITS = 100
 """In an event."""
-_BEFORE_ALL, _NEVER = "0", "~"
+_BEFORE_ALL = "0"
 LABELS = frozenset(one.name for one in fields(Signature))
 """The labels of a signature."""
 
@@ -120,12 +120,15 @@ def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
 
     :param time: its requested time; if the active timeline does not have it, a moment. Empty for none.
     """
-    instant = snapshot.timeline.find(time)
-    end = (instant.completion_time if instant else None) or time
-    old = [one for one in snapshot.timeline.completed_writes() if (one.completion_time or "") <= end]
-    if old or Order.of(snapshot.config) is Order.REQUESTED:
-        return _seen(snapshot, old)
-    return Checkpoint(Order.COMPLETED, end)
+    instant, writes = snapshot.timeline.find(time), snapshot.timeline.completed_writes()
+    completed_at = _completions(snapshot)
+    if instant and instant.completed:
+        end = completed_at(instant)
+        return _seen(snapshot, [one for one in writes if completed_at(one) <= end])
+    if Order.of(snapshot.config) is Order.REQUESTED:
+        return _seen(snapshot, [one for one in writes if one.time <= time])
+    old = [one for one in writes if (one.completion_time or "") <= time]
+    return _seen(snapshot, old) if old else Checkpoint(Order.COMPLETED, time)
 
 
 def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
@@ -134,9 +137,13 @@ def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
     :param times: their requested times. Without any, all that the active timeline has counts as seen; if
         one of them is archived, nothing does.
     """
-    found, writes = map(snapshot.timeline.find, times), snapshot.timeline.completed_writes()
-    first = min((one.completion_time or "" if one else "" for one in found), default=_NEVER)
-    return _seen(snapshot, [one for one in writes if (one.completion_time or "") < first])
+    found, writes = [*map(snapshot.timeline.find, times)], snapshot.timeline.completed_writes()
+    active = [one for one in found if one]
+    if len(active) < len(found):
+        return _seen(snapshot, [])
+    completed_at = _completions(snapshot)
+    first = min(map(completed_at, active), default=None)
+    return _seen(snapshot, [one for one in writes if first is None or completed_at(one) < first])
 
 
 def new_commits(
@@ -158,7 +165,7 @@ def new_commits(
             return NewCommits((), since)
         anew = Checkpoint(Order.of(snapshot.config))
         return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
-    unseen = sorted(since.unread(writes), key=Order.COMPLETED.position)
+    unseen = sorted(since.unread(writes), key=_completions(snapshot))
     found, end = list[Commit](), 0
     while end < len(unseen) and not found:
         batch, end = unseen[end : end + most], end + most
@@ -172,6 +179,17 @@ def event_of(commit: Commit) -> dict[str, Any]:
     facts: Mapping[str, Any] = commit.facts(MOST_PARTITIONS)
     labels = asdict(signature) if signature else None
     return {**facts, "completion_time": commit.instant.completion_time, "signature": labels}
+
+
+def _completions(snapshot: Snapshot) -> Callable[[Instant], tuple[str, int]]:
+    """Return the order of completion: of times that Hudi took under its lock, else of files."""
+
+    def completed_at(instant: Instant) -> tuple[str, int]:
+        if instant.completion_stamp or instant.archived:
+            return instant.completion_time or "", 0
+        return "", snapshot.written_ms(instant.file_name) or 0
+
+    return completed_at
 
 
 def _seen(snapshot: Snapshot, commits: Sequence[Instant]) -> Checkpoint:

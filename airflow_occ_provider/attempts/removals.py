@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from posixpath import basename, dirname
 
+from airflow_occ_provider.hudi.conflict.operation import is_before
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.folder import map_concurrently
@@ -25,7 +26,7 @@ class Removals:
     def taker(self, commit: Instant) -> Instant | None:
         """Return the first rollback that names a commit, unless it completed before it."""
         naming = self._naming.get(commit.time, ())
-        return next((one for one in naming if not _came_before(one, commit)), None)
+        return next((one for one in naming if not self._came_before(one, commit)), None)
 
     def deleter(self, paths: tuple[str, ...]) -> Instant | None:
         """Return the first rollback that deleted one of some files."""
@@ -82,13 +83,17 @@ class Removals:
                 superseded.update(dict.fromkeys(groups, write.time))
         return superseded
 
+    def _came_before(self, rollback: Instant, commit: Instant) -> bool:
+        done, made = rollback.completion_stamp, commit.completion_stamp
+        if done and made:
+            return done < made
+        written_ms = self.snapshot.written_ms
+        return rollback.completed and is_before(
+            written_ms(rollback.file_name), written_ms(commit.file_name)
+        )
+
     def _of(self, *actions: str) -> Iterator[Instant]:
         return (one for one in self.snapshot.timeline if one.action in actions)
-
-
-def _came_before(rollback: Instant, commit: Instant) -> bool:
-    done, made = rollback.completion_time, commit.completion_time
-    return bool(rollback.completed and done and made and done < made)
 
 
 def _file_group(path: str) -> FileGroupId:

@@ -12,7 +12,10 @@ from airflow_occ_provider.hudi.conflict.evidence import (
     is_non_blocking,
     possible_releases,
 )
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.conflict.operation import (
+    ConcurrentOperation,
+    completed_since_request,
+)
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
@@ -210,8 +213,8 @@ def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Set
     if not other.instant.completed:
         return True
     if setup.strategy is Strategy.PREFER_WRITER:
-        counts = (other.instant.completion_time or "") > ours.instant.time
-        return counts or setup.early is not EarlyDetection.OFF
+        is_earlier = completed_since_request(ours, other) is False
+        return not is_earlier or setup.early is not EarlyDetection.OFF
     return not was_seen(ours, other)
 
 

@@ -25,6 +25,7 @@ from airflow_occ_provider.hudi.conflict.verdict import (
 )
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant_time import naive_ms
 from airflow_occ_provider.hudi.format.markers import parse_marker
 
 T = "20261121100000000"  # our requested time
@@ -199,7 +200,27 @@ def test_prefer_writer_compares_completion_with_our_request():
     seen = completed(BEFORE, 150, F, at="20261121100000001", based=frozenset({F}))
     own = ours(bases={F: BEFORE})
     assert judge(own, [seen], rules()).certainty is NONE
-    assert judge(own, [seen], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+    assert judge(own, [seen], rules(Strategy.PREFER_WRITER)).certainty is POSSIBLE
+    late = completed(BEFORE, 300, F, at="20261121100000001", based=frozenset({F}))
+    assert judge(ours(), [late], rules(Strategy.PREFER_WRITER)).certainty is CERTAIN
+
+
+@pytest.mark.parametrize("zone_h", [-8, 0, 5.5, 13])
+@pytest.mark.parametrize("text", [OLD, T, "20261121235959999"])
+@pytest.mark.parametrize(
+    ("completed_ms", "expected"),
+    [(-3_600_000, NONE), (-1, NONE), (2_000, CERTAIN), (300_000, CERTAIN), (None, POSSIBLE)],
+)
+def test_before_version_8_prefer_writer_compares_moments(zone_h, text, completed_ms, expected):
+    """The completion time as text is in the zone of some process, which proves nothing."""
+    begun_ms = naive_ms(T) - round(zone_h * 3_600_000)
+    instant = Instant(BEFORE, "commit", State.COMPLETED, f"{BEFORE}.commit", text)
+    at_ms = None if completed_ms is None else begun_ms + completed_ms
+    groups = frozenset({F})
+    rival = ConcurrentOperation(instant, "UPSERT", groups, groups, completed_ms=at_ms)
+    own = ours(requested_ms=begun_ms + 1_000, inflight_ms=begun_ms + 60_000)
+    found = judge(own, [rival], rules(Strategy.PREFER_WRITER, version=6))
+    assert found.certainty is expected
 
 
 def test_prefer_writer_ignores_a_plan_that_is_not_executed():

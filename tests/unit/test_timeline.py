@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 import airflow_occ_provider.hudi as pure
 from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.hudi.format.instant_time import (
-    epoch_ms_writer,
-    from_epoch_ms,
-)
+from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, moment_ms, naive_ms, zone_ms
 from airflow_occ_provider.hudi.format.timeline import Timeline
 
 T1, T2, T3, C = "20261121092507982", "20261121092529777", "20261121092543328", "20261121092541810"
@@ -109,46 +106,52 @@ def test_an_empty_timeline_has_no_latest_write():
     assert Timeline().latest_completed_write is None
 
 
-def test_without_a_completion_time_in_the_name_the_files_own_time_counts():
-    asked = []
+@pytest.mark.parametrize(
+    ("zone", "completed"),
+    [
+        ("America/New_York", "20261121073747127"),  # what Hudi 0.15.0 said in a JVM of that zone
+        ("UTC", "20261121123747127"),
+        ("Asia/Kathmandu", "20261121182247127"),
+        ("Pacific/Auckland", "20261122013747127"),
+    ],
+)
+@pytest.mark.parametrize("lag_ms", [-2_000, 0, 90_000])
+def test_without_a_completion_time_in_the_name_the_files_own_time_counts(zone, completed, lag_ms):
+    """In the zone of the requested time, whatever that of this process is."""
+    asked, done_ms = [], 1795264667127
+    begun = datetime.fromtimestamp(done_ms // 1000 - 40, ZoneInfo(zone))
+    time = f"{begun:%Y%m%d%H%M%S}127"
 
     def modified(name):
         asked.append(name)
-        return 1795264667127
+        return done_ms - 40_000 + lag_ms if name.endswith("requested") else done_ms
 
-    names = [f"{T1}.commit", f"{T1}.commit.requested", f"{T1}.inflight", f"{T2}_{C}.commit"]
-    legacy, newer = Timeline.from_file_names(names, modified, ZoneInfo("America/New_York"))
-    # What Hudi 0.15.0 said of such a file, in a JVM of that zone.
-    assert legacy.completion_time == "20261121073747127"
-    assert newer.completion_time == C
-    assert asked == [f"{T1}.commit"]
+    names = [f"{time}.commit", f"{time}.commit.requested", f"{time}.inflight", f"{T2}_{C}.commit"]
+    timeline = Timeline.from_file_names(names, modified)
+    assert timeline.find(time).completion_time == completed
+    assert timeline.find(T2).completion_time == C
+    assert sorted(asked) == [f"{time}.commit", f"{time}.commit.requested"]
     assert only(f"{T1}.commit", modified=lambda _: None).completion_time is None
+
+
+def test_the_zone_of_a_copied_file_is_not_known():
+    names = [f"{T1}.commit", f"{T1}.commit.requested"]
+    timeline = Timeline.from_file_names(names, lambda _: 1_795_264_667_127 + 30 * 86_400_000)
+    assert timeline.find(T1).completion_time == "20261221123747127"
+    assert zone_ms("00000000000001", 5) is None
+    assert moment_ms("00000000000001", 5) == 5
+    assert moment_ms(T1, None) is None
 
 
 @given(
     st.integers(min_value=0, max_value=4_102_444_800_000),
-    st.sampled_from([UTC, ZoneInfo("Asia/Kolkata"), ZoneInfo("America/Lima")]),
+    st.sampled_from([UTC, ZoneInfo("Asia/Kolkata"), ZoneInfo("America/Lima"), ZoneInfo("Asia/Tokyo")]),
 )
-def test_a_moment_survives_being_written(moment_ms, zone):
-    text = from_epoch_ms(moment_ms, zone)
-    moment = datetime.strptime(f"{text}000", "%Y%m%d%H%M%S%f").replace(tzinfo=zone)
-    assert round(moment.timestamp() * 1000) == moment_ms
-
-
-@given(
-    st.lists(st.integers(min_value=1_325_376_000_000, max_value=2_500_000_000_000), max_size=9),
-    st.sampled_from(
-        [UTC, *map(ZoneInfo, ("Asia/Kathmandu", "America/St_Johns", "Australia/Lord_Howe"))]
-    ),
-)
-def test_many_moments_are_written_as_each_alone(moments_ms, zone):
-    near = [moment_ms + step for moment_ms in moments_ms for step in (0, 899_999, 3_600_000)]
-    assert list(map(epoch_ms_writer(zone), near)) == [from_epoch_ms(one, zone) for one in near]
-
-
-def test_without_a_zone_it_is_that_of_the_process():
-    here = datetime(2026, 7, 1, 12, 30, 15, 250000).astimezone()
-    assert from_epoch_ms(round(here.timestamp() * 1000)) == "20260701123015250"
+def test_a_moment_survives_being_written(moment, zone):
+    seconds, millis = divmod(moment, 1000)
+    text = f"{datetime.fromtimestamp(seconds, zone):%Y%m%d%H%M%S}{millis:03}"
+    assert from_naive_ms(naive_ms(text)) == text
+    assert moment_ms(text, moment + 100_000) == moment
 
 
 # One action an instant, as in Hudi; times of which one begins as the other does.
@@ -211,9 +214,9 @@ def test_instants_are_in_order_and_each_there_once(names):
 
 
 def test_a_refresh_keeps_completion_times_that_were_read():
-    known = Timeline.from_file_names([f"{T1}.commit"], lambda _: 0, UTC)
+    known = Timeline.from_file_names([f"{T1}.commit"], lambda _: 0)
     asked = []
-    known.refreshed([f"{T1}.commit", f"{T2}.commit"], asked.append, UTC)
+    known.refreshed([f"{T1}.commit", f"{T2}.commit"], asked.append)
     assert asked == [f"{T2}.commit"]
 
 

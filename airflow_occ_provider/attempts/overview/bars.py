@@ -8,9 +8,9 @@ from statistics import median
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.values import Bar, Edge, LiveWriter
 from airflow_occ_provider.hudi.conflict.operation import Times
-from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
+from airflow_occ_provider.hudi.format.instant_time import naive_ms
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
+from airflow_occ_provider.hudi.format.instant_time import moment_ms
 from airflow_occ_provider.hudi.format.markers import Marker
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
@@ -84,6 +85,23 @@ class ConcurrentOperation:
 def is_before(first_ms: int | None, second_ms: int | None) -> bool:
     """Whether both moments are known and the first one is earlier."""
     return first_ms is not None and second_ms is not None and first_ms < second_ms
+
+
+def completed_since_request(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
+    """Return whether a completed rival completed after a write was requested.
+
+    Before table version 8 the times of files show it, in whatever zones their writers and this process
+    run.
+
+    :returns: ``None`` if that is not known.
+    """
+    stamp = rival.instant.completion_stamp
+    if stamp is not None:
+        return stamp > ours.instant.time
+    requested_ms = moment_ms(ours.instant.time, ours.requested_ms)
+    if requested_ms is None or rival.completed_ms is None:
+        return None
+    return rival.completed_ms > requested_ms
 
 
 class Times(NamedTuple):

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
+from airflow_occ_provider.hudi.conflict.operation import (
+    ConcurrentOperation,
+    completed_since_request,
+    is_before,
+)
 from airflow_occ_provider.hudi.format.instant import State
 
 _TRANSACTION = "org.apache.hudi.client.transaction"
@@ -107,10 +111,11 @@ class Rules:
         # As a plan it is not compared (1.2.0, filterPendingReplaceClusteringAndCompactionTimeline).
         return self._counts_completed(ours, rival, False) if _is_executed(rival) else False
 
-    def _counts_preferring_writers(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
+    def _counts_preferring_writers(
+        self, ours: ConcurrentOperation, rival: ConcurrentOperation
+    ) -> bool | None:
         if rival.instant.completed:
-            # Also if the completion time is that of the file: Hudi compares the two as they are.
-            return (rival.instant.completion_time or "") > ours.instant.time
+            return completed_since_request(ours, rival)
         if rival.is_table_service and not _is_executed(rival):
             return False
         if rival.operation_type != "CLUSTER" or ours.is_table_service:

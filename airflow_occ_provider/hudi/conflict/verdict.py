@@ -30,6 +30,7 @@ _REFUSES_UPDATES = "until it completes, updates of what it plans to cluster are 
 _BETWEEN = (
     "it completed between our requested and inflight files; the metadata cannot show whether Hudi saw it"
 )
+_BUILT_ON = "it completed after our request, and our workload profile is built on it"
 _TAKES_ITSELF = "under this strategy a clustering of layout 1 mistakes its own plan for a rival's"
 _EXPIRED = "its heartbeat has expired: it loses unless it renews its heartbeat"
 _NO_HEARTBEAT = "it has no heartbeat: it failed, or it is a single writer that commits without a check"
@@ -168,7 +169,8 @@ def _conflict(
         dead = _EXPIRED if rival.has_heartbeat else _NO_HEARTBEAT
         return Conflict(rival, Certainty.POSSIBLE, shared, dead) if shared else None
     if shared and counts:
-        return Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
+        sure = Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
+        return _as_possible(sure, _BUILT_ON) if seen else sure
     doubt = _doubt(ours, rival, rules, present)
     overwritten = any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
     if shared or (counts and seen is None and overwritten):

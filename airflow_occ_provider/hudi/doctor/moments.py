@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
+from airflow_occ_provider.hudi.format.instant_time import naive_ms, zone_ms
 
 ROUNDED_OFF_MS = 2_000
 """Milliseconds by which a storage that shows whole seconds may be wrong."""
-_QUARTER_MS = 900_000
 _MOST_LAG_MS = 60_000
-_ZONES_MS = range(-12 * 3_600_000, 14 * 3_600_000 + 1)
 _SHORTEST_MS = 1_000
-
-
-def naive_ms(time: str) -> int | None:
-    """Return the milliseconds of an instant time since 1970, as if its zone were UTC.
-
-    :param time: ``yyyyMMddHHmmssSSS``, or without the milliseconds as before Hudi 0.9.
-    :returns: ``None`` for a time that is no date, such as that of a bootstrap.
-    """
-    from datetime import UTC, datetime  # a tenth of the import time allowed for the pure core
-
-    try:
-        second = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return round(second.timestamp()) * 1000 + int(time[14:17] or 0)
 
 
 def elapsed_ms(first: str, second: str) -> int | None:
@@ -49,12 +33,11 @@ def zone_and_lag_ms(operation: ConcurrentOperation) -> tuple[int, int] | None:
         writer that slow.
     """
     named_ms = naive_ms(operation.instant.time)
-    if named_ms is None or operation.requested_ms is None:
+    ahead_ms = zone_ms(operation.instant.time, operation.requested_ms)
+    if named_ms is None or operation.requested_ms is None or ahead_ms is None:
         return None
-    ahead_ms = named_ms - operation.requested_ms
-    zone_ms = round(ahead_ms / _QUARTER_MS) * _QUARTER_MS
-    lag_ms = zone_ms - ahead_ms
-    return (zone_ms, lag_ms) if zone_ms in _ZONES_MS and abs(lag_ms) <= _MOST_LAG_MS else None
+    lag_ms = ahead_ms - (named_ms - operation.requested_ms)
+    return (ahead_ms, lag_ms) if abs(lag_ms) <= _MOST_LAG_MS else None
 
 
 def is_plausible(operation: ConcurrentOperation) -> bool:

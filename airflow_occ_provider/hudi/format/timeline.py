@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, filterfalse, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hudi.format.instant import Instant, State, TimeKind
-from airflow_occ_provider.hudi.format.instant_time import epoch_ms_writer
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
+from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, zone_ms
 
 Modified = Callable[[str], int | None]
 """Returns the epoch milliseconds of a file's last write; ``None`` if it is gone."""
@@ -31,7 +27,7 @@ _ACTIONS = {
     "schemacommit": (),
 }
 _Files = dict[str, str]
-_Written = Callable[[str], str | None]
+_Written = Callable[[str, str, str | None], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +41,27 @@ class Timeline:
     names: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def from_file_names(
-        cls, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
-    ) -> Timeline:
+    def from_file_names(cls, names: Iterable[str], modified: Modified | None = None) -> Timeline:
         """Build the timeline from the file names of its folder; ignore foreign names.
 
         Before table version 8 the name of a completed file has no completion time. The time of its
-        last write is used instead, in the zone of the JVM even if the table's zone is UTC (Hudi
-        0.15.0, 1.0.2 and 1.2.0, ``HoodieInstantTimeGenerator.formatDate``).
+        last write is used instead, in the zone of the instant's requested time: the same on each host,
+        and as Hudi writes it if the table's time zone is local (Hudi 0.15.0, 1.0.2 and 1.2.0,
+        ``HoodieInstantTimeGenerator.formatDate``). It is for people, and orders instants of one zone.
+        Where a verdict depends on it, compare the times of the files.
 
         :param modified: called for such files only; without it their completion time is ``None``.
-        :param zone: zone of the writers' JVM; by default the local zone of this process.
         """
         listed = tuple(names)
-        return cls(tuple(sorted(_instants(listed, _written(modified, zone)))), listed)
+        return cls(tuple(sorted(_instants(listed, _written(modified)))), listed)
 
-    def refreshed(
-        self, names: Iterable[str], modified: Modified | None = None, zone: tzinfo | None = None
-    ) -> Timeline:
+    def refreshed(self, names: Iterable[str], modified: Modified | None = None) -> Timeline:
         """Return the timeline of a newer listing; unchanged instants are reused."""
         listed = tuple(names)
         changed = {_time(name) for name in frozenset(listed) ^ frozenset(self.names)}
         if not changed:
             return self
-        again = _instants((name for name in listed if _time(name) in changed), _written(modified, zone))
+        again = _instants((name for name in listed if _time(name) in changed), _written(modified))
         kept = (instant for instant in self.instants if instant.time not in changed)
         return Timeline(tuple(sorted([*kept, *again])), listed)
 
@@ -113,12 +106,14 @@ class Timeline:
         return collisions(self)
 
     def unbroken_since(self) -> str:
-        """Return the requested time since which no completed write is archived; empty if none.
+        """Return the requested time since which no completed write is archived.
 
         Hudi archives the oldest writes first, but a savepoint may keep one for longer than younger ones
         (``hoodie.archive.beyond.savepoint``). So the timeline begins with the oldest write that no
         savepoint names, as in Hudi (1.2.0, ``BaseHoodieTimeline.findFirstNonSavepointCommit``). Its
         youngest writes are never archived.
+
+        :returns: empty without a completed write.
         """
         saved = {instant.time for instant in self if instant.action == "savepoint"}
         writes = self.completed_writes()
@@ -169,18 +164,33 @@ def _inflight(action: str) -> str:
 
 def _instants(names: Iterable[str], written: _Written) -> Iterator[Instant]:
     files = _by_ending(names)
+    # A savepoint has the time of its commit, and no requested file.
+    stated = {
+        time: name
+        for ending, found in files.items()
+        if ending.endswith(".requested")
+        for time, name in found.items()
+    }
+
+    def completed_at(time: str, name: str) -> str | None:
+        return written(time, name, stated.get(time))
+
     for action, services in _ACTIONS.items():
         requested, inflight = files[_requested(action)], files[_inflight(action)]
         for service in services:
             requested = files[_requested(service)] | requested
             inflight = files[_inflight(service)] | inflight
-        done = _completed(action, files[action], requested, inflight, written)
+        done = _completed(action, files[action], requested, inflight, completed_at)
         yield from done.values()
         yield from _pending(requested, inflight, done)
 
 
 def _completed(
-    action: str, files: _Files, requested: _Files, inflight: _Files, written: _Written
+    action: str,
+    files: _Files,
+    requested: _Files,
+    inflight: _Files,
+    completed_at: Callable[[str, str], str | None],
 ) -> dict[str, Instant]:
     completed = {}
     # Sorted, so that the later of two completions of one instant counts.
@@ -193,7 +203,7 @@ def _completed(
                 action,
                 State.COMPLETED,
                 name,
-                completion or written(name),
+                completion or completed_at(time, name),
                 requested.get(time),
                 inflight.get(time),
             )
@@ -215,11 +225,12 @@ def _time(name: str) -> str:
     return name.partition(".")[0].partition("_")[0]
 
 
-def _written(modified: Modified | None, zone: tzinfo | None) -> _Written:
-    as_text = epoch_ms_writer(zone)
-
-    def written(name: str) -> str | None:
-        moment_ms = modified(name) if modified else None
-        return None if moment_ms is None else as_text(moment_ms)
+def _written(modified: Modified | None) -> _Written:
+    def written(time: str, name: str, requested: str | None) -> str | None:
+        completed_ms = modified(name) if modified else None
+        if modified is None or completed_ms is None:
+            return None
+        ahead_ms = zone_ms(time, modified(requested)) if requested else None
+        return from_naive_ms(completed_ms + (ahead_ms or 0))
 
     return written
