@@ -36,6 +36,7 @@
         ├── DataLossError         retry no,  committed yes      files of the commit were deleted
         ├── DanglingFilesError    retry no,  committed yes      readers see files of no commit
         ├── MisconfigurationError retry no                      the write was not protected
+        ├── HudiError             retry yes, committed no       Hudi failed, not by the job's own error
         └── JobError              retry is the user's           the job's own failure
 
 ``retry``: whether it is safe to run the job again, and may help. ``committed``: whether the attempt's
@@ -306,6 +307,13 @@ class DanglingFilesError(AttemptError):
 
 class MisconfigurationError(AttemptError):
     """The job's own settings removed the protection, or Hudi refused them."""
+
+
+class HudiError(AttemptError):
+    """Hudi failed by no known error of the job, and nothing was committed."""
+
+    retry = True
+    cause = "hudi"
 
 
 class JobError(AttemptError):

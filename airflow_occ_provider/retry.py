@@ -18,6 +18,7 @@ DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
         "conflict": 5,
         "lock": 3,
         "heartbeat": 2,
+        "hudi": 2,
         "killed": 2,
         "timeout": 2,
         "storage": 2,

@@ -22,6 +22,7 @@ _TITLES = {
     Outcome.ROLLED_BACK: "Rolled back",
     Outcome.CLUSTERING_CONFLICT: "Clustering conflict",
     Outcome.MISCONFIGURATION: "Misconfiguration",
+    Outcome.HUDI_ERROR: "Hudi error",
     Outcome.JOB_ERROR: "Job error",
     Outcome.KILLED: "Killed",
     Outcome.ENDED: "Ended by Airflow",

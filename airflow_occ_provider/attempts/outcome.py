@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,6 +21,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled_back"
     CLUSTERING_CONFLICT = "clustering_conflict"
     MISCONFIGURATION = "misconfiguration"
+    HUDI_ERROR = "hudi_error"
     JOB_ERROR = "job_error"
     KILLED = "killed"
     ENDED = "ended"
@@ -41,6 +42,7 @@ REMEDIES = {
     "back (its rollback is in the timeline) and configure it before running again.",
     Outcome.CLUSTERING_CONFLICT: "Let the pending clustering end, or roll it back; then run again.",
     Outcome.MISCONFIGURATION: "Correct the setting that the lines name; running again does not help.",
+    Outcome.HUDI_ERROR: "Look at the table (airflow hudi doctor) and at the line before running again.",
     Outcome.JOB_ERROR: "Correct the job's own error.",
     Outcome.KILLED: "Find out who killed the driver (memory limit, operator, host); run again.",
     Outcome.ENDED: "Nothing to do if the task was marked or cleared; else find out what stopped its "
@@ -52,6 +54,8 @@ REMEDIES = {
     Outcome.UNKNOWN: "Look for the commit in the table's timeline before running again.",
 }
 
+HAVE_RIVALS = (Outcome.COMMIT_CONFLICT, Outcome.YIELDED, Outcome.CLUSTERING_CONFLICT)
+"""The outcomes of a write that lost to an instant, or has to wait for it."""
 UNCHECKED = (
     "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
 )
@@ -89,6 +93,8 @@ class Reading:
     :param instant: requested time of the attempt's last own write, if the log shows it.
     :param rival: requested time of the instant that it conflicted with, if Hudi named it.
     :param lines: the decisive lines, as they were logged.
+    :param cause: the line among them that decided, if one did.
+    :param advice: what to do, if the lines say more than the outcome does.
     :param own_instants: requested times of all writes that the driver requested, oldest first.
     :param died: whether the log shows the exception that ended the program.
     :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` if the log
@@ -99,14 +105,23 @@ class Reading:
     instant: str | None = None
     rival: str | None = None
     lines: tuple[str, ...] = ()
+    cause: str = ""
+    advice: str = ""
     own_instants: tuple[str, ...] = ()
     died: bool = False
     conflict_checked: bool | None = None
 
     @property
+    def without_commit(self) -> Reading:
+        """The same, for an attempt of which the table shows no commit."""
+        if self.outcome is Outcome.UNKNOWN and self.died:
+            return replace(self, outcome=Outcome.HUDI_ERROR)
+        return self
+
+    @property
     def remedy(self) -> str:
         """What to do about it."""
-        return REMEDIES[self.outcome]
+        return self.advice or REMEDIES[self.outcome]
 
 
 def timeout_line(limit: timedelta | None) -> str:

@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.failure import Failure, sentence
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import (
+    HAVE_RIVALS,
     REMEDIES,
     UNCHECKED,
     Outcome,
@@ -33,6 +34,8 @@ class Settlement:
     :param instant: requested time of the attempt's own write, if it is known.
     :param rival: the instant it conflicted with, if Hudi named it.
     :param lines: the decisive lines, of the driver's log or this provider's own.
+    :param cause: the line among them that decided, if one did.
+    :param advice: what to do, if the lines say more than the outcome does.
     :param commit: the attempt's commit, if it is in the table.
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
@@ -47,6 +50,8 @@ class Settlement:
     instant: str | None = None
     rival: str | None = None
     lines: tuple[str, ...] = ()
+    cause: str = ""
+    advice: str = ""
     commit: Commit | None = None
     exit_code: int | None = None
     retired: tuple[str, ...] = ()
@@ -81,7 +86,7 @@ class Settlement:
         return _ERRORS[self.outcome](
             sentence(self.failure or self.described()),
             outcome=self.outcome,
-            remedy=REMEDIES[self.outcome],
+            remedy=self.advice or REMEDIES[self.outcome],
             committed=self.commit is not None,
         )
 
@@ -89,8 +94,8 @@ class Settlement:
         """Return the failed attempt as far as this settlement describes it."""
         by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
         by_jvm = (line for line in self.lines if line.startswith(": "))
-        cause = next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
-        rival = self.rival if self.outcome in _LOST else None
+        cause = self.cause or next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
+        rival = self.rival if self.outcome in HAVE_RIVALS else None
         return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
 
 
@@ -108,6 +113,7 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
     Outcome.NOT_STARTED: errors.DriverNotStartedError,
     Outcome.ROLLED_BACK: errors.RolledBackError,
     Outcome.MISCONFIGURATION: errors.MisconfigurationError,
+    Outcome.HUDI_ERROR: errors.HudiError,
     Outcome.JOB_ERROR: errors.JobError,
 }
 
@@ -152,7 +158,7 @@ def settle(
     ghosts = [time for time in log.own_instants if time in pending]
     retired = retire_heartbeats(table, ghosts) if retire else ()
     own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
-    reading = log.read(exit_code)
+    reading = log.read(exit_code).without_commit
     outcome, lines = _judge(commit, own, reading, log, exit_code)
     if needs_report and outcome is Outcome.NOTHING_WRITTEN and not log.protected:
         outcome, lines = Outcome.MISCONFIGURATION, (_UNREPORTED,)
@@ -169,6 +175,8 @@ def settle(
         instant=instant,
         rival=rival or (log.instants.rival_of(instant) if instant else None),
         lines=lines,
+        cause=reading.cause if lines == reading.lines else "",
+        advice=reading.advice if lines == reading.lines else "",
         commit=commit,
         exit_code=exit_code,
         retired=retired,
@@ -194,7 +202,7 @@ def _judge(
     if unsigned:
         return Outcome.UNKNOWN, (f"{unsigned} was completed by this driver but is not signed",)
     lost = next((line for instant in own if (line := log.instants.conflict_of(instant.time))), None)
-    if lost and not reading.died and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
+    if lost and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
         return Outcome.COMMIT_CONFLICT, (lost,)
     return _judge_uncommitted(own, reading, exit_code)
 

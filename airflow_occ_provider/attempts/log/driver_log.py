@@ -12,9 +12,15 @@ import re
 
 from airflow_occ_provider.attempts.log.causes import Chain
 from airflow_occ_provider.attempts.log.facts import Fact, fatal_chain, read_fact
+from airflow_occ_provider.attempts.log.hudi_failures import (
+    Diagnosis,
+    diagnose,
+    diagnose_conflict,
+    marked_instant,
+)
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants, operations_in
-from airflow_occ_provider.attempts.log.signatures import classify, marked_instant, named_instant
-from airflow_occ_provider.attempts.outcome import Outcome, Reading, was_killed
+from airflow_occ_provider.attempts.log.printed import PrintedFailure
+from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading, was_killed
 
 _APPLICATION = re.compile(
     r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
@@ -37,6 +43,7 @@ class DriverLog:
         self.protected = False
         self.unprotected: str | None = None
         self.fatal: Chain | None = None
+        self.printed = PrintedFailure()
         self.reports = False
         self._followed = False
         self._end: int | None = None
@@ -51,6 +58,7 @@ class DriverLog:
             return
         if not (self.reports or self._failure) and _FAILURE.match(line):
             self._failure = line
+        self.printed.feed(line)
         (self.instants.feed_printed if self._followed else self.instants.feed)(line)
         if "appl" in line or "app ID" in line:
             named = _APPLICATION.search(line)
@@ -101,36 +109,57 @@ class DriverLog:
         """
         exit_code = self._end if exit_code is None else exit_code
         death = None if exit_code == 0 else death
-        outcome, lines = self._decide(exit_code, death)
+        diagnosis, lines = self._decide(exit_code, death)
         loser, winner = next(filter(any, map(operations_in, lines)), (None, None))
         own = self.own_instants
         return Reading(
-            outcome,
-            instant=own[-1] if own else loser or self._named_instant(last, marked),
-            rival=winner if outcome is Outcome.COMMIT_CONFLICT else None,
+            diagnosis.outcome,
+            instant=own[-1] if own else loser or diagnosis.instant or self._named_instant(last, marked),
+            rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,
             lines=lines,
+            cause=diagnosis.cause,
+            advice=diagnosis.remedy,
             own_instants=own,
             died=death is not None,
             conflict_checked=self.instants.checked if own else None,
         )
 
-    def _decide(self, exit_code: int | None, death: Chain | None) -> tuple[Outcome, tuple[str, ...]]:
+    def _decide(self, exit_code: int | None, death: Chain | None) -> tuple[Diagnosis, tuple[str, ...]]:
         if self.unprotected:
-            return Outcome.MISCONFIGURATION, (self.unprotected,)
+            return Diagnosis(Outcome.MISCONFIGURATION), (self.unprotected,)
         if exit_code is not None and was_killed(exit_code):
-            return Outcome.KILLED, (f"exit code {exit_code}",)
+            return Diagnosis(Outcome.KILLED), (f"exit code {exit_code}",)
+        diagnosis, lines = Diagnosis(Outcome.UNKNOWN), tuple(death.lines if death else ())
         if death:
-            conflict = self.instants.conflict or ""
-            is_new = "Found conflicting" in conflict and conflict not in death.lines
-            lines = (*death.lines, conflict) if is_new else tuple(death.lines)
-            return classify(death.causes, self.own_instants), lines
-        if exit_code:
-            return Outcome.JOB_ERROR, (self._failure or f"exit code {exit_code}",)
-        return Outcome.UNKNOWN, ()
+            diagnosis = diagnose(death.causes, self.own_instants)
+        elif exit_code:
+            diagnosis, lines = Diagnosis(Outcome.JOB_ERROR), (self._failure or f"exit code {exit_code}",)
+        handled, handled_lines = self._handled()
+        new = tuple(line for line in handled_lines if line not in lines)
+        if not handled:
+            return diagnosis, lines
+        if diagnosis.outcome is Outcome.COMMIT_CONFLICT:
+            return diagnosis, lines + tuple(line for line in new if any(operations_in(line)))
+        if not (death or exit_code):  # whether the job went on well only the table can show
+            return diagnosis, new
+        is_better = diagnosis.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN) and not diagnosis.by_row
+        return (handled, new + lines) if is_better else (diagnosis, lines)
+
+    def _handled(self) -> tuple[Diagnosis | None, tuple[str, ...]]:
+        """Return what Hudi said of the own, unfinished write, even if the job handled its error."""
+        conflict = self.instants.unfinished_conflict
+        if conflict:
+            return diagnose_conflict(conflict), (conflict,)
+        printed = self.printed.last
+        if printed is None or self.instants.completed:
+            return None, ()
+        diagnosis = diagnose(printed.causes, self.own_instants)
+        decides = diagnosis.by_row and diagnosis.outcome not in (Outcome.JOB_ERROR, Outcome.UNKNOWN)
+        return (diagnosis, tuple(printed.lines)) if decides else (None, ())
 
     def _named_instant(self, last: Chain | None, marked: str | None) -> str | None:
         """Return the own instant that exceptions name, for a log without Hudi's records."""
-        named = named_instant(last.causes) if last else None
+        named = diagnose(last.causes).instant if last else None
         in_chain = (marked_instant(line) for line in reversed(last.lines if last else ()))
         return (
             named

@@ -5,13 +5,12 @@ Of exceptions only the types are passed on, and the messages and frames that dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.signatures import classify, marked_instant, named_instant
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.log.hudi_failures import deciding_causes
 
 _MOST = 50
 _MOST_CAUSES = 10
@@ -26,13 +25,14 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     """
     own = log.own_instants
     causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
+    deciding = deciding_causes(causes, own)
     return {
         "instants": [[time, log.instants.action_of(time)] for time in own[-_MOST:]],
         "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
         "checked": log.instants.checked or not is_whole,
         "protected": log.protected,
         "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
-        "fatal": [_kept(cause, own, redact) for cause in causes],
+        "fatal": [_kept(cause, redact, decides=cause in deciding) for cause in causes],
     }
 
 
@@ -50,12 +50,7 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
             log.fatal.add(cause, f"{cause.type}: {cause.message}" if cause.message else cause.type)
 
 
-def _kept(cause: Cause, own: Collection[str], redact: Callable[[str], str]) -> dict[str, Any]:
-    decides = (
-        classify([cause], own) is not Outcome.JOB_ERROR
-        or named_instant([cause])
-        or marked_instant(cause.message)
-    )
+def _kept(cause: Cause, redact: Callable[[str], str], *, decides: bool) -> dict[str, Any]:
     message, frames = (redact(cause.message), cause.frames) if decides else ("", [])
     kept = message[:_MOST_OF_A_TEXT]
     return {"type": cause.type, "message": kept, "jvm": cause.jvm, "frames": frames}

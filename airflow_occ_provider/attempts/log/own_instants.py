@@ -30,7 +30,7 @@ _HEARTBEAT_DIED = re.compile(
 )
 _HEARTBEAT_FRAME = re.compile(r"\s*at org\.apache\.hudi\.client\.heartbeat\.HoodieHeartbeatClient\W")
 _CONFLICT = re.compile(
-    r"first operation = .*?instantTime=(\d+).*second operation = .*?instantTime=(\d+)"
+    r"first operation = .*?instantTime='?(\d+).*second operation = .*?instantTime='?(\d+)"
 )
 # Logged by each write, also of the metadata table, just after its comparison point (Hudi 0.15.0 to
 # 1.2.0, ``BaseHoodieWriteClient.preWrite``).
@@ -144,6 +144,15 @@ class OwnInstants:
     def conflict_of(self, instant: str) -> str | None:
         """Return the line in which Hudi named ``instant`` as a conflict's loser."""
         return self.conflict if self.rival_of(instant) else None
+
+    @property
+    def unfinished_conflict(self) -> str | None:
+        """The conflict that an own write lost, if no later own write completed."""
+        own = self.times
+        loser, _ = operations_in(self.conflict or "")
+        if loser not in own or any(time in self._completed for time in own[own.index(loser) :]):
+            return None
+        return self.conflict
 
     def _note_request(self, line: str, thread: str) -> None:
         requested = _REQUESTED.search(line)

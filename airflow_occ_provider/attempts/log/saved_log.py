@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from airflow_occ_provider.attempts.failure import is_sentence
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.hudi_failures import marked_instant
 from airflow_occ_provider.attempts.log.lines import is_jvm_record
-from airflow_occ_provider.attempts.log.signatures import marked_instant
 from airflow_occ_provider.attempts.log.traces import TraceReader
 from airflow_occ_provider.attempts.outcome import UNCHECKED, Outcome, Reading
 
