@@ -19,6 +19,7 @@ from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.submitter import Handle, Traits
 from airflow_occ_provider.attempts.waits import DriverWait, WaitNeeded
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -29,6 +30,7 @@ class Attempt:
     :param explain: returns the settlement of a failed attempt with an explanation for people, given
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
+    :param rule: by which other writers judge the driver's heartbeats.
     :param path: base path of the table as the task names it, if that is another spelling.
     :param record: what is known of it so far, such as from earlier processes.
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
@@ -43,6 +45,7 @@ class Attempt:
     explain: Callable[[Settlement, float, bool], Settlement] = lambda settlement, *_: settlement
     on_settled: Callable[[Outcome, float], None] = lambda *_: None
     needs_live_log: InitVar[bool] = False
+    rule: HeartbeatRule = DEFAULT_RULE
     path: InitVar[str] = ""
     record: InitVar[AttemptRecord | None] = None
     recorder: AttemptRecorder = field(init=False)
@@ -111,6 +114,7 @@ class Attempt:
             recorder.log,
             code,
             before=recorder.before,
+            rule=self.rule,
             stop=self.driver.stop,
             retire=is_final,
             needs_report=traits.outlives_task and traits.logs != "none" and self.driver.log_read,

@@ -22,8 +22,9 @@ from airflow_occ_provider.attempts.outcome import (
     was_killed,
 )
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
+from airflow_occ_provider.attempts.taken_back import taken_back
 from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 
 
@@ -131,6 +132,7 @@ def settle(
     stop: Stop | None = None,
     retire: bool = True,
     needs_report: bool = False,
+    rule: HeartbeatRule = DEFAULT_RULE,
 ) -> Settlement:
     """Determine the outcome of an attempt whose driver was seen to end.
 
@@ -143,6 +145,7 @@ def settle(
         unfinished, so that no writer has to wait for them; only for a driver that has ended.
     :param needs_report: whether the log of a driver that ended well has to show that it was protected:
         in client mode, YARN's application is not the driver, and succeeds whatever becomes of it.
+    :param rule: by which other writers judge the driver's heartbeats.
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
@@ -150,7 +153,7 @@ def settle(
         if commit is None and not signature.is_written:
             commit = find_recorded(snapshot, log.own_instants, before)
         loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
-        taken = _taken_back(snapshot, log) if commit is None else ()
+        taken = taken_back(snapshot, log, stop, rule) if commit is None else None
     except errors.TableUnreadableError as error:
         return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
     timeline = snapshot.timeline
@@ -167,8 +170,8 @@ def settle(
         outcome, lines, rival = stop.outcome, (stop.line,), stop.rival
     if loss:
         outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
-    elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR):
-        outcome, lines = Outcome.ROLLED_BACK, taken
+    elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
+        outcome, lines = taken.outcome, taken.lines
     instant = commit.instant.time if commit else (own[-1].time if own else reading.instant)
     return Settlement(
         outcome,
@@ -217,13 +220,6 @@ def _judge_uncommitted(
     elsewhere = ", ".join(reading.own_instants)
     hint = f"; the driver wrote {elsewhere} elsewhere: is this the job's table?" if elsewhere else ""
     return Outcome.NOTHING_WRITTEN, (f"the table has no new instant of this attempt{hint}",)
-
-
-def _taken_back(snapshot: Snapshot, log: DriverLog) -> tuple[str, ...]:
-    pairs = ((time, snapshot.rollback_of(time)) for time in log.own_instants)
-    return tuple(
-        f"{rollback.action} {rollback.time} took back {time}" for time, rollback in pairs if rollback
-    )
 
 
 def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...]:

@@ -209,6 +209,7 @@ class WriteAttempt:
             explain=partial(self._explain, options, driver.planned),
             on_settled=self.on_settled,
             needs_live_log=_locks_one_name(options),
+            rule=HeartbeatRule.of(options),
             path=self.path,
             record=record,
         )

@@ -2,7 +2,7 @@
 
 A late heartbeat proves nothing: a later tick recovers it (Hudi 0.15.0 to 1.2.0,
 ``HoodieHeartbeatClient``). A driver is ended for two reasons only: another process rolls the write
-back while its heartbeat still ticks, or the heartbeat's timer has died and Hudi's tolerance has passed,
+back while its heartbeat ticks, or the heartbeat's timer has died and Hudi's tolerance has passed,
 so that Hudi is certain to refuse the commit.
 """
 
@@ -54,6 +54,7 @@ class Alarm:
         self._tolerance_s = rule.interval_ms * rule.tolerable_misses / 1000
         self._heartbeat = Heartbeat(Liveness.NONE)
         self._ticked_s: float | None = None
+        self._had_expired = self._rolled_back = False
         self._begin("")
 
     @property
@@ -73,10 +74,17 @@ class Alarm:
             return []
         if state.instant != self._instant:
             self._begin(state.instant)
-        if state.last_ms != self._heartbeat.last_ms or self._ticked_s is None:
+        before_ms = self._heartbeat.last_ms
+        if state.last_ms != before_ms or self._ticked_s is None:
             self._ticked_s = now_s
+        # Of a host that stood still itself, only the next tick shows for how long.
+        is_known = state.last_ms is not None and before_ms is not None
+        paused_ms = (state.last_ms or 0) - (before_ms or 0) if is_known else 0
         self._heartbeat = self._rule.judge(state.last_ms, now_ms)
         still_s = now_s - self._ticked_s
+        had_expired = max(still_s, paused_ms / 1000) > self._tolerance_s
+        self._had_expired = self._had_expired or (had_expired and not self._rolled_back)
+        self._rolled_back = self._rolled_back or state.rollback is not None
         self.stop = self._reason(state, still_s)
         if self.stop:
             return [LogLine(logging.ERROR, f"{self.stop.line}. The driver is ended.")]
@@ -89,12 +97,20 @@ class Alarm:
         self._heartbeat = Heartbeat(Liveness.NONE)
         self._ticked_s = None
         self._has_ticked = False
+        self._had_expired = self._rolled_back = False
         self._logged = Liveness.ALIVE
         self._timer_logged = False
 
     def _reason(self, state: WriteState, still_s: float) -> Stop | None:
         stands_still = still_s > self._tolerance_s
-        if state.rollback and state.last_ms is not None and not stands_still:
+        is_taken = state.rollback and state.last_ms is not None and not stands_still
+        if is_taken and self._had_expired:  # a lazy clean may do that, and the driver woke up later
+            return Stop(
+                Outcome.HEARTBEAT_EXPIRED,
+                f"rollback {state.rollback} took back {state.instant}, whose heartbeat had stood still "
+                f"for more than {self._tolerance_s:g} s",
+            )
+        if is_taken:
             return Stop(
                 Outcome.ROLLED_BACK,
                 f"rollback {state.rollback} takes back {state.instant}, which the driver was writing",

@@ -1,0 +1,117 @@
+"""Whose fault a rollback of the driver's own write is, and what became of an instant."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.settle import settle
+from airflow_occ_provider.attempts.survivor import dangling
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.retry import ConflictRetry
+from airflow_occ_provider.storage.fates import ended_as
+from airflow_occ_provider.storage.residue import residues
+from tests.unit.reports import cause, fact
+from tests.unit.test_fence import attempt, mark, roll_back
+from tests.unit.test_table import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
+
+SOON, LATE, DONE = "20261121092600000", "20261121093200000", "20261121093300000"
+RULE = HeartbeatRule(60_000, 2)
+GONE = cause("java.lang.IllegalArgumentException", f"File /t/{T1}.inflight does not exist!", jvm=True)
+BAD_RECORD = cause("org.apache.spark.SparkException", "Job aborted: ValueError: bad record", jvm=True)
+
+
+def failed(log, error):
+    log.feed(fact("protected", followed=True))
+    log.feed(fact("fatal", causes=[error]))
+    return log
+
+
+def settled(folder, table, rollback, log, stop=None):
+    add(folder, f"{T0}_{C}.commit")
+    roll_back(folder, T1, f"{rollback}_{DONE}.rollback")
+    return settle(table, SIGNATURE, log, 1, before=BEFORE, stop=stop, rule=RULE)
+
+
+@pytest.mark.parametrize("rollback", [SOON, LATE])
+def test_what_the_driver_rolled_back_itself_is_its_own_error(folder, table, rollback):
+    log = log_of(T1)
+    log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{rollback}__rollback__REQUESTED]")
+    assert settled(folder, table, rollback, failed(log, BAD_RECORD)).outcome is Outcome.JOB_ERROR
+
+
+@pytest.mark.parametrize("error", [GONE, BAD_RECORD])
+def test_a_write_that_stood_still_is_retried_and_no_writer_is_blamed(folder, table, error):
+    settlement = settled(folder, table, LATE, failed(log_of(T1), error))
+    assert settlement.outcome is Outcome.HEARTBEAT_EXPIRED
+    assert f"rollback {LATE} took back {T1}" in str(settlement.error())
+    assert "without optimistic concurrency control" not in str(settlement.error())
+    assert ConflictRetry().judge(settlement.error(), {}, 0, 0.5).retry
+
+
+@pytest.mark.parametrize("error", [GONE, BAD_RECORD])
+def test_a_rollback_before_a_heartbeat_can_expire_is_that_of_a_single_writer(folder, table, error):
+    settlement = settled(folder, table, SOON, failed(log_of(T1), error))
+    assert settlement.outcome is Outcome.ROLLED_BACK
+    assert "without optimistic concurrency control" in str(settlement.error())
+
+
+def test_a_rollback_that_the_guard_saw_beside_a_fresh_heartbeat_is_one_too(folder, table):
+    stop = Stop(Outcome.ROLLED_BACK, f"rollback {LATE} takes back {T1}")
+    settlement = settled(folder, table, LATE, failed(log_of(T1), GONE), stop)
+    assert settlement.outcome is Outcome.ROLLED_BACK
+
+
+def observed(alarm, *ticks_s, rollback_at=None):
+    """Let it look each 10 s at a heartbeat that last ticked at some second."""
+    for number, tick_s in enumerate(ticks_s):
+        rollback = SOON if rollback_at is not None and number >= rollback_at else None
+        at_s = 10 * number
+        alarm.take(WriteState(T1, 1_000 * tick_s, rollback), 1_000 * at_s, float(at_s))
+    return alarm.stop.outcome if alarm.stop else None
+
+
+def test_a_driver_that_wakes_up_after_its_lazy_rollback_has_expired():
+    still = [0] * 14
+    assert observed(Alarm(RULE), *still, 140, rollback_at=14) is Outcome.HEARTBEAT_EXPIRED
+    # The guard's host stood still together with the driver: only the tick shows it.
+    assert observed(Alarm(RULE), 0, 300, rollback_at=1) is Outcome.HEARTBEAT_EXPIRED
+
+
+def test_a_rollback_beside_a_fresh_heartbeat_is_named_also_if_that_pauses_later():
+    assert observed(Alarm(RULE), 0, 10, 20, rollback_at=2) is Outcome.ROLLED_BACK
+    still = [20] * 14
+    assert observed(Alarm(RULE), 0, 10, *still, 150, rollback_at=2) is Outcome.ROLLED_BACK
+
+
+def test_a_committed_instant_with_markers_is_committed_though_it_is_archived(folder, table):
+    add(folder, f"{T2}_{C}.commit")
+    mark(folder, T1)
+    assert ended_as(table.snapshot(), T1) is Fate.GONE
+    assert [found.instant for found in dangling([attempt()], table.snapshot())] == [T1]
+    add(folder, f"{T1}_{C}.commit", identity="me")
+    assert ended_as(table.snapshot(), T1) is Fate.COMMITTED
+    archive(folder, T1)
+    for rolled_back in (False, True):  # by a rollback that took only its request
+        if rolled_back:
+            roll_back(folder, T1, f"{SOON}_{C}.rollback")
+        assert ended_as(table.snapshot(), T1) is Fate.COMMITTED
+        assert dangling([attempt()], table.snapshot()) == ()
+        assert {one.kind.value for one in residues(table, RULE)} <= {"markers"}
+
+
+def test_what_was_rolled_back_or_is_pending_is_told_apart(folder, table):
+    roll_back(folder, T1, f"{SOON}_{C}.rollback")
+    begin(folder, T2)
+    assert ended_as(table.snapshot(), T1) is Fate.ROLLED_BACK
+    assert ended_as(table.snapshot(), T2) is None
+    history = folder / "timeline" / "history"
+    history.mkdir(exist_ok=True)
+    (history / "1_2_0.parquet").write_bytes(b"no parquet")
+    (history / "manifest_1").write_text('{"files": [{"fileName": "1_2_0.parquet", "fileLen": 1}]}')
+    (history / "_version_").write_text("1")
+    mark(folder, T1)
+    assert ended_as(table.snapshot(), T1) is None
+    assert dangling([attempt()], table.snapshot()) == ()
