@@ -32,6 +32,7 @@
         ├── TaskEndedError        retry yes                      Airflow ended the task with its driver
         ├── ExecutionTimeoutError retry yes                      the task's execution_timeout is over
         ├── DriverNotStartedError retry yes, committed no        spark-submit failed before the job ran
+        ├── FailedAfterCommitError retry no, committed yes      the job failed after its one commit
         ├── RolledBackError       retry no,  committed no       another process rolled the writer back
         ├── DataLossError         retry no,  committed yes      files of the commit were deleted
         ├── DanglingFilesError    retry no,  committed yes      readers see files of no commit
@@ -280,6 +281,13 @@ class DriverNotStartedError(AttemptError):
     """``spark-submit`` failed before the job ran, so the job has no part in it."""
 
     retry = True
+
+
+class FailedAfterCommitError(AttemptError):
+    """The job failed, or may have failed, after its one commit had landed.
+
+    Whether it has done all of its work is for a person to see: nothing is run again.
+    """
 
 
 class RolledBackError(AttemptError):

@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.driver import Driver, Guard
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.submitter import Handle, Traits
@@ -31,6 +32,7 @@ class Attempt:
         the settlement, the seconds for which the driver ran, and whether the try goes on to judge it.
     :param on_settled: called with the outcome, and the seconds for which the driver ran.
     :param rule: by which other writers judge the driver's heartbeats.
+    :param commits: how many commits the job makes.
     :param path: base path of the table as the task names it, if that is another spelling.
     :param record: what is known of it so far, such as from earlier processes.
     :raises ConfigurationError: if a trait of the submitter makes no correct outcome possible.
@@ -46,6 +48,7 @@ class Attempt:
     on_settled: Callable[[Outcome, float], None] = lambda *_: None
     needs_live_log: InitVar[bool] = False
     rule: HeartbeatRule = DEFAULT_RULE
+    commits: Commits = Commits.ONE
     path: InitVar[str] = ""
     record: InitVar[AttemptRecord | None] = None
     recorder: AttemptRecorder = field(init=False)
@@ -103,11 +106,12 @@ class Attempt:
 
         :param is_judged: whether the try goes on to judge it; else the try is being ended itself.
         """
-        recorder, code = self.recorder, self.driver.exit_code or 0
+        recorder, driver = self.recorder, self.driver
         traits = self.driver.submitter.traits  # at this end: not each of them may be final
-        is_final = traits.end_is_final
+        is_final, log_is_read = traits.end_is_final, driver.log_read and traits.logs != "none"
+        code = driver.exit_code or 0
         if is_final:
-            recorder.ended(code, log_read=self.driver.log_read and traits.logs != "none")
+            recorder.ended(code, log_read=log_is_read, was_stopped=driver.stop is not None)
         found = settle(
             self.table,
             self.signature,
@@ -115,9 +119,10 @@ class Attempt:
             code,
             before=recorder.before,
             rule=self.rule,
-            stop=self.driver.stop,
+            stop=driver.stop,
             retire=is_final,
-            needs_report=traits.outlives_task and traits.logs != "none" and self.driver.log_read,
+            log_is_read=log_is_read,
+            commits=self.commits,
         )
         if found.outcome is Outcome.JOB_ERROR and self._never_ran():
             found = replace(found, outcome=Outcome.NOT_STARTED)

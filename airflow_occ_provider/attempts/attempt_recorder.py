@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_occ_provider.attempts.commit import count_commits
+from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import recall
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.settle import Settlement
@@ -54,14 +55,17 @@ class AttemptRecorder:
         """The seconds for which its driver has run, its start included."""
         return ((self._attempt.ended_ms or now_ms()) - self._attempt.started_ms) / 1000
 
-    def ended(self, exit_code: int, *, log_read: bool) -> None:
+    def ended(self, exit_code: int, *, log_read: bool, was_stopped: bool = False) -> None:
         """Record that the driver's end was observed.
 
         :param exit_code: the driver's, negative for a signal.
         :param log_read: whether its log was read to its end.
+        :param was_stopped: whether a guard ended the driver.
         """
-        end = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-        self._keep(end=end, ended_ms=now_ms(), log_read=log_read)
+        well = self.log.ended_well(exit_code, is_read=log_read, was_stopped=was_stopped)
+        code = self.log.exit_code(exit_code, is_read=log_read)
+        end = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        self._keep(end=end, ended_ms=now_ms(), log_read=log_read, ended_well=well)
 
     def settled(self, settlement: Settlement) -> None:
         """Record its settlement by the table."""
@@ -78,6 +82,9 @@ class AttemptRecorder:
         self.log.feed(line)
         for instant in self.log.own_instants[len(self._attempt.instants) :]:
             self.requested(instant)
+        if self.log.end is not None and self._attempt.ended_well is None:
+            # A worker that is lost while Spark shuts down has left this behind.
+            self._keep_or_warn(ended_well=self.log.ended_well(0))
         if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
             self._keep_or_warn()
 
@@ -100,11 +107,9 @@ class AttemptRecorder:
             self._ask_again_at = None
         except StateStoreError as error:
             self._ask_again_at = _monotonic() + _ASK_AGAIN_S
-            self._logger.warning(
-                "Hudi instant %s is not recorded yet, the driver runs on: %s",
-                ", ".join(self._attempt.instants),
-                error.message,
-            )
+            instants = ", ".join(self._attempt.instants)
+            what = f"Hudi instant {instants}" if instants else "The driver's report of its end"
+            self._logger.warning("%s is not recorded yet, the driver runs on: %s", what, error.message)
 
     def _keep(self, **changes: Any) -> None:
         changes = {"application_id": self.log.application_id, **changes}
@@ -164,14 +169,17 @@ def log_retired_heartbeats(logger: Any, origin: str, instants: Iterable[str]) ->
         )
 
 
-def audit_task_run(record: TaskRecord, snapshot: Snapshot, logger: Any) -> None:
+def audit_task_run(
+    record: TaskRecord, snapshot: Snapshot, logger: Any, commits: Sequence[Commit], expected: Commits
+) -> None:
     """Log if there are several commits, or files that a fenced driver left.
 
+    :param commits: of the task run.
+    :param expected: how many the job makes.
     :raises DanglingFilesError: if readers see such files.
     """
-    commits = count_commits(snapshot, record.identities, record.since or NOTHING_BEFORE)
-    if commits > 1:
-        logger.warning("This task run has %s commits in the table, not one.", commits)
+    if len(commits) > 1 and expected is Commits.ONE:
+        logger.warning("This task run has %s commits in the table, not one.", len(commits))
     for found in dangling(record.attempts, snapshot):
         if found.visible:
             raise found.error()

@@ -16,6 +16,7 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
 )
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -58,6 +59,7 @@ _Wanted: TypeAlias = Callable[[Commit], bool]
 
 NO_COMMIT: dict[str, Any] = {
     "instant": None,
+    "instants": [],
     "action": None,
     "operation": None,
     "partitions": [],
@@ -259,12 +261,42 @@ def earlier_commit(
     return commit
 
 
-def count_commits(snapshot: Snapshot, identities: Sequence[str], before: TableBefore) -> int:
-    """Count the write commits of the active timeline that a task run has signed."""
+def run_commits(
+    snapshot: Snapshot, identities: Sequence[str], before: TableBefore, recorded: Sequence[str] = ()
+) -> list[Commit]:
+    """Return the write commits of a task run in the active timeline, oldest first.
+
+    :param before: the table before its first attempt.
+    :param recorded: requested times of the run's writes, for a job whose commits are not signed.
+    """
     writes = snapshot.timeline.completed_writes()
     later = (write for write in writes if write.time not in before.commits)
     commits = (Commit(one, metadata) for one in later if (metadata := snapshot.reader.commit(one)))
-    return sum(map(_signed_by(identities), commits))
+    is_signed, is_recorded = _signed_by(identities), _among(recorded)
+    return [commit for commit in commits if is_signed(commit) or is_recorded(commit)]
+
+
+def facts_of(commits: Sequence[Commit], most: int = MOST_PARTITIONS) -> dict[str, Any]:
+    """Return what a task run did to the table, for XCom and asset events.
+
+    Instant, action and operation are those of its youngest commit; ``instants`` names them all.
+
+    :param commits: of the task run, oldest first.
+    :param most: of more partitions, only the first ones are named; of more commits, the last ones.
+    """
+    if not commits:
+        return NO_COMMIT
+    metadata = [commit.metadata for commit in commits]
+    partitions = tuple(dict.fromkeys(path for one in metadata for path in one.partitions))
+    groups = frozenset[FileGroupId]().union(*(one.file_groups | one.replaced for one in metadata))
+    return {
+        **commits[-1].facts(most),
+        "instants": [commit.instant.time for commit in commits[-most:]],
+        "partitions": list(partitions[:most]),
+        "file_groups": len(groups),
+        "records": sum(one.records for one in metadata),
+        **({"partitions_left_out": len(partitions) - most} if len(partitions) > most else {}),
+    }
 
 
 def _refuse_unsigned(search: _Search, recorded: Sequence[str]) -> None:

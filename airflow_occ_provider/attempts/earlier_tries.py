@@ -12,11 +12,18 @@ from airflow_occ_provider.attempts.audit import run_again
 from airflow_occ_provider.attempts.clean_run import clean_key
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit
 from airflow_occ_provider.attempts.driver import end_earlier
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
+from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.own_writes import Commits, is_service
 from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.settle import retire_heartbeats
+from airflow_occ_provider.attempts.settle import (
+    failed_after_commit,
+    retire_heartbeats,
+    several_commits,
+)
 from airflow_occ_provider.attempts.submission import remove_leftovers
-from airflow_occ_provider.attempts.submitter import Handle, Running, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
@@ -28,6 +35,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
+_OF_A_DONE_JOB = ("", Outcome.COMMITTED, Outcome.NOTHING_WRITTEN, Outcome.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class EarlierTries:
 
     :param clean: has Hudi roll back the failed writes of a table.
     :param signed: whether the job's commits are signed.
+    :param commits: how many commits the job makes.
     """
 
     run: Journal
@@ -45,10 +54,17 @@ class EarlierTries:
     clean: Callable[[str], None]
     log: Any
     signed: bool = True
+    commits: Commits = Commits.ONE
 
     def commit(self, table: str, digest: str) -> Commit | None:
-        """Return what an earlier try committed, after a check of its data.
+        """Return what an earlier try committed, if that is the whole work.
 
+        It is if its files are there, and its driver is known to have ended well. If not, a job of many
+        commits is to run again, and the try of any other fails.
+
+        :raises FailedAfterCommitError: if the job makes one commit, and its driver failed after it, or
+            was not seen to end.
+        :raises MisconfigurationError: if the job makes one commit, and its driver made several.
         :raises CommitStateUnknownError: if it is unknown whether there is a commit, or whether it is
             this try's work.
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
@@ -75,7 +91,7 @@ class EarlierTries:
                 remedy=run_again(loss.statement),
                 statement=loss.statement,
             ) from loss
-        if commit is None:
+        if commit is None or (self.commits is Commits.MANY and not self._is_done(commit)):
             return None
         own = (one for one in record.attempts if one.identity in record.identities)
         cleared = any(one.max_tries != self.run.now.max_tries for one in own)
@@ -87,8 +103,56 @@ class EarlierTries:
                 remedy="if it is, mark the task as success; if not, delete hudi_write from the "
                 "task's state store and clear the task",
             )
+        if self.commits is Commits.ONE:
+            self._refuse_unproven(commit, table)
         self.log.info("Commit %s of an earlier try is in the table: done.", commit.instant)
         return commit
+
+    def _is_done(self, commit: Commit) -> bool:
+        """Whether the attempt that made a commit, or a later one, has done the work."""
+        attempts = [
+            one for one in self.run.record.attempts if one.identity in self.run.record.identities
+        ]
+        author = self._author(commit)
+        later = attempts[attempts.index(author) :] if author else attempts
+        if any(attempt.ended_well and attempt.outcome in _OF_A_DONE_JOB for attempt in later):
+            return True
+        self.log.info(
+            "Commit %s of an earlier try is in the table, and its driver is not known to have ended "
+            "well: the job runs again, since commits='many'.",
+            commit.instant,
+        )
+        return False
+
+    def _refuse_unproven(self, commit: Commit, table: str) -> None:
+        """Refuse a commit whose driver may have left work undone, or has made others."""
+        author, time = self._author(commit), commit.instant.time
+        if author is None or author.ended_well is None:
+            raise failed_after_commit(
+                f"commit {time} is in the table, but the end of the driver that made it was not seen"
+            )
+        if not author.ended_well:
+            raise failed_after_commit(
+                f"commit {time} of try {author.try_number} is in the table, but its driver failed after "
+                f"it ({author.end or 'as its runner reported'})"
+            )
+        if author.outcome or len(author.instants) < 2:
+            return  # its own try has told it
+        snapshot = self.open_table(table).snapshot()
+        instants = filter(None, map(snapshot.timeline.find, author.instants))
+        writes = [one.time for one in instants if one.completed and not is_service(snapshot, one)]
+        if len(writes) > 1:
+            raise several_commits(", ".join(writes))
+
+    def _author(self, commit: Commit) -> AttemptRecord | None:
+        """Return the attempt that made a commit, if it is recorded."""
+        signed = Signature.from_extra(commit.metadata.extra)
+        attempts = [
+            one for one in self.run.record.attempts if one.identity in self.run.record.identities
+        ]
+        by_instant = (one for one in attempts if commit.instant.time in one.instants)
+        by_try = (one for one in reversed(attempts) if signed and one.try_number == signed.try_number)
+        return next(by_instant, None) or next(by_try, None)
 
     def close(self) -> None:
         """Settle them all: the task run's commit is in the table."""
@@ -157,7 +221,8 @@ def end_earlier_drivers(
     for attempt in run.record.unsettled:
         handle = attempt.driver
         submitter = submitter_of(handle)
-        is_seen = handle is not None and not isinstance(submitter.poll(handle), Unseen)
+        state = submitter.poll(handle) if handle else Unseen("it was not recorded")
+        is_seen = not isinstance(state, Unseen)
         find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
         was_running = end_earlier(submitter, find, what)
         remove_leftovers(attempt.identity)
@@ -165,7 +230,10 @@ def end_earlier_drivers(
         if is_seen and submitter.traits.end_is_final and not attempt.end:
             end = f"ended by try {run.now.number}" if was_running else "found ended"
             log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
-            run.keep(replace(attempt, end=end, ended_ms=now_ms()))
+            well = attempt.ended_well
+            if isinstance(state, Ended) and state.exit_code is not None and not was_running:
+                well = state.exit_code == 0 if well is None else well
+            run.keep(replace(attempt, end=end, ended_ms=now_ms(), ended_well=well))
 
 
 def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:

@@ -67,11 +67,14 @@ class Stop(NamedTuple):
 
     :param outcome: of its attempt, unless the table shows that it committed.
     :param rival: requested time of the instant to which it has lost, if it has.
+    :param instant: requested time of the driver's write that was in vain; ``None`` if the reason is
+        about no single write.
     """
 
     outcome: Outcome
     line: str
     rival: str | None = None
+    instant: str | None = None
 
 
 class Finding(NamedTuple):

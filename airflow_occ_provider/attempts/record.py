@@ -45,6 +45,8 @@ class AttemptRecord:
     :param settled: whether it can no longer change the table.
     :param order_token: of the lease under which it runs, if there is one.
     :param lock_count: how often Hudi's lock had been requested before it; ``None`` if unknown.
+    :param ended_well: whether the job ran to its end, by what its runner reported and how the driver
+        ended; ``None`` if unknown.
     """
 
     try_number: int
@@ -62,6 +64,7 @@ class AttemptRecord:
     settled: bool = False
     order_token: str = ""
     lock_count: int | None = None
+    ended_well: bool | None = None
 
     @property
     def is_unexplained(self) -> bool:

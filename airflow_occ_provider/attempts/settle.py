@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_occ_provider import errors
 from airflow_occ_provider.attempts.audit import Loss, audit
@@ -19,13 +20,15 @@ from airflow_occ_provider.attempts.outcome import (
     Outcome,
     Reading,
     Stop,
-    was_killed,
 )
+from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.taken_back import taken_back
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
+
+_NONE = OwnWrites()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,14 @@ class Settlement:
     :param commit: the attempt's commit, if it is in the table.
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
-    :param unfinished: own writes that the driver began and did not complete.
+    :param own: the writes of the attempt's driver.
+    :param ended_well: whether the job ran to its end.
+    :param commits: how many commits the job makes.
+    :param earlier: the commit of an earlier attempt of the task run, if this one has none.
     :param loss: data of the commit that is gone.
     :param unreadable: why the table could not be read.
     :param failure: the explanation for people, if it has more facts than this settlement.
-    :param overruled: why early stop ended the driver, although its commit is in the table.
+    :param overruled: why early stop ended the driver, although the write that it named is committed.
     """
 
     outcome: Outcome
@@ -57,7 +63,10 @@ class Settlement:
     exit_code: int | None = None
     retired: tuple[str, ...] = ()
     unreadable: errors.TableUnreadableError | None = None
-    unfinished: tuple[str, ...] = ()
+    own: OwnWrites = _NONE
+    ended_well: bool = True
+    commits: Commits = Commits.ONE
+    earlier: Commit | None = None
     loss: Loss | None = None
     failure: Failure | None = None
     overruled: Stop | None = None
@@ -72,24 +81,28 @@ class Settlement:
             )
         if self.loss:
             return self.loss.error()
-        clean = self.exit_code in (0, None) or (self.overruled and not self.unfinished)
-        if self.outcome is Outcome.NOTHING_WRITTEN or (self.outcome is Outcome.COMMITTED and clean):
+        if self.outcome is Outcome.NOTHING_WRITTEN:
             return None
         if self.outcome is Outcome.COMMITTED:
-            killed = was_killed(self.exit_code or 0)
-            later = f" but before {', '.join(self.unfinished)} had" if self.unfinished else ""
-            return (errors.DriverKilledError if killed else errors.JobError)(
-                f"the job failed (exit code {self.exit_code}) after its commit {self.instant} "
-                f"had landed{later}; the next try will find the commit and write nothing",
-                outcome=self.outcome,
-                committed=True,
-            )
+            return self._error_after_commit()
         return _ERRORS[self.outcome](
             sentence(self.failure or self.described()),
             outcome=self.outcome,
             remedy=self.advice or REMEDIES[self.outcome],
-            committed=self.commit is not None,
+            committed=bool(self.commit or self.own.committed),
         )
+
+    def _error_after_commit(self) -> errors.OccError | None:
+        """Return why the commit is not the work of the job, if it is not."""
+        if not (self.ended_well or self.overruled):
+            cause = f": {' '.join(self.lines[1:])}" if self.lines[1:] else ""
+            return failed_after_commit(
+                f"the job failed (exit code {self.exit_code}) after its commit {self.instant}{cause}",
+                self.own,
+            )
+        if self.commits is Commits.ONE and self.own.several:
+            return several_commits(self.own.several)
+        return None
 
     def described(self) -> Failure:
         """Return the failed attempt as far as this settlement describes it."""
@@ -100,6 +113,9 @@ class Settlement:
         return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
 
 
+_AGAIN = (
+    "set commits='many', if keys or a checkpoint make it safe that a retry runs the whole job again,"
+)
 _LOST = (Outcome.COMMIT_CONFLICT, Outcome.YIELDED)
 _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
     Outcome.EARLY_CONFLICT: errors.WriteConflictError,
@@ -119,7 +135,39 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
 }
 
 
-_UNREPORTED = "the log is not the driver's, as if it ran in client mode on another machine"
+def failed_after_commit(what: str, own: OwnWrites = _NONE) -> errors.FailedAfterCommitError:
+    """Return the error of a job that may have left work undone after its commit.
+
+    :param what: happened to the job.
+    :param own: the writes of its driver.
+    """
+    others = f" (it wrote {own.several})" if own.several else ""
+    return errors.FailedAfterCommitError(
+        f"{what}{others}; the commit stays in the table",
+        outcome=Outcome.COMMITTED,
+        remedy=f"if nothing is missing, mark the task as success; else {_AGAIN} and clear the task",
+        committed=True,
+    )
+
+
+def several_commits(writes: str) -> errors.MisconfigurationError:
+    """Return the error of a job that wrote more than once, and was to commit once.
+
+    :param writes: all writes of its driver.
+    """
+    return errors.MisconfigurationError(
+        f"commits='one', and the job wrote several times: {writes}; what is committed stays",
+        outcome=Outcome.COMMITTED,
+        remedy="mark the task as success if nothing is missing; then write each by a task of its own, "
+        f"or {_AGAIN}",
+        committed=True,
+    )
+
+
+_UNREPORTED = (
+    "exit code 0 is not the driver's: its log does not show that it was protected, as if "
+    "spark-submit, or a wrapper of it, had started the job elsewhere"
+)
 
 
 def settle(
@@ -131,10 +179,15 @@ def settle(
     before: TableBefore = NOTHING_BEFORE,
     stop: Stop | None = None,
     retire: bool = True,
-    needs_report: bool = False,
     rule: HeartbeatRule = DEFAULT_RULE,
+    log_is_read: bool = True,
+    commits: Commits = Commits.ONE,
 ) -> Settlement:
     """Determine the outcome of an attempt whose driver was seen to end.
+
+    Without a commit, a guard's reason to stop the driver decides, whatever the exit code; a failure that
+    the runner reported overrules exit code 0; and exit code 0 proves nothing if the log does not show
+    that the driver was protected.
 
     :param signature: signs the attempt's commits.
     :param log: the driver's whole log.
@@ -143,83 +196,151 @@ def settle(
     :param stop: why a guard ended it, if one did; a commit that landed before still counts.
     :param retire: whether to remove the heartbeats of own instants that the driver left
         unfinished, so that no writer has to wait for them; only for a driver that has ended.
-    :param needs_report: whether the log of a driver that ended well has to show that it was protected:
-        in client mode, YARN's application is not the driver, and succeeds whatever becomes of it.
     :param rule: by which other writers judge the driver's heartbeats.
+    :param log_is_read: whether the log was read to its end, so that what it lacks did not happen.
+    :param commits: how many commits the job makes.
     """
     try:
         snapshot = table.snapshot(missing_ok=not log.own_instants)
         commit = find_commit(snapshot, signature.identity, before, log.own_instants)
         if commit is None and not signature.is_written:
             commit = find_recorded(snapshot, log.own_instants, before)
+        earlier = None
+        if commits is Commits.MANY and commit and not _is_of_attempt(commit, signature, log):
+            commit, earlier = None, commit
+        own = OwnWrites.of(snapshot, log)
         loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
         taken = taken_back(snapshot, log, stop, rule) if commit is None else None
     except errors.TableUnreadableError as error:
-        return Settlement(Outcome.UNKNOWN, exit_code=exit_code, unreadable=error)
+        return Settlement(
+            Outcome.UNKNOWN, exit_code=exit_code, unreadable=error, ended_well=False, commits=commits
+        )
     timeline = snapshot.timeline
     pending = {instant.time for instant in timeline.pending_writes()}
     ghosts = [time for time in log.own_instants if time in pending]
     retired = retire_heartbeats(table, ghosts) if retire else ()
-    own = [found for time in log.own_instants if (found := timeline.find(time)) and found.is_write]
-    reading = log.read(exit_code).without_commit
-    outcome, lines = _judge(commit, own, reading, log, exit_code)
-    if needs_report and outcome is Outcome.NOTHING_WRITTEN and not log.protected:
-        outcome, lines = Outcome.MISCONFIGURATION, (_UNREPORTED,)
-    rival = reading.rival
-    if stop and outcome is Outcome.KILLED:
-        outcome, lines, rival = stop.outcome, (stop.line,), stop.rival
+    ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own, stop, log_is_read)
+    ended_well = log.ended_well(exit_code, is_read=log_is_read, was_stopped=stop is not None)
+    writes = [write for time in log.own_instants if (write := timeline.find(time)) and write.is_write]
+    is_overruled = commit and stop and stop.instant == commit.instant.time and not own.left
+    if commit is None:
+        judged = ended.unsigned(writes) or ended.without_commit()
+    elif commits is Commits.MANY:
+        is_done = ended_well and not own.left
+        judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
+    else:
+        is_done = bool(ended_well or is_overruled)
+        judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
     if loss:
-        outcome, lines = Outcome.ROLLED_BACK, (str(loss),)
-    elif taken and outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
-        outcome, lines = taken.outcome, taken.lines
-    instant = commit.instant.time if commit else (own[-1].time if own else reading.instant)
+        judged = _Judged(Outcome.ROLLED_BACK, (str(loss),))
+    elif taken and judged.outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
+        judged = _Judged(taken.outcome, taken.lines, judged.instant)
+    is_committed = judged.outcome is Outcome.COMMITTED
+    instant = commit.instant.time if commit and is_committed else judged.instant
     return Settlement(
-        outcome,
+        judged.outcome,
         instant=instant,
-        rival=rival or (log.instants.rival_of(instant) if instant else None),
-        lines=lines,
-        cause=reading.cause if lines == reading.lines else "",
-        advice=reading.advice if lines == reading.lines else "",
+        rival=judged.rival or (log.instants.rival_of(instant) if instant else None),
+        lines=judged.lines,
+        cause=judged.cause,
+        advice=judged.advice,
         commit=commit,
-        exit_code=exit_code,
+        exit_code=exit_code or ended.code,
         retired=retired,
-        unfinished=tuple(one.time for one in own if not one.completed),
+        own=own,
+        ended_well=ended_well,
+        commits=commits,
+        earlier=earlier,
         loss=loss,
-        overruled=stop if outcome is Outcome.COMMITTED and _was_mistaken(stop, exit_code) else None,
+        overruled=stop if is_committed and is_overruled and not ended_well else None,
     )
 
 
-def _was_mistaken(stop: Stop | None, exit_code: int) -> bool:
-    """Whether early stop ended a driver whose write was not lost, given that it is committed."""
-    return bool(stop and stop.outcome in _LOST and was_killed(exit_code))
+class _Judged(NamedTuple):
+    outcome: Outcome
+    lines: tuple[str, ...]
+    instant: str | None = None
+    rival: str | None = None
+    cause: str = ""
+    advice: str = ""
 
 
-def _judge(
-    commit: Commit | None, own: list[Instant], reading: Reading, log: DriverLog, exit_code: int
-) -> tuple[Outcome, tuple[str, ...]]:
-    if commit:
-        if reading.conflict_checked is False and commit.instant.time in reading.own_instants:
-            return Outcome.MISCONFIGURATION, (UNCHECKED, str(commit.instant))
-        return Outcome.COMMITTED, (str(commit.instant),)
-    unsigned = next((instant for instant in own if instant.completed), None)
-    if unsigned:
-        return Outcome.UNKNOWN, (f"{unsigned} was completed by this driver but is not signed",)
-    lost = next((line for instant in own if (line := log.instants.conflict_of(instant.time))), None)
-    if lost and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
-        return Outcome.COMMIT_CONFLICT, (lost,)
-    return _judge_uncommitted(own, reading, exit_code)
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a driver ended.
+
+    :param code: its exit code, as the runner's report corrects it.
+    """
+
+    log: DriverLog
+    code: int
+    own: OwnWrites
+    stop: Stop | None
+    log_is_read: bool
+
+    def with_commit(self, commit: Commit, commits: Commits, *, is_done: bool) -> _Judged:
+        """Return the outcome of an attempt whose commit is in the table."""
+        line = str(commit.instant)
+        if is_done:
+            return _Judged(Outcome.COMMITTED, (line,))
+        failure = self.without_commit()
+        if commits is Commits.MANY:
+            return failure
+        return _Judged(Outcome.COMMITTED, (line, *failure.lines))
+
+    def without_commit(self) -> _Judged:
+        """Return the outcome of an attempt with a write that failed, or without any."""
+        reading = self.log.read(self.code).without_commit
+        instant = self.own.left or next(reversed(self.own.unfinished), reading.instant)
+        if self.stop:
+            stop = self.stop
+            return _Judged(stop.outcome, (stop.line,), stop.instant or instant, stop.rival)
+        lost = next(filter(None, map(self.log.instants.conflict_of, self.own.unfinished)), None)
+        if lost and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
+            return _Judged(Outcome.COMMIT_CONFLICT, (lost,), instant, reading.rival)
+        if self.code:
+            lines = self._lines(reading)
+            return _Judged(reading.outcome, lines, instant, reading.rival, reading.cause, reading.advice)
+        gone = self.own.unfinished or self.own.unplaced
+        if gone:
+            return _Judged(
+                Outcome.JOB_ERROR, (f"the job ended well but left {gone[-1]} unfinished",), gone[-1]
+            )
+        if self.log_is_read and not self.log.protected:
+            return _Judged(Outcome.MISCONFIGURATION, (_UNREPORTED,))
+        return _Judged(Outcome.NOTHING_WRITTEN, ("the table has no new instant of this attempt",))
+
+    def unsigned(self, writes: Sequence[Instant]) -> _Judged | None:
+        """Return the outcome of a driver that completed a write without its signature, if it did.
+
+        :param writes: its writes in the table's timeline.
+        """
+        completed = [write for write in writes if write.completed]
+        signless = next((write for write in completed if write.time in self.own.committed), None)
+        if signless is None:
+            return None
+        line = f"{signless} was completed by this driver but is not signed"
+        return _Judged(Outcome.UNKNOWN, (line,), signless.time)
+
+    def unchecked(self, commit: Commit) -> _Judged | None:
+        """Return the outcome of a commit without a check for conflicts, if it was one."""
+        time = commit.instant.time
+        if time in self.log.own_instants and not self.log.instants.checked:
+            return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit.instant)), time)
+        return None
+
+    def _lines(self, reading: Reading) -> tuple[str, ...]:
+        if self.log.end is None and self.log.reports_end and reading.outcome is Outcome.KILLED:
+            return (*reading.lines, "the driver ended before its runner could report an end")
+        return reading.lines
 
 
-def _judge_uncommitted(
-    own: list[Instant], reading: Reading, exit_code: int
-) -> tuple[Outcome, tuple[str, ...]]:
-    if exit_code:
-        return reading.outcome, reading.lines
-    if own:
-        return Outcome.JOB_ERROR, (f"the job ended well but left {own[-1]} unfinished",)
-    elsewhere = ", ".join(reading.own_instants)
-    hint = f"; the driver wrote {elsewhere} elsewhere: is this the job's table?" if elsewhere else ""
-    return Outcome.NOTHING_WRITTEN, (f"the table has no new instant of this attempt{hint}",)
+def _is_of_attempt(commit: Commit, signature: Signature, log: DriverLog) -> bool:
+    """Whether a commit of the task run is this attempt's, and not an earlier one's."""
+    if commit.instant.time in log.own_instants:
+        return True
+    signed = Signature.from_extra(commit.metadata.extra)
+    return signed is not None and signed.try_number == signature.try_number
 
 
 def retire_heartbeats(table: HudiTable, ghosts: Iterable[str]) -> tuple[str, ...]:

@@ -116,8 +116,10 @@ class DriverEvent:
 
 
 def _stop_of(event: Mapping[str, Any] | None) -> Stop | None:
-    """Read a reason to stop; earlier releases kept no rival."""
-    return Stop(Outcome(event["outcome"]), event["line"], event.get("rival")) if event else None
+    """Read a reason to stop."""
+    if not event:
+        return None
+    return Stop(Outcome(event["outcome"]), event["line"], event["rival"], event["instant"])
 
 
 TaskWait = AdmissionWait | InstantsWait | SurvivorWait | DriverWait

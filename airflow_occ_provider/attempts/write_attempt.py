@@ -35,6 +35,7 @@ from airflow_occ_provider.attempts.lease_audit import (
 )
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
@@ -42,7 +43,12 @@ from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
-from airflow_occ_provider.errors import JobError, SubmitterUnreachableError, WriteConflictError
+from airflow_occ_provider.errors import (
+    JobError,
+    MisconfigurationError,
+    SubmitterUnreachableError,
+    WriteConflictError,
+)
 from airflow_occ_provider.hudi.conflict.strategy import strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
@@ -54,7 +60,9 @@ class WriteAttempt:
     """Runs the user's job once.
 
     :param path: base path of the table, as the task names it.
-    :param require_commit: whether a job that writes nothing fails.
+    :param require_commit: whether a job that writes nothing fails; if ``None``, one that writes other
+        tables only.
+    :param commits: how many commits the job makes.
     :param early_stop: what happens once Hudi will certainly refuse the write, or it is to give way.
     :param is_queued: whether the next try requests a lease.
     :param is_deferrable: whether no process has to watch a driver that outlives it.
@@ -69,7 +77,8 @@ class WriteAttempt:
     claim: Claim
     lock: LockConnection
     spark: DriverRun
-    require_commit: bool
+    require_commit: bool | None
+    commits: Commits
     early_stop: EarlyStop
     is_queued: bool
     is_deferrable: bool
@@ -125,7 +134,9 @@ class WriteAttempt:
         """
         if begun.driver is None:
             raise AssertionError("the attempt has no driver")
-        signature = replace(preparation.signature, order_token=begun.order_token)
+        signature = replace(
+            preparation.signature, order_token=begun.order_token, try_number=begun.try_number
+        )
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
@@ -185,6 +196,8 @@ class WriteAttempt:
         with looking:  # not while the attempt is settled: that removes the heartbeat
             listeners = [one_table.on_line] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
+        if driver.stop is None and log.end is None:
+            driver.stop = admitted.stop  # the lease's keeper ends a driver by itself
         settlement = attempt.settle(is_judged=True)
         log_outcomes(self.log, (early.choice, early.found or driver.found), settlement.outcome)
         return settlement
@@ -210,6 +223,7 @@ class WriteAttempt:
             on_settled=self.on_settled,
             needs_live_log=_locks_one_name(options),
             rule=HeartbeatRule.of(options),
+            commits=self.commits,
             path=self.path,
             record=record,
         )
@@ -286,13 +300,27 @@ class WriteAttempt:
             queue_again(planned, self._pending(settlement, planned, rule))
         if error:
             raise error
-        if self.require_commit and settlement.outcome is Outcome.NOTHING_WRITTEN:
+        commit = settlement.commit or settlement.earlier
+        if commit is None:
+            self._refuse_no_commit(settlement)
+        return commit
+
+    def _refuse_no_commit(self, settlement: Settlement) -> None:
+        """Refuse a job that ended well without a commit to its table, unless that was allowed."""
+        elsewhere = [f"{time} in {table}" for time, table in settlement.own.elsewhere]
+        if elsewhere and self.require_commit is not False:
+            raise MisconfigurationError(
+                f"the job wrote {', '.join(elsewhere)}, and nothing in its table {self.path}",
+                outcome=settlement.outcome,
+                remedy="correct table=, or the job; or allow a job that writes other tables only, with "
+                "require_commit=False",
+            )
+        if self.require_commit:
             raise JobError(
                 "the job ended well but wrote nothing",
                 outcome=settlement.outcome,
                 remedy="correct the job, or allow it with require_commit=False",
             )
-        return settlement.commit
 
 
 def _locks_one_name(options: Mapping[str, str]) -> bool:

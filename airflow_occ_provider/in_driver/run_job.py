@@ -53,7 +53,9 @@ def main(payload):
             return EXIT_UNPROTECTED
         complete_session(jvm, given["spark"])
         followed = follow(jvm, *(copy.path for copy in COPIES))
-        report("protected", options=len(given["options"]), followed=followed)
+        # A main class may leave by System.exit, of which this process learns nothing.
+        reports_end = os.path.basename(given["application"]) != "run_main.py"
+        report("protected", options=len(given["options"]), followed=followed, reports_end=reports_end)
         for copy in COPIES:
             copy.start()
         threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
@@ -102,6 +104,7 @@ def local_path(name):
 def run(application, arguments):
     """Run the job, and report its end."""
     code = 1
+    report_sudden_end()
     try:
         become(application, arguments)
         code = 0
@@ -113,6 +116,20 @@ def run(application, arguments):
         raise
     finally:
         report("end", exit_code=code)
+
+
+def report_sudden_end():
+    """Have ``os._exit`` report the end of this process too, but not that of its forks."""
+    leave, runner = os._exit, os.getpid()
+
+    def report_and_leave(status):
+        if os.getpid() == runner:
+            report("end", exit_code=status & 0xFF)
+            for copy in COPIES:
+                copy.close()
+        leave(status)
+
+    os._exit = report_and_leave
 
 
 def die_with_driver():

@@ -21,15 +21,17 @@ from airflow_occ_provider.attempts.choices import (
     rendered_options,
 )
 from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.commit import NO_COMMIT, Commit
+from airflow_occ_provider.attempts.commit import Commit, facts_of, run_commits
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
 from airflow_occ_provider.attempts.journal import known_state
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preflight import resume_unwatched
 from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import AttemptRecord, digest
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import FenceError
@@ -90,7 +92,8 @@ class HudiSparkOperator(SparkSubmitOperator):
     admission: AdmissionMode
     admission_timeout: timedelta
     preflight_timeout: timedelta = timedelta(0)
-    require_commit: bool
+    commits: Commits = Commits.ONE
+    require_commit: bool | None
     survivor_timeout: timedelta
     deferrable: bool
     committed: Commit | None = None
@@ -173,10 +176,15 @@ class HudiSparkOperator(SparkSubmitOperator):
             with run.admitted(options) as admitted:
                 run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
                 commit = self._attempt(run, admitted)
-        self.committed, facts = commit, commit.facts() if commit else NO_COMMIT
-        result = {**facts, "seconds": round(time.monotonic() - started, 1)}
+        self.committed, record = commit, run.journal.record
+        snapshot = run.table.snapshot(missing_ok=True)
+        recorded = () if run.user_job.signs else record.instants_in(self.table)
+        commits = run_commits(snapshot, record.identities, record.since or NOTHING_BEFORE, recorded)
+        if commit and commit.instant.time not in [one.instant.time for one in commits]:  # archived
+            commits = [commit, *commits]
+        result = {**facts_of(commits), "seconds": round(time.monotonic() - started, 1)}
         emit_asset_events(context, self.outlets, self.table, result)
-        audit_task_run(run.journal.record, run.table.snapshot(missing_ok=True), self.log)
+        audit_task_run(record, snapshot, self.log, commits, self.commits)
         run.journal.succeed()
         return result
 
@@ -194,6 +202,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             clean=partial(self._roll_back, run, preparation),
             log=self.log,
             signed=run.user_job.signs,
+            commits=self.commits,
         )
         end_earlier_drivers(journal, run.spark.submitter, self.log)
         commit = tries.commit(self.table, work)
@@ -244,6 +253,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             lock=run.lock,
             spark=run.spark,
             require_commit=self.require_commit,
+            commits=self.commits,
             early_stop=self.early_stop,
             is_queued=self.admission is not AdmissionMode.OFF,
             is_deferrable=self.deferrable,

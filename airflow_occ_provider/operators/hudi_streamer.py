@@ -17,6 +17,7 @@ from airflow_occ_provider.attempts.choices import (
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lineage import table_to_write, written_table
@@ -60,6 +61,8 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param conflict_resolution: as in ``HudiWriteOperator``.
     :param early_stop: as in ``HudiWriteOperator``.
     :param hudi_options: Hudi's options, those of the source included. (templated)
+    :param commits: as in ``HudiWriteOperator``. A round makes one commit; Streamer's checkpoint makes it
+        safe to run it again after that, with ``"many"``.
     :param require_commit: whether the task fails if the round commits nothing.
     :param survivor_timeout: how long to wait for a driver of an earlier try.
     :param deferrable: as in ``HudiWriteOperator``.
@@ -100,7 +103,8 @@ class HudiStreamerOperator(HudiSparkOperator):
         conflict_resolution: Strategy | str | None = None,
         early_stop: EarlyStop | str = EarlyStop.ACT,
         hudi_options: Mapping[str, Any] | str | None = None,
-        require_commit: bool = False,
+        commits: Commits | str = Commits.ONE,
+        require_commit: bool | None = None,
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
@@ -133,6 +137,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.early_stop = choice("early_stop", EarlyStop, early_stop)
         self.hudi_options = hudi_options
+        self.commits = choice("commits", Commits, commits)
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable

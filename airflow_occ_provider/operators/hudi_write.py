@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts.choices import (
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -82,7 +83,12 @@ class HudiWriteOperator(HudiSparkOperator):
         Hudi then does), or ``"off"``. A trigger that watches the driver looks for completed rivals only.
     :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
         one. (templated)
-    :param require_commit: whether the task fails if the job succeeds but writes nothing.
+    :param commits: ``"one"`` if the job makes one commit, or none: no try runs it again after that,
+        and the task fails if the job fails after its commit, or makes several. ``"many"`` if it makes
+        several (``foreachBatch``, several tables, delete then upsert, a loop): until it has ended well,
+        each try runs it again as a whole, which its keys or its checkpoint must make safe.
+    :param require_commit: whether the task fails if the job succeeds but writes nothing. By default it
+        fails if the job writes other tables and not this one; ``False`` allows that too.
     :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
         whose end was not seen and that still writes; then the task fails as *commit state unknown*.
     :param deferrable: whether the task gives its worker slot back while its driver runs, if the driver
@@ -130,7 +136,8 @@ class HudiWriteOperator(HudiSparkOperator):
         conflict_resolution: Strategy | str | None = None,
         early_stop: EarlyStop | str = EarlyStop.ACT,
         hudi_options: Mapping[str, Any] | str | None = None,
-        require_commit: bool = False,
+        commits: Commits | str = Commits.ONE,
+        require_commit: bool | None = None,
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
@@ -159,6 +166,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.early_stop = choice("early_stop", EarlyStop, early_stop)
         self.hudi_options = hudi_options
+        self.commits = choice("commits", Commits, commits)
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable

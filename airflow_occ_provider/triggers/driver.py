@@ -252,7 +252,7 @@ def _until_logging(now_s: float) -> float:
 
 def _reason(stop: Stop) -> dict[str, str | None]:
     """Return a reason to end the driver as JSON values."""
-    return {"outcome": str(stop.outcome), "line": _masked(stop.line), "rival": stop.rival}
+    return {**stop._asdict(), "outcome": str(stop.outcome), "line": _masked(stop.line)}
 
 
 def _masked(text: str) -> str:

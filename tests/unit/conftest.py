@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
+from tests.unit import scripted_spark
 
 PROPERTIES = table_properties()
 
@@ -72,3 +74,27 @@ class Output:
 @pytest.fixture
 def output(capsys):
     return Output(capsys)
+
+
+@pytest.fixture
+def scripted(tmp_path, folder, queue, monkeypatch):
+    """The drivers of a task run, as scripts that follow plans."""
+    home = tmp_path / "spark"
+    for name in ("bin", "conf"):
+        (home / name).mkdir(parents=True)
+    submit = home / "bin" / "spark-submit"
+    submit.write_text(scripted_spark.SCRIPT)
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local"}))
+    hook = SimpleNamespace(
+        lock_conn_id="lock",
+        leases=lambda: Queue(queue),
+        terms=lambda: Terms(60_000, 600_000),
+        options=lambda _: dict(scripted_spark.LOCK),
+        validate=lambda: None,
+        commit_lock=lambda *_: None,
+    )
+    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    return scripted_spark.ScriptedSpark(home, str(folder.parent))

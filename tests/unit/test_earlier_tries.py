@@ -82,10 +82,10 @@ def test_a_run_that_has_not_begun_asks_no_table(tmp_path):
 
 
 def test_other_arguments_are_the_same_work_in_a_retry_and_undecided_after_a_clear(folder):
-    retry = Tries(folder, end="exit code 1")
+    retry = Tries(folder, end="exit code 0", ended_well=True)
     committed(folder, retry)
     assert retry.commit("other").instant.time == T1
-    cleared = Tries(folder, max_tries=16, end="exit code 1")
+    cleared = Tries(folder, max_tries=16, end="exit code 0", ended_well=True)
     add(folder, f"{T1}_{MADE}.commit", identity=cleared.identity)
     assert cleared.commit().instant.time == T1
     with pytest.raises(CommitStateUnknownError, match="is unknown"):

@@ -19,9 +19,9 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.settle import settle
-from airflow_occ_provider.errors import DriverKilledError, JobError, WriteConflictError
+from airflow_occ_provider.errors import FailedAfterCommitError, WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.operations import Operations
@@ -146,14 +146,28 @@ def test_a_job_that_was_ended_in_its_next_write_has_failed(race):
     for kind in ("commit.requested", "inflight"):
         (race.timeline / f"{LATER}.{kind}").touch()
     error = race.settled(-9, stop).error()
-    assert isinstance(error, DriverKilledError)
-    assert f"before {LATER} had" in str(error)
+    assert isinstance(error, FailedAfterCommitError)
+    assert f"it wrote {race.ours}, {LATER}, which it left unfinished" in str(error)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_stopped_write_that_was_rolled_back_before_the_settlement_is_unfinished(race, exit_code):
+    """The commit before it is not the write that the stop names."""
+    race.lands()
+    race.begins(race.ours, race.path)
+    race.requests(LATER)
+    race.begins(LATER, race.path)
+    stop = Stop(Outcome.COMMIT_CONFLICT, "lost", race.rival, LATER)
+    settlement = race.settled(exit_code, stop)
+    assert settlement.own.left == LATER
+    assert isinstance(settlement.error(), FailedAfterCommitError)
+    assert settlement.overruled is None
 
 
 def test_a_job_that_failed_by_itself_after_its_commit_has_failed(race):
-    stop = race.found()
+    race.found()
     race.lands()
-    assert isinstance(race.settled(1, stop).error(), JobError)
+    assert isinstance(race.settled(1, None).error(), FailedAfterCommitError)
 
 
 def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, told):

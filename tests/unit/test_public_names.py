@@ -18,7 +18,7 @@ PUBLIC = {
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "DriverKilledError", "TaskEndedError"),
-        *("ExecutionTimeoutError", "DriverNotStartedError", "RolledBackError"),
+        *("ExecutionTimeoutError", "DriverNotStartedError", "RolledBackError", "FailedAfterCommitError"),
         *("MisconfigurationError", "HudiError", "JobError", "NotHudiTableError"),
         "UnknownTableVersionError",
         *("StateStoreError", "FenceError", "DanglingFilesError"),
@@ -164,8 +164,8 @@ def test_the_operators_own_arguments():
         *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "key_safe"),
         *("reads_table", "admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
         *("early_stop", protection[-1]),
-        *("require_commit", "survivor_timeout", "deferrable", "name", "job_retries", "retries"),
-        "retry_policy",
+        *("commits", "require_commit", "survivor_timeout", "deferrable", "name", "job_retries"),
+        *("retries", "retry_policy"),
     ]
     write = own_parameters(HudiWriteOperator)
     streamer = own_parameters(HudiStreamerOperator)

@@ -11,9 +11,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_occ_provider.attempts.commit import (
     MOST_BEFORE,
-    count_commits,
     earlier_commit,
     find_commit,
+    run_commits,
     table_before,
 )
 from airflow_occ_provider.attempts.identity import Signature
@@ -24,7 +24,7 @@ from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     ConfigurationError,
-    DriverKilledError,
+    FailedAfterCommitError,
     MetadataCorruptError,
     NotHudiTableError,
     StorageDeniedError,
@@ -64,6 +64,7 @@ def begin(folder, time):
 
 def log_of(*times):
     log = DriverLog()
+    log.feed('airflow_occ_provider: {"fact": "protected"}')
     for time in times:
         log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
     return log
@@ -405,12 +406,12 @@ def test_a_committed_attempt(folder, table):
     assert (facts["file_groups"], facts["records"]) == (4, 15)
 
 
-def test_a_driver_killed_after_its_commit_is_tried_again_to_find_it(folder, table):
+def test_a_driver_killed_after_its_commit_may_have_left_work_undone(folder, table):
     begin(folder, T1)
     add(folder, f"{T1}_{C}.commit", identity="me")
     error = settle(table, SIGNATURE, DriverLog(), -9).error()
-    assert isinstance(error, DriverKilledError)
-    assert (error.retry, error.committed) == (True, True)
+    assert isinstance(error, FailedAfterCommitError)
+    assert (error.retry, error.committed) == (False, True)
 
 
 def test_an_error_after_the_commit_is_an_error_that_says_committed(folder, table):
@@ -430,8 +431,8 @@ def test_what_an_earlier_try_completed_without_a_signature_is_not_run_again(fold
 def test_an_older_signature_of_the_same_work_counts_too(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me before")
     table.snapshot()
-    assert count_commits(table.snapshot(), ("me", "me before"), BEFORE) == 1
-    assert count_commits(table.snapshot(), ("me",), BEFORE) == 0
+    assert len(run_commits(table.snapshot(), ("me", "me before"), BEFORE)) == 1
+    assert run_commits(table.snapshot(), ("me",), BEFORE) == []
 
 
 def test_a_table_that_is_gone_is_not_an_empty_one(tmp_path):
@@ -450,13 +451,17 @@ def test_a_completed_instant_of_ours_without_signature_is_unknown(folder, table)
 
 def test_no_new_instant_is_nothing_written_though_another_writer_wrote(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="neighbour")
-    assert settle(table, SIGNATURE, DriverLog(), 0).outcome is Outcome.NOTHING_WRITTEN
+    assert settle(table, SIGNATURE, log_of(), 0).outcome is Outcome.NOTHING_WRITTEN
 
 
 def test_an_instant_of_another_table_is_not_ours(folder, table):
     begin(folder, T2)
-    settlement = settle(table, SIGNATURE, log_of(T1), 0)
+    log = log_of(T1)
+    made = f"/elsewhere/.hoodie/timeline/{T1}.inflight"
+    log.feed(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+    settlement = settle(table, SIGNATURE, log, 0)
     assert settlement.outcome is Outcome.NOTHING_WRITTEN
+    assert settlement.own.elsewhere == ((T1, "/elsewhere"),)
     assert (folder / ".heartbeat" / T2).exists()
 
 
@@ -499,7 +504,7 @@ def test_a_commit_is_found_whatever_its_time_says_beside_those_of_others(folder,
     add(folder, f"{own}_{C}.commit", identity="me")
     assert find_commit(table.snapshot(), "me", before).instant.time == own
     assert settle(table, SIGNATURE, log_of(own), 0, before=before).commit.instant.time == own
-    assert count_commits(table.snapshot(), ("me",), before) == 1
+    assert len(run_commits(table.snapshot(), ("me",), before)) == 1
     archive(folder, own)
     assert find_commit(table.snapshot(), "me", before).instant.time == own
     assert find_commit(table.snapshot(), "me", before, [own]).instant.archived
@@ -678,9 +683,9 @@ def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, ta
     assert (settlement.outcome, settlement.retired) == (Outcome.KILLED, ())
 
 
-def test_a_job_that_failed_otherwise_did_not_fail_because_of_its_conflict(folder, table):
+def test_a_job_that_handled_its_conflict_and_then_failed_has_lost_it(folder, table):
     begin(folder, T1)
     log = log_of(T1)
     log.feed(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
     log.feed(fact("fatal", causes=[cause("KeyError", "1", jvm=False)]))
-    assert settle(table, SIGNATURE, log, 1).outcome is Outcome.JOB_ERROR
+    assert settle(table, SIGNATURE, log, 1).outcome is Outcome.COMMIT_CONFLICT

@@ -52,7 +52,7 @@ def test_a_commit_without_a_check_for_conflicts_is_a_misconfiguration(folder, ta
 
 def test_a_recorded_instant_of_an_earlier_try_is_its_commit(folder):
     add(folder, f"{T1}_{C}.commit")
-    tries = Tries(folder, instants=(T1,))
+    tries = Tries(folder, instants=(T1,), ended_well=True)
     with pytest.raises(CommitStateUnknownError, match="not signed"):
         tries.commit()
     for partition in ("p=1", "p=2", "p=3"):

@@ -95,4 +95,4 @@ def _stop(own: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
     rival, count = conflict.rival.instant.time, len(conflict.file_groups)
     shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
     line = f"{own} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
-    return Stop(Outcome.YIELDED, line, rival)
+    return Stop(Outcome.YIELDED, line, rival, own)

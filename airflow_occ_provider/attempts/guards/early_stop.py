@@ -183,4 +183,4 @@ def _stop(own: str, conflict: Conflict) -> Stop:
         f"{own} can no longer commit: {rival.time} has completed since it began, and wrote "
         f"{len(groups)} of its file groups ({named}{more})"
     )
-    return Stop(Outcome.COMMIT_CONFLICT, line, rival.time)
+    return Stop(Outcome.COMMIT_CONFLICT, line, rival.time, own)

@@ -114,12 +114,14 @@ class Alarm:
             return Stop(
                 Outcome.ROLLED_BACK,
                 f"rollback {state.rollback} takes back {state.instant}, which the driver was writing",
+                instant=state.instant,
             )
         if state.timer_died and stands_still and not state.is_committing:
             return Stop(
                 Outcome.HEARTBEAT_EXPIRED,
                 f"Hudi's heartbeat timer of {state.instant} died and its last tick is more than "
                 f"{self._tolerance_s:g} s ago, so that Hudi refuses its commit",
+                instant=state.instant,
             )
         return None
 

@@ -25,6 +25,8 @@ from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading,
 _APPLICATION = re.compile(
     r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
 )
+_EXIT_UNPROTECTED = 78  # as in ``in_driver/run_job.py``
+_KILLED = -9
 # What spark-submit prints if it fails before the runner starts.
 _FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Error)\b')
 
@@ -33,8 +35,9 @@ class DriverLog:
     """Reads the log of a driver of ours as it streams.
 
     Its memory does not grow with the log. ``application_id`` is the job's id at the cluster manager,
-    empty until the log shows it; ``instants`` is what Hudi's records show. If the runner cannot follow
-    Hudi's loggers, their records are read as they are printed.
+    empty until the log shows it; ``instants`` is what Hudi's records show; ``end`` is the exit code that
+    the runner reported, ``None`` while it has reported none. If the runner cannot follow Hudi's loggers,
+    their records are read as they are printed.
     """
 
     def __init__(self) -> None:
@@ -45,8 +48,9 @@ class DriverLog:
         self.fatal: Chain | None = None
         self.printed = PrintedFailure()
         self.reports = False
+        self.end: int | None = None
+        self.reports_end = False
         self._followed = False
-        self._end: int | None = None
         self._failure = ""
 
     def feed(self, raw: str) -> None:
@@ -69,12 +73,13 @@ class DriverLog:
             case "protected":
                 self.protected = self.reports = True
                 self._followed = fact.get("followed") is True
+                self.reports_end = fact.get("reports_end") is True
             case "not_protected":
                 self.unprotected = f"not protected: {fact.get('reason')}"
             case "fatal":
                 self.fatal = fatal_chain(fact)
             case "end":
-                self._end = int(fact.get("exit_code", 1))
+                self.end = int(fact.get("exit_code", 1))
             case "hudi":
                 for line in str(fact.get("message", "")).splitlines():
                     logged = f"INFO {fact.get('logger', '')}: {line}"
@@ -89,6 +94,39 @@ class DriverLog:
     def own_instants(self) -> tuple[str, ...]:
         """Requested times of the writes that the driver has requested so far."""
         return self.instants.times
+
+    def exit_code(self, code: int, *, is_read: bool = True) -> int:
+        """Return a driver's exit code; what its runner reported overrules a 0.
+
+        A wrapper of ``spark-submit``, such as one that ends in ``| tee``, returns a code of its own. A
+        runner that has promised to report each end, and has not, was ended with its driver.
+
+        :param code: as the submitter observed it, negative for a signal.
+        :param is_read: whether the log was read to its end.
+        """
+        if code:
+            return code
+        if self.unprotected:
+            return _EXIT_UNPROTECTED
+        if self.end is not None:
+            return self.end
+        if self.fatal:
+            return 1
+        return _KILLED if self.reports_end and is_read else 0
+
+    def ended_well(self, code: int, *, is_read: bool = True, was_stopped: bool = False) -> bool:
+        """Whether the job ran to its end.
+
+        What happens after the runner has reported that does not count: a driver that is then stopped,
+        or killed while Spark shuts down, has done its work.
+
+        :param code: as the submitter observed it, negative for a signal.
+        :param is_read: whether the log was read to its end.
+        :param was_stopped: whether a guard ended the driver.
+        """
+        if self.end is not None and not self.unprotected:
+            return self.end == 0 and (not code or was_killed(code))
+        return not was_stopped and not self.exit_code(code, is_read=is_read)
 
     def read(self, exit_code: int | None = None) -> Reading:
         """Return the attempt's outcome, for an attempt without a commit.
@@ -107,7 +145,7 @@ class DriverLog:
         :param death: the same if it ended the job.
         :param marked: the driver's instant as early conflict detection named it.
         """
-        exit_code = self._end if exit_code is None else exit_code
+        exit_code = self.end if exit_code is None else exit_code
         death = None if exit_code == 0 else death
         diagnosis, lines = self._decide(exit_code, death)
         loser, winner = next(filter(any, map(operations_in, lines)), (None, None))

@@ -27,10 +27,12 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
     deciding = deciding_causes(causes, own)
     return {
-        "instants": [[time, log.instants.action_of(time)] for time in own[-_MOST:]],
+        "instants": [_write(log, time) for time in own[-_MOST:]],
         "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
         "checked": log.instants.checked or not is_whole,
         "protected": log.protected,
+        "reports_end": log.reports_end,
+        "end": log.end,
         "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
         "fatal": [_kept(cause, redact, decides=cause in deciding) for cause in causes],
     }
@@ -41,13 +43,20 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     if not facts:
         return
     log.instants.recall(facts["instants"], facts["conflict"], is_checked=facts["checked"])
-    log.protected = log.protected or facts.get("protected", True)  # earlier releases kept none
+    log.protected = log.protected or facts["protected"]
+    log.reports_end = log.reports_end or facts["reports_end"]
+    log.end = facts["end"] if log.end is None else log.end
     log.unprotected = log.unprotected or facts["unprotected"] or None
     if facts["fatal"] and log.fatal is None:
         log.fatal = Chain()
         for one in facts["fatal"]:
             cause = Cause(**one)
             log.fatal.add(cause, f"{cause.type}: {cause.message}" if cause.message else cause.type)
+
+
+def _write(log: DriverLog, time: str) -> list[Any]:
+    instants = log.instants
+    return [time, instants.action_of(time), instants.tables.get(time, ""), instants.has_completed(time)]
 
 
 def _kept(cause: Cause, redact: Callable[[str], str], *, decides: bool) -> dict[str, Any]:

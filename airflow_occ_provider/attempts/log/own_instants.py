@@ -122,14 +122,25 @@ class OwnInstants:
         """Return the action of one of ``times``."""
         return self._actions[instant]
 
-    def recall(self, writes: Iterable[tuple[str, str]], conflict: str, *, is_checked: bool) -> None:
+    def has_completed(self, instant: str) -> bool:
+        """Whether the records show that the driver completed one of ``times``."""
+        return instant in self._completed
+
+    def recall(
+        self, writes: Iterable[tuple[str, str, str, bool]], conflict: str, *, is_checked: bool
+    ) -> None:
         """Add what another process has read in the same log.
 
-        :param writes: requested time and action of ``times``.
+        :param writes: of ``times``: requested time, action, table (empty if unknown), and whether it
+            completed.
         """
-        for time, action in writes:
+        for time, action, table, is_completed in writes:
             self.requested.add(time)
             self._actions.setdefault(time, action)
+            if table:
+                self.tables.setdefault(time, table)
+            if is_completed:
+                self._completed.setdefault(time, "")
             if time not in self._logged:
                 self._logged.append(time)
         self._logged.sort()

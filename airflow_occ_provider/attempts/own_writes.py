@@ -1,0 +1,89 @@
+"""The writes of one driver, as its log and the table show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_occ_provider.attempts.guards.one_table import is_other_table
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+_MOST = 50
+"""Of a stream's writes, only the youngest are looked at."""
+
+
+class Commits(StrEnum):
+    """How many commits a job makes, and so what a retry does after one of them."""
+
+    ONE = "one"
+    """A commit is the job's whole work: no try runs the job again after it."""
+    MANY = "many"
+    """The work is done when the job has ended well: until then, each try runs the whole job."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWrites:
+    """The requested times of a driver's writes, oldest first, without table services.
+
+    :param committed: those that completed in the attempt's table.
+    :param unfinished: those that did not: they are pending there, or gone.
+    :param unplaced: those that the table does not show, and whose table is unknown.
+    :param elsewhere: those in other tables, with the tables.
+    :param left: the youngest write in the attempt's table, if it did not complete.
+    """
+
+    committed: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    unplaced: tuple[str, ...] = ()
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    left: str | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, log: DriverLog) -> OwnWrites:
+        """Tell a driver's writes apart.
+
+        A write that the driver began in this table, and that its timeline no longer shows, was rolled
+        back, unless the log shows that it completed: then it was archived since.
+
+        :raises TableUnreadableError: if the storage cannot be read.
+        """
+        committed: list[str] = []
+        unfinished: list[str] = []
+        unplaced: list[str] = []
+        elsewhere: list[tuple[str, str]] = []
+        left = None
+        for time in log.own_instants[-_MOST:]:
+            table = log.instants.tables.get(time, "")
+            instant = snapshot.timeline.find(time)
+            if table and is_other_table(snapshot.path, table):
+                elsewhere.append((time, table))
+            elif instant is None and not (table or log.instants.has_completed(time)):
+                unplaced.append(time)
+            elif instant is None or not is_service(snapshot, instant):
+                is_over = instant.completed if instant else log.instants.has_completed(time)
+                (committed if is_over else unfinished).append(time)
+                left = None if is_over else time
+        return cls(tuple(committed), tuple(unfinished), tuple(unplaced), tuple(elsewhere), left)
+
+    @property
+    def several(self) -> str:
+        """The driver's writes in a few words; empty if it made one commit at most.
+
+        A write before it that failed is none: the job itself has made up for it.
+        """
+        others = [f"{time} in {table}" for time, table in self.elsewhere]
+        left = [f"{self.left}, which it left unfinished"] if self.left else []
+        writes = [*self.committed, *others, *left]
+        return ", ".join(writes) if len(writes) > 1 else ""
+
+
+def is_service(snapshot: Snapshot, instant: Instant) -> bool:
+    """Whether an instant is a table service that the write has run or planned."""
+    if not instant.is_write:
+        return True
+    if not instant.completed:
+        return snapshot.reader.planned(instant) is not None
+    metadata = snapshot.reader.commit(instant)
+    return metadata is not None and metadata.is_table_service

@@ -1,0 +1,148 @@
+"""A ``spark-submit`` that runs no Spark: a script that does to a table what a plan says.
+
+It speaks to its task as a real driver does: it reads its input, reports the runner's facts, logs
+Hudi's records, and writes a timeline of layout 2.
+"""
+
+from __future__ import annotations
+
+import json
+
+from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.unit.test_record import Store, Task
+
+LOCK = zookeeper_lock_options(
+    "localhost:2181",
+    "/hudi",
+    session_timeout_ms=1,
+    connection_timeout_ms=1,
+    wait_time_ms=1,
+    num_retries=1,
+)
+SCRIPT = """#!/usr/bin/env python3
+import json, os, pathlib, signal, sys, time
+
+HOME = pathlib.Path(__file__).parents[1]
+GIVEN = json.loads(pathlib.Path(sys.argv[-1]).read_text())
+SIGNED = {key: text for key, text in GIVEN["options"].items() if key.startswith("_airflow_")}
+CONFLICT = (
+    "org.apache.hudi.exception.HoodieWriteConflictException: Cannot resolve conflicts for overlapping "
+    "writes between first operation = {actionType=commit, instantTime=%s, actionState=INFLIGHT}, "
+    "second operation = {actionType=commit, instantTime=%s, actionState=COMPLETED}"
+)
+
+
+def fact(fact, **more):
+    print("airflow_occ_provider: " + json.dumps({"fact": fact, **more}), flush=True)
+
+
+def hudi(message, logger="ActiveTimelineV2"):
+    fact("hudi", logger=logger, thread="main", message=message)
+
+
+def begin(instant, table):
+    metadata = pathlib.Path(table, ".hoodie")
+    (metadata / "timeline").mkdir(parents=True, exist_ok=True)
+    (metadata / ".heartbeat").mkdir(exist_ok=True)
+    hudi(f"Creating a new instant [==>{instant}__commit__REQUESTED]")
+    (metadata / ".heartbeat" / instant).touch()
+    for kind in ("commit.requested", "inflight"):
+        (metadata / "timeline" / f"{instant}.{kind}").touch()
+    hudi(f"Create new file for toInstant ?{metadata}/timeline/{instant}.inflight")
+
+
+def write(instant, table):
+    begin(instant, table)
+    path = pathlib.Path(table, "p=1", f"f1-0_1-0_{instant}.parquet")
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    hudi("Successfully resolved conflicts, if any", "TransactionUtils")
+    stat = {"fileId": "f1-0", "path": f"p=1/{path.name}", "prevCommit": "null", "numInserts": 1}
+    made = {"partitionToWriteStats": {"p=1": [stat]}, "operationType": "UPSERT", "extraMetadata": SIGNED}
+    timeline = pathlib.Path(table, ".hoodie", "timeline")
+    name = f"{instant}_{int(instant) + 500}.commit"
+    (timeline / f"{name}.part").write_text(json.dumps(made))
+    (timeline / f"{name}.part").rename(timeline / name)
+    hudi(f"Created new file for toInstant ?{timeline}/{name}")
+    pathlib.Path(table, ".hoodie", ".heartbeat", instant).unlink()
+
+
+def fatal(text, jvm=True):
+    name, _, message = text.partition(": ")
+    fact("fatal", causes=[{"type": name, "message": message, "jvm": jvm, "frames": []}])
+
+
+plans = json.loads((HOME / "plans.json").read_text())
+plan = plans.pop(0)
+(HOME / "plans.json").write_text(json.dumps(plans))
+for step, *given in plan:
+    if step == "protected":
+        fact("protected", followed=True, reports_end=True)
+    elif step == "write":
+        write(*given)
+    elif step == "begin":
+        begin(*given)
+    elif step == "lose":
+        fatal(CONFLICT % tuple(given))
+    elif step == "raise":
+        fatal("ValueError: " + given[0], jvm=False)
+    elif step == "end":
+        fact("end", exit_code=given[0])
+    elif step == "gone":
+        for path in pathlib.Path(given[1], ".hoodie", "timeline").glob(given[0] + "*"):
+            path.unlink()
+    elif step == "exit":
+        sys.exit(given[0])
+    elif step == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+PROTECTED = ["protected"]
+
+
+class ScriptedSpark:
+    """The drivers of a task run, each with a plan of its own."""
+
+    def __init__(self, home, table):
+        self.home, self.table, self.store = home, table, Store()
+        self.job = home / "job.py"
+        self.job.touch()
+
+    def plan(self, *steps, **given):
+        """Add the steps of the next driver, which a table without a name means the task's."""
+        path = self.home / "plans.json"
+        plans = json.loads(path.read_text()) if path.exists() else []
+        placed = [self._placed(list(step)) for step in steps]
+        path.write_text(json.dumps([*plans, [PROTECTED, *placed]]))
+
+    def unprotected(self, *steps):
+        """Add the steps of a driver that reports nothing by itself."""
+        path = self.home / "plans.json"
+        path.write_text(json.dumps([[self._placed(list(step)) for step in steps]]))
+
+    @property
+    def left(self):
+        """The number of drivers that were not started."""
+        return len(json.loads((self.home / "plans.json").read_text()))
+
+    def run(self, number=1, max_tries=14, **given):
+        """Make a try of the task; return its result."""
+        task, context = self.task(number, max_tries, **given)
+        return task.execute(context)
+
+    def task(self, number=1, max_tries=14, **given):
+        """Return the operator of a try, and its context."""
+        given = {"task_id": "t", "application": str(self.job), "table": self.table, **given}
+        task = HudiWriteOperator(**given)
+        instance = Task(number, max_tries)
+        instance.xcom_push = lambda *_, **__: None
+        return task, {
+            "ti": instance,
+            "task_state_store": self.store,
+            "task": task,
+            "outlet_events": {},
+        }
+
+    def _placed(self, step):
+        needs_table = step[0] in ("write", "begin", "gone") and len(step) == 2
+        return [*step, self.table] if needs_table else step
