@@ -12,19 +12,60 @@ from airflow_occ_provider.storage.address import canonical_table
 
 _DIALECT = "spark"
 _CATALOG, _DATABASE = "spark_catalog", "default"
-_HUDI_OPTION = re.compile(r"\s*(?:spark\.)?(?:hoodie\.|_)", re.IGNORECASE)
-_SETTING = re.compile(r"SET\b\s*(?P<key>[^=]*)", re.IGNORECASE | re.DOTALL)
-_PROCEDURE = re.compile(r"CALL\s+(?P<name>[\w.`]+)\s*\(", re.IGNORECASE)
-_NAMED_TABLE = re.compile(r"""\btable\s*=>\s*(['"])(?P<name>.*?)\1""", re.IGNORECASE)
-_READ_ONLY = ("show_", "stats_", "validate_", "help", "commits_compare")
+_SPARKS_OWN_SETTING = re.compile(r"spark\.sql\.(?!catalog\.|extensions\b)[\w.]+", re.IGNORECASE)
+_HUDI_OPTION = re.compile(r"(?:spark\.)?(?:hoodie\.|_)", re.IGNORECASE)
+_SESSION_WORDS = ("TIME", "VAR", "VARIABLE", "-")  # SET TIME ZONE, variables of a session, SET -v
+_SUBSTITUTION = re.compile(r"\$\{[^}]+\}")
+# Of Hudi 0.15 to 1.2. Not show_invalid_parquet, which may delete files.
+_READING_PROCEDURES = frozenset(
+    {
+        "commits_compare",
+        "help",
+        "show_archived_commits",
+        "show_archived_commits_metadata",
+        "show_audit_lock_status",
+        "show_bootstrap_mapping",
+        "show_bootstrap_partitions",
+        "show_clean_plans",
+        "show_cleans",
+        "show_cleans_metadata",
+        "show_clustering",
+        "show_commit_extra_metadata",
+        "show_commit_files",
+        "show_commit_partitions",
+        "show_commit_write_stats",
+        "show_commits",
+        "show_commits_metadata",
+        "show_compaction",
+        "show_file_status",
+        "show_fs_path_detail",
+        "show_fsview_all",
+        "show_fsview_latest",
+        "show_logfile_metadata",
+        "show_logfile_records",
+        "show_metadata_column_stats_overlap",
+        "show_metadata_table_column_stats",
+        "show_metadata_table_files",
+        "show_metadata_table_partitions",
+        "show_metadata_table_stats",
+        "show_rollback_detail",
+        "show_rollbacks",
+        "show_savepoints",
+        "show_table_properties",
+        "show_timeline",
+        "stats_file_sizes",
+        "stats_wa",
+        "validate_audit_lock",
+        "validate_metadata_table_files",
+    }
+)
 _OF_OPERATORS = {
     "run_clustering": "use HudiClusteringOperator",
     "run_compaction": "use HudiCompactionOperator",
     "run_clean": "use HudiCleanOperator",
+    "copy_to_temp_view": "use CREATE TEMPORARY VIEW",
 }
 _ALONE = "run it in a task of its own under HudiLeaseOperator, while no other writer runs"
-_UNFENCED = ("rollback_", "create_savepoint", "delete_", "upgrade_", "downgrade_", "repair_", "restore_")
-_FOREIGN = ("copy_to_table", "run_bootstrap", "hdfs_parquet_import", "run_ttl")
 _HARMLESS = ("Select", "SetOperation", "Subquery", "Cache", "Uncache", "Refresh", "Describe")
 _HARMLESS_COMMANDS = ("SHOW", "EXPLAIN")
 _REMEDIES = {
@@ -38,7 +79,7 @@ class SqlText:
     """The statements of a text, of which one writes.
 
     :param statements: in their order, without the semicolons between them.
-    :param target: the table as the writing statement names it; empty for a procedure.
+    :param target: the table as the writing statement names it.
     :param reads: why the statement reads the table that it writes; empty if it does not.
     """
 
@@ -55,7 +96,7 @@ def read_sql(text: str, table: str, name: str) -> SqlText:
     :raises ConfigurationError: if it does not parse, writes another table, or does not write exactly
         once; or for a statement that Hudi's check for conflicts does not cover.
     """
-    reader = _Reader(canonical_table(table), tuple(name.lower().replace("`", "").split(".")))
+    reader = _Reader(canonical_table(table), _parts(name))
     statements = tuple(split(text))
     for statement in statements:
         reader.take(statement)
@@ -114,13 +155,26 @@ class _Reader:
 
     def take(self, statement: str) -> None:
         """Take the next statement."""
+        if _SUBSTITUTION.search(statement):
+            _refuse(
+                statement,
+                "has a ${variable}, by which Spark changes the statement before it reads it",
+                "use a template of Airflow",
+            )
+        first = _words(statement)[0].upper()
+        words = _words(
+            statement[len(first) :]
+        )  # apart, for the tokenizer does not split all verbs' rest
+        if first in ("SET", "RESET"):
+            self._set(first, words, statement)
+            return
         tree = _parsed(statement)
         kinds = {one.__name__ for one in type(tree).__mro__}
         target = None
         if kinds & {"Merge", "Update", "Delete", "Insert"}:
             target = self._write(tree, statement)
-        elif "Command" in kinds and str(tree.this).upper() == "CALL":
-            self._call(statement)
+        elif first == "CALL":
+            self._call(words, statement)
         elif not self._is_harmless(tree, kinds, statement):
             remedy = _REMEDIES.get(type(tree).__name__, _ALONE)
             _refuse(statement, "is not covered by Hudi's check for conflicts", remedy)
@@ -145,33 +199,31 @@ class _Reader:
             self.implied = "DELETE reads the rows that its predicate names"
         return table
 
-    def _call(self, statement: str) -> None:
-        found = _PROCEDURE.match(statement)
-        name = found["name"].replace("`", "").rpartition(".")[2].lower() if found else ""
-        if name.startswith(_READ_ONLY):
+    def _call(self, words: Sequence[str], statement: str) -> None:
+        name = _joined(words, "(").rpartition(".")[2].lower()
+        if name not in _READING_PROCEDURES:
+            remedy = _OF_OPERATORS.get(name, _ALONE)
+            _refuse(statement, "is not covered by Hudi's check for conflicts", remedy)
+
+    def _set(self, verb: str, words: Sequence[str], statement: str) -> None:
+        """Refuse to set what is not Spark SQL's own."""
+        key = _joined(words, "=")
+        if verb == "SET" and (not key or words[0].upper() in _SESSION_WORDS):
             return
-        remedy = _OF_OPERATORS.get(name)
-        if remedy or name.startswith((*_UNFENCED, *_FOREIGN)) or not name:
-            _refuse(statement, "is not covered by Hudi's check for conflicts", remedy or _ALONE)
-        named = _NAMED_TABLE.search(statement)
-        if named and tuple(named["name"].lower().replace("`", "").split(".")) not in self._own:
+        if _HUDI_OPTION.match(key):
+            _refuse(statement, "sets an option of Hudi", "give it in hudi_options, which are checked")
+        if not _SPARKS_OWN_SETTING.fullmatch(key):
+            problem = f"sets {key}" if key else "resets all settings"
             _refuse(
-                statement, f"is not for {self._name}", "give each table's procedures a task of its own"
+                statement,
+                f"{problem}, and a text may set Spark SQL's own settings only (spark.sql.*)",
+                "give it in conf, or leave it out",
             )
-        self.writes.append(statement)
-        self.implied = f"what the procedure {name} reads is unknown"
 
     def _is_harmless(self, tree: Any, kinds: set[str], statement: str) -> bool:
         """Whether a statement changes the session at most."""
         from sqlglot import exp
 
-        if isinstance(tree, exp.Set):
-            setting = _SETTING.match(statement)
-            if setting and _HUDI_OPTION.match(setting["key"]):
-                _refuse(
-                    statement, "sets an option of Hudi", "give it in hudi_options, which are checked"
-                )
-            return True
         if isinstance(tree, exp.Create):
             if not (tree.find(exp.TemporaryProperty) and tree.kind in ("VIEW", "FUNCTION")):
                 return False
@@ -188,18 +240,45 @@ class _Reader:
         tables = (one for one in tree.find_all(exp.Table) if one is not target)
         texts = (one.this for one in tree.find_all(exp.Literal) if one.is_string)
         self.is_read = self.is_read or (
-            any(self._is_own(one) or self._is_at(one.name) for one in tables)
+            any(self._is_own(one) or self._is_at(one.name) or self._is_about(one) for one in tables)
             or any(map(self._is_at, texts))
         )
 
     def _is_own(self, table: Any) -> bool:
         return tuple(part.name.lower() for part in table.parts) in self._own
 
+    def _is_about(self, table: Any) -> bool:
+        """Whether it is a function that gets the table's name, such as ``hudi_table_changes('t')``."""
+        from sqlglot import exp
+
+        if not isinstance(table.this, exp.Func):
+            return False
+        texts = (one.this for one in table.this.find_all(exp.Literal) if one.is_string)
+        names = (one.sql(dialect=_DIALECT) for one in table.this.find_all(exp.Column))
+        return any(_parts(text) in self._own for text in (*texts, *names))
+
     def _is_at(self, path: str) -> bool:
         try:
             return canonical_table(path) == self._path
         except ConfigurationError:
             return False
+
+
+def _words(statement: str) -> list[str]:
+    """Return the words of a text without quotes and comments."""
+    from sqlglot import tokenize
+
+    return [token.text for token in tokenize(statement, dialect=_DIALECT)]
+
+
+def _joined(words: Sequence[str], until: str) -> str:
+    """Return the words before another one, without spaces between them."""
+    return "".join(words[: words.index(until)] if until in words else words)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a table's name, in lower case."""
+    return tuple(name.strip().lower().replace("`", "").split("."))
 
 
 def _parsed(statement: str) -> Any:

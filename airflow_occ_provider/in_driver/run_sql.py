@@ -18,7 +18,7 @@ def main(table, name, target, *statements):
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
-    problem = register(spark, table, name) or misplaced(spark, table, target or name)
+    problem = register(spark, table, name) or misplaced(spark, table, target)
     if problem:
         refuse(problem)
     for statement in statements:
