@@ -281,4 +281,13 @@ def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mod
             remedy="leave application out, and name the jar in jars or packages",
         )
     application, arguments = job.application(table)
-    return SparkJob(application, arguments, conf, deploy_mode, table.scheme, job.rules)
+    return SparkJob(
+        application,
+        arguments,
+        conf,
+        deploy_mode,
+        table.scheme,
+        job.rules,
+        table.path,
+        may_read=isinstance(job, Sql),  # what its text reads has made it exclusive
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
+from airflow_occ_provider.hudi.writer.options import CONNECT_VARIABLES
 
 DEFAULTS_NAME = "hudi-defaults.conf"
 _SYSTEM_FOLDER = Path("/etc/hudi/conf")
@@ -26,7 +27,8 @@ if [ -f "$SPARK_HOME/bin/load-spark-env.sh" ]; then
   . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
 fi
 printf '%s\\0' "$SPARK_HOME" "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" \
-  "$HUDI_CONF_DIR" "$HADOOP_CONF_DIR" "$YARN_CONF_DIR"
+  "$HUDI_CONF_DIR" "$HADOOP_CONF_DIR" "$YARN_CONF_DIR" \
+  "${SPARK_REMOTE:+set}" "${SPARK_CONNECT_MODE_ENABLED:+set}" "$SPARK_API_MODE"
 """
 
 
@@ -48,10 +50,12 @@ class Site:
 
     :param spark: Spark's properties file, ``spark-defaults.conf`` if none was named.
     :param hudi: the ``hudi-defaults.conf`` files that Hudi would read without this provider.
+    :param environment: the variables that make Spark a client of Spark Connect.
     """
 
     spark: Source
     hudi: tuple[Source, ...] = ()
+    environment: Source = Source("the environment", ())
 
     def spark_property(self, key: str) -> str | None:
         """Return a Spark property that the site sets."""
@@ -75,7 +79,8 @@ def read_site(
 
     :raises ConfigurationError: if the command or a named file is missing or cannot be read.
     """
-    _, conf_dir, hudi_dir, *hadoop_dirs = _probe(spark_binary, environment)
+    _, conf_dir, hudi_dir, *rest = _probe(spark_binary, environment)
+    hadoop_dirs, connect = rest[:2], rest[2:]
     spark_file = Path(properties_file) if properties_file else Path(conf_dir) / "spark-defaults.conf"
     if properties_file and not spark_file.is_file():
         raise ConfigurationError(
@@ -85,7 +90,14 @@ def read_site(
     inherited = dict(spark.options).get("spark.driver.extraClassPath", "").split(os.pathsep)
     folders = [*class_path, *inherited, conf_dir, *hadoop_dirs]
     files = [file for file in _hudi_files(folders, hudi_dir) if file.is_file()]
-    return Site(spark, tuple(Source(str(one), tuple(_lines(one, frozenset()))) for one in files))
+    variables = tuple(
+        (name, value) for name, value in zip(CONNECT_VARIABLES, connect, strict=True) if value
+    )
+    return Site(
+        spark,
+        tuple(Source(str(one), tuple(_lines(one, frozenset()))) for one in files),
+        Source("the environment", variables),
+    )
 
 
 def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
@@ -116,7 +128,7 @@ def _probe(spark_binary: str, environment: Mapping[str, str]) -> list[str]:
             f"spark_binary: the scripts of {submit} that name Spark's folders {_ending(error)}",
             remedy="no action if the task is retried; else look what Spark's spark-env.sh waits for",
         ) from error
-    return [os.fsdecode(field) for field in done.stdout.split(b"\0")[:5]]
+    return [os.fsdecode(field) for field in done.stdout.split(b"\0")[:8]]
 
 
 def _ending(error: subprocess.SubprocessError | OSError) -> str:

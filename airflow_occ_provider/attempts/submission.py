@@ -26,9 +26,10 @@ from airflow_occ_provider.hudi.writer.options import (
     Contradiction,
     Rule,
     contradictions,
+    job_rules,
 )
 from airflow_occ_provider.hudi.writer.storage_lock import required_classes
-from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.in_driver import run_job, session_rules
 
 IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
 """Environment variable of a driver and all that it starts: by it a later try finds survivors."""
@@ -44,6 +45,8 @@ class SparkJob:
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
     :param scheme: of the table's base path, on which the classes depend that Hudi's lock needs.
     :param rules: what no configuration may contradict.
+    :param table: base path of the task's table.
+    :param may_read: whether it may read what it writes, since no other writer commits meanwhile.
     """
 
     application: str
@@ -52,6 +55,8 @@ class SparkJob:
     deploy_mode: str | None = None
     scheme: str = "file"
     rules: tuple[Rule, ...] = RULES
+    table: str = ""
+    may_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,7 @@ def effective_options(
     sources = [
         Source("hudi_options", tuple((key, _text(value)) for key, value in given.items())),
         Source("conf", tuple((key, _text(value)) for key, value in job.conf.items())),
+        site.environment,
         site.spark,
         *site.hudi,
     ]
@@ -201,6 +207,12 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
         "without": list(without),
         "rules": [rule._asdict() for rule in job.rules],
         "spark": SPARK_SETTINGS,
+        "session": {
+            "program": Path(session_rules.__file__).read_text(encoding="utf-8"),
+            "rules": [rule._asdict() for rule in job_rules(options)],
+            "table": job.table,
+            "may_read": job.may_read,
+        },
         "classes": [one._asdict() for one in required_classes(options, job.scheme)],
         "pause_s": HeartbeatRule.of(options).tolerance_ms / 1000,
     }

@@ -1,5 +1,7 @@
 """Runs a user's PySpark job in a driver that has proven its protection.
 
+Runs on Python 3.7 and later, as Spark 3.3 to 3.5 do.
+
 Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job and its
 arguments, the rules that no configuration of the site may break, and the lock's classes. Before the
 job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
@@ -35,8 +37,10 @@ FOLLOWED_LOGGERS = (
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
+API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 COPIES = []  # where facts go besides the log
+STOPPED = []  # why the job was stopped
 
 
 def main(payload):
@@ -48,10 +52,13 @@ def main(payload):
     jvm = SparkContext._jvm
     given = json.loads(content_of(payload))
     with reporting(jvm, given.get("report")):
-        if problem := protect(jvm, given) or missing_class(jvm, given["classes"]):
+        problem = protect(jvm, given) or missing_class(jvm, given["classes"])
+        if problem:
             report("not_protected", reason=f"{problem}; the job was not started")
             return EXIT_UNPROTECTED
         complete_session(jvm, given["spark"])
+        session = given["session"]
+        program("session_rules", session["program"]).watch(session, contradiction, stop)
         followed = follow(jvm, *(copy.path for copy in COPIES))
         # A main class may leave by System.exit, of which this process learns nothing.
         reports_end = os.path.basename(given["application"]) != "run_main.py"
@@ -67,14 +74,27 @@ def main(payload):
 def reporting(jvm, wanted):
     """Copy the facts to a file too if the payload has the program for it."""
     if wanted:
-        program = types.ModuleType("airflow_occ_report")
-        exec(compile(wanted["program"], "report.py", "exec"), vars(program))
-        COPIES.append(program.opened(jvm, hadoop_configuration(jvm), wanted["url"], report))
+        of_report = program("report", wanted["program"])
+        COPIES.append(of_report.opened(jvm, hadoop_configuration(jvm), wanted["url"], report))
     try:
         yield
     finally:
         for copy in COPIES:
             copy.close()
+
+
+def program(name, source):
+    """Return a file of ours from the payload as a module."""
+    module = types.ModuleType(f"airflow_occ_{name}")
+    exec(compile(source, f"{name}.py", "exec", dont_inherit=True), vars(module))
+    return module
+
+
+def stop(reason):
+    """Stop the job before it writes what is not protected; see ``session_rules.py``."""
+    STOPPED.append(reason)
+    report("not_protected", reason=f"{reason}; the write was not started")
+    sys.exit(EXIT_UNPROTECTED)
 
 
 def hadoop_configuration(jvm):
@@ -85,10 +105,10 @@ def hadoop_configuration(jvm):
 
 def content_of(name):
     """Return the content of a file, of this machine or of Hadoop's file systems."""
-    from pyspark import SparkContext
-
     if not REMOTE.match(name) or name.startswith("file:"):
         return pathlib.Path(local_path(name)).read_bytes()
+    from pyspark import SparkContext
+
     jvm = SparkContext._jvm
     remote = jvm.org.apache.hadoop.fs.Path(name)
     with contextlib.closing(remote.getFileSystem(hadoop_configuration(jvm)).open(remote)) as stream:
@@ -97,7 +117,7 @@ def content_of(name):
 
 def local_path(name):
     """Return a file's path on this machine; of a remote file, its name."""
-    path = name.removeprefix("file://").removeprefix("file:")
+    path = re.sub("^file:(//)?", "", name)
     return os.path.basename(path) if REMOTE.match(path) else path
 
 
@@ -107,6 +127,8 @@ def run(application, arguments):
     report_sudden_end()
     try:
         become(application, arguments)
+        if STOPPED:  # in another thread, or the job caught it
+            sys.exit(EXIT_UNPROTECTED)
         code = 0
     except SystemExit as left:
         code = left.code & 0xFF if isinstance(left.code, int) else int(left.code is not None)
@@ -213,10 +235,12 @@ def protect(jvm, given):
     except TypeError:
         return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
     of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
-    of_spark = [*SparkConf().getAll(), *((variable, "") for variable in os.environ)]
+    variables = ((name, os.environ[name] if name == API_MODE else "") for name in os.environ)
+    of_spark = [*SparkConf().getAll(), *variables]
     places = {place_of_defaults(jvm): of_site.items(), "Spark's own configuration": of_spark}
     found = (contradiction(one, given["rules"], place) for place, one in places.items())
-    if problem := next(filter(None, found), None):
+    problem = next(filter(None, found), None)
+    if problem:
         return problem
     kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
     wanted = {**kept, **given["options"]}
@@ -321,13 +345,14 @@ def become(application, arguments):
     """Run the job as spark-submit would: as __main__, with its folder on the path."""
     path = local_path(application)
     sys.argv[:] = [path, *arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    if not getattr(sys.flags, "safe_path", False):  # -P: there is no folder of the script
+        sys.path[0] = os.path.dirname(os.path.abspath(path))
     job = types.ModuleType("__main__")
     vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
     sys.modules["__main__"] = job
-    exec(compile(content_of(application), path, "exec"), vars(job))
+    # The job's own statements decide how it is compiled: dont_inherit leaves ours out.
+    exec(compile(content_of(application), path, "exec", dont_inherit=True), vars(job))
 
 
 if __name__ == "__main__":
-    if status := main(*sys.argv[1:]):
-        sys.exit(status)
+    sys.exit(main(*sys.argv[1:]))

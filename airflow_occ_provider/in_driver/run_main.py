@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import tempfile
 
@@ -54,7 +55,7 @@ def add(jvm, loader, jar):
 
     ``--jars`` would replace the jars of the site, such as Hudi's own.
     """
-    path = os.path.abspath(jar.removeprefix("file://").removeprefix("file:"))
+    path = os.path.abspath(re.sub("^file:(//)?", "", jar))
     loader.addURL(jvm.java.io.File(path).toURI().toURL())
     others = jvm.java.lang.System.getProperty(JARS)  # the context to come reads it
     jvm.java.lang.System.setProperty(JARS, ",".join(filter(None, (others, path))))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,9 @@ class ProtectedRun:
     @cached_property
     def job(self) -> SparkJob:
         """The PySpark job by which it runs."""
-        return spark_job(self.user_job, self.table, self._task.conf or {}, self.spark.deploy_mode)
+        job = spark_job(self.user_job, self.table, self._task.conf or {}, self.spark.deploy_mode)
+        is_alone = self._declared.key_safe or self._declared.reads_table
+        return replace(job, may_read=job.may_read or is_alone)
 
     @cached_property
     def _site(self) -> Callable[[], Site]:

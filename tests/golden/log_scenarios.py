@@ -18,7 +18,7 @@ from tests.writers import JOB, Writer, commit_lock_held, wait_for
 Scenario = Callable[[EmbeddedStack, Path], Writer | Stranger]
 """A function that runs attempts on tables below a folder and returns the one to record."""
 _INTERVAL_MS, _MISSES = 2000, 2
-_SINGLE = ("--option", "hoodie.write.concurrency.mode=single_writer")
+_SINGLE = ("--jvm-option", "hoodie.write.concurrency.mode=single_writer")
 
 
 def _one(stack: EmbeddedStack, folder: Path, **writer: Any) -> Writer:

@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--gate-from", type=int, default=0, help="the first row that waits at it")
     parser.add_argument("--log-level")
     parser.add_argument("--option", action="append", default=[])
+    parser.add_argument("--jvm-option", action="append", default=[], help="set past PySpark's classes")
     parser.add_argument("--catch", choices=("ignore", "raise", "exit", "print"))
     parser.add_argument("--write-nothing", action="store_true")
     args = parser.parse_args()
@@ -67,13 +68,13 @@ def main() -> None:
 
 
 def write(spark: SparkSession, args: argparse.Namespace) -> None:
-    gate, writer, partition, count = args.gate, args.writer, args.partition, args.partitions
+    gate, name, partition, count = args.gate, args.writer, args.partition, args.partitions
     first = args.gate_from
 
     def row(number: int) -> tuple[str, str, str, int]:
         if gate and number >= first:
-            pass_gate(gate, writer)
-        return str(number), writer, partition or str(number % count), 1
+            pass_gate(gate, name)
+        return str(number), name, partition or str(number % count), 1
 
     rows = spark.sparkContext.parallelize(range(args.rows), 2).map(row)
     options = {
@@ -84,7 +85,10 @@ def write(spark: SparkSession, args: argparse.Namespace) -> None:
         **dict(option.split("=", 1) for option in args.option),
     }
     table = spark.createDataFrame(rows, "id string, who string, p string, ts long")
-    table.write.format("hudi").options(**options).mode("append").save(args.table)
+    writer = table.write.format("hudi").options(**options).mode("append")
+    for option in args.jvm_option:
+        writer._jwrite.option(*option.split("=", 1))
+    writer.save(args.table)
 
 
 if __name__ == "__main__":

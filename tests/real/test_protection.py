@@ -124,6 +124,19 @@ def test_what_only_the_driver_sees_contradict_never_starts(hudi_stack, places, t
     assert_refused(Writer(hudi_stack, tmp_path / "t", **given), named)
 
 
+def test_what_the_job_itself_contradicts_is_stopped_before_it_commits(hudi_stack, tmp_path):
+    """Without early detection, with which Hudi itself would refuse the write."""
+    option = ("--option", "hoodie.write.concurrency.mode=single_writer", "--catch", "ignore")
+    writer = Writer(hudi_stack, tmp_path / "t", option, early=False)
+    settlement = writer.run()
+    assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-3000:]
+    assert writer.exit_code == 78
+    (line,) = settlement.lines
+    assert "the job's own write has hoodie.write.concurrency.mode=single_writer: remove it" in line
+    assert "gated_write.py, line " in line
+    assert not writer.table.exists()
+
+
 @pytest.mark.parametrize("release", ["0.15.0", "1.0.2"])
 def test_older_releases_are_protected_or_do_not_start(hudi_stack, places, tmp_path, release):
     bundle = str(find_bundle(release))  # 1.0.2 casts Avro records: one loader has to load it all

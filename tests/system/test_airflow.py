@@ -75,6 +75,7 @@ def test_jobs_with_their_own_options_end_in_the_right_outcome(airflow, start, tm
     for index, outcome in enumerate(("committed", "committed", "nothing_written", "misconfiguration")):
         assert f"Outcome: {outcome} " in logs[index]
         assert "do-not-show-me" not in logs[index]
+    assert "the job's own write has hoodie.write.concurrency.mode=single_writer: remove it" in logs[3]
     for index in (0, 1):
         (signature,) = signatures(tmp_path / f"t{index}")
         assert (signature.task_id, signature.map_index, signature.try_number) == ("variants", index, 1)

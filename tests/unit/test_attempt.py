@@ -20,8 +20,8 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions
-from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
+from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.address import parse_table_path
 
 MODE = "hoodie.write.concurrency.mode"
@@ -75,6 +75,65 @@ def test_what_contradicts_is_refused_wherever_it_is_given(place, key, value, job
         effective_options(OURS, given, SparkJob(job.application, conf=conf), Site(spark, hudi))
 
 
+CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
+
+
+@pytest.mark.parametrize("place", ["conf", "properties"])
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("spark.remote", "sc://host", "Spark Connect"),
+        ("spark.api.mode", "connect", "Spark Connect"),
+        ("spark.plugins", f"org.example.Mine, {CONNECT}", "Spark Connect"),
+        ("spark.yarn.appMasterEnv.SPARK_API_MODE", "connect", "Spark Connect"),
+        ("spark.kubernetes.driverEnv.SPARK_REMOTE", "sc://host", "Spark Connect"),
+        ("spark.speculation", "true", "two attempts of one task"),
+        ("spark.speculation", True, "two attempts of one task"),
+    ],
+)
+def test_settings_of_spark_under_which_no_write_is_safe_are_refused(place, key, value, remedy, job):
+    conf = {key: value} if place == "conf" else {}
+    spark = Source("properties", ((key, str(value)),) if place == "properties" else ())
+    with pytest.raises(ConfigurationError, match=rf"^{place}: {key}=.*{remedy}"):
+        effective_options(OURS, {}, SparkJob(job.application, conf=conf), Site(spark))
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"])
+def test_variables_that_make_a_client_of_spark_connect_are_refused(
+    environment, tmp_path, name, is_exported, job
+):
+    if is_exported:
+        write(tmp_path / "conf", f"export {name}='connect'\n", "spark-env.sh")
+    else:
+        environment[name] = "connect"
+    site = read_site("spark-submit", environment)
+    with pytest.raises(ConfigurationError, match=rf"^the environment: {name}=.*Spark Connect"):
+        effective_options(OURS, {}, job, site)
+    environment[name] = "classic" if name == "SPARK_API_MODE" else ""
+    write(tmp_path / "conf", "", "spark-env.sh")
+    effective_options(OURS, {}, job, read_site("spark-submit", environment))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.api.mode", "classic"),
+        ("spark.plugins", "org.example.Mine"),
+        ("spark.speculation", False),
+        ("spark.speculation.interval", "1s"),
+    ],
+)
+def test_other_settings_of_these_names_are_the_users_own(key, value, job):
+    assert effective_options(OURS, {}, SparkJob(job.application, conf={key: value}), EMPTY) == OURS
+
+
+def test_non_blocking_concurrency_is_refused_with_its_own_reason(job):
+    with pytest.raises(ConfigurationError, match=r"\(NBCC\) overlapping writers all commit") as refusal:
+        effective_options(OURS, {MODE: "non_blocking_concurrency_control"}, job, EMPTY)
+    assert "otherwise Hudi does not check" not in str(refusal.value)
+
+
 def test_a_contradiction_that_a_later_line_takes_back_is_refused_too(job):
     site = Site(EMPTY.spark, (Source("site", ((MODE, "single_writer"), (MODE, "lazy"))),))
     with refused("site"):
@@ -125,7 +184,12 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
         assert payload.name.startswith("airflow_occ_one_")
         assert Path(submission.application).name == "run_job.py"
         assert submission.environment == {IDENTITY_VARIABLE: "one"}
-        assert json.loads(payload.read_text()) == {
+        content = json.loads(payload.read_text())
+        session = content.pop("session")
+        assert session.pop("program") == Path(session_rules.__file__).read_text()
+        rules = [rule._asdict() for rule in job_rules(given)]
+        assert session == {"rules": rules, "table": "", "may_read": False}
+        assert content == {
             "application": job.application,
             "arguments": ["--x", "1"],
             "options": {**OURS, "hoodie.b": "x=y\nz", IDENTITY_KEY: "one"},

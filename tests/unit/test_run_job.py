@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import ast
+import inspect
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +88,112 @@ def test_the_job_is_the_main_module(tmp_path):
     )
     done, _ = run(tmp_path, code)
     assert done.stdout == "__main__ True ['x', 'y'] beside\n", done.stderr
+
+
+SHAPES = {
+    "a typed function with a local import": """
+        def main():
+            import decimal, inspect, typing
+            def double(s: decimal.Decimal) -> decimal.Decimal: return s * 2
+            assert typing.get_type_hints(double)["s"] is decimal.Decimal
+            assert inspect.signature(double).parameters["s"].annotation is decimal.Decimal
+        main()
+    """,
+    "an overload for a local class": """
+        import functools
+        def main():
+            class Row: pass
+            @functools.singledispatch
+            def kind(row): return "other"
+            @kind.register
+            def _(row: Row): return "row"
+            assert kind(Row()) == "row"
+        main()
+    """,
+    "a dataclass": """
+        import dataclasses
+        @dataclasses.dataclass
+        class Row: k: int = 1
+        assert dataclasses.fields(Row)[0].type is int
+    """,
+    "annotations as text, by its own choice": """
+        from __future__ import annotations
+        def f(x: NotThere): pass
+        assert f.__annotations__ == {"x": "NotThere"}
+    """,
+    "globals": """
+        print(sorted(name for name in globals() if name != "__annotations__"))
+        print(__name__, __file__, __doc__, __spec__, __package__, __loader__ is None)
+    """,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_job_means_the_same_as_without_the_runner(tmp_path, shape):
+    code = inspect.cleandoc(SHAPES[shape])
+    done, facts = run(tmp_path, code)
+    command = [sys.executable, str(tmp_path / "job.py")]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, plain.returncode) == (0, 0), (done.stderr, plain.stderr)
+    assert facts == [{"fact": "end", "exit_code": 0}]
+    if shape != "globals":
+        assert done.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("flags", [[], ["-P"]])
+def test_the_first_folder_of_the_path_is_the_scripts_if_python_adds_one(tmp_path, flags):
+    """With ``-P`` the first entry of the path is a file of ``--py-files``, such as one in PYTHONPATH."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "library.py").write_text("NAME = 'library'")
+    (tmp_path / "job.py").write_text("import library; print(library.NAME)")
+    folder = str(Path(run_job.__file__).parent)
+    script = tmp_path / "runner.py"
+    script.write_text(
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('run_job', {folder + '/run_job.py'!r})\n"
+        "runner = importlib.util.module_from_spec(spec); spec.loader.exec_module(runner)\n"
+        "runner.run(sys.argv[1], [])\n"
+    )
+    command = [sys.executable, *flags, str(script), str(tmp_path / "job.py")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "shared")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout == "library\n", done.stderr
+
+
+IN_DRIVER = sorted(Path(run_job.__file__).parent.glob("*.py"))
+LATER_THAN_3_7 = re.compile(
+    r"\.(removeprefix|removesuffix|is_relative_to|readlink|unparse|prod|isqrt|dist|cache)\("
+    r"|cached_property|zoneinfo|graphlib|tomllib|functools\.cache\b|missing_ok|\bmatch \w+:$",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("file", IN_DRIVER, ids=lambda file: file.name)
+def test_what_runs_in_a_driver_is_python_3_7(file):
+    source = file.read_text()
+    ast.parse(source, feature_version=(3, 7))
+    assert not LATER_THAN_3_7.search(source)
+
+
+def older_pythons():
+    """Return the older interpreters of this machine, each of which Spark 3.3 to 3.5 may have."""
+    folders = (Path.home() / ".pyenv" / "versions").glob("3.[789].*")
+    paths = [shutil.which("python3", path=str(folder / "bin")) for folder in sorted(folders)]
+    paths += [shutil.which(f"python3.{minor}", path="/usr/bin:/usr/local/bin") for minor in (7, 8, 9)]
+    return [path for path in paths if path]
+
+
+@pytest.mark.parametrize("python", older_pythons() or [pytest.param("", marks=pytest.mark.skip("none"))])
+def test_older_pythons_load_every_file_and_run_a_job(tmp_path, python):
+    for file in IN_DRIVER:
+        code = f"import runpy; runpy.run_path({str(file)!r}, run_name='loaded')"
+        subprocess.run([python, "-c", code], check=True, timeout=60)
+    (tmp_path / "job.py").write_text("import sys; print(__name__, sys.argv[1:]); sys.exit(3)")
+    code = f"import sys; sys.path.insert(0, {str(IN_DRIVER[0].parent)!r}); import run_job as r;"
+    code += f"r.run('file://{tmp_path / 'job.py'}', ['x'])"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "__main__ ['x']\n"), done.stderr
+    assert read_fact(done.stderr) == {"fact": "end", "exit_code": 3}
 
 
 # In the place of the JVM: a process that starts the runner, which is paused or busy for a while.

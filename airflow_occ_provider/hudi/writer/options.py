@@ -25,6 +25,7 @@ FAILED_WRITES_POLICY = "hoodie.cleaner.policy.failed.writes"
 FAILED_WRITES_POLICIES = (FAILED_WRITES_POLICY, "hoodie.clean.failed.writes.policy")
 
 OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
+NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
 LAZY = "LAZY"
 ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
@@ -64,10 +65,22 @@ def _option(*keys: str) -> str:
     return f"(?:spark\\.)?(?:{'|'.join(map(re.escape, keys))})"
 
 
+# Of Spark's own process, or as the property by which Spark passes it to a driver elsewhere.
+_VARIABLE = r"(?:spark\.[\w.-]*[eE]nv\.)?"
+_NO_CONNECT = (
+    "remove it: a server of Spark Connect is shared, so that the job would write outside its driver"
+)
+CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 RULES = (
     Rule(
         _option(CONCURRENCY_MODE),
-        f"(?i:{OPTIMISTIC})",
+        f"(?i:(?!{NON_BLOCKING}).*)",
+        "remove it: with non-blocking concurrency control (NBCC) overlapping writers all commit, so "
+        "that Hudi finds no conflict to retry, and nothing shows which of their rows remain",
+    ),
+    Rule(
+        _option(CONCURRENCY_MODE),
+        f"(?i:{OPTIMISTIC}|{NON_BLOCKING})",
         f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts",
     ),
     Rule(
@@ -90,10 +103,13 @@ RULES = (
         "(?!)",
         f"choose another key: keys that start with {SIGNATURE_PREFIX} sign the commit",
     ),
+    Rule(rf"spark\.remote|{_VARIABLE}(?:SPARK_REMOTE|SPARK_CONNECT_MODE_ENABLED)", "(?!)", _NO_CONNECT),
+    Rule(rf"spark\.api\.mode|{_VARIABLE}SPARK_API_MODE", "(?i:classic)|", _NO_CONNECT),
+    Rule(r"spark\.plugins", r"(?!.*\bSparkConnectPlugin\b).*", _NO_CONNECT),
     Rule(
-        r"spark\.remote|SPARK_REMOTE|SPARK_CONNECT_MODE_ENABLED",
-        "(?!)",
-        "remove it: a server of Spark Connect is shared, so that the job would write outside its driver",
+        r"spark\.speculation",
+        "(?i:false)",
+        "remove it: two attempts of one task of Spark may write the same file, which damages the table",
     ),
     Rule(
         re.escape(SERIALIZER),
@@ -109,6 +125,38 @@ SQL_RULES = (
     ),
 )
 """Further rules for jobs that are Spark SQL."""
+
+
+_LOCK = (  # what a lock is, not how long it is waited for
+    r"hoodie\.write\.lock\.(?:provider|zookeeper\.(?:url|port|base_path|lock_key)"
+    r"|hivemetastore\.(?:uris|database|table)|dynamodb\.(?:table|partition_key|region|endpoint_url)"
+    r"|filesystem\.path)"
+)
+
+
+def job_rules(options: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules for what a job's own code sets.
+
+    It may repeat the lock and the heartbeat of its attempt. With any other, it would not exclude its
+    neighbours, or would be taken for dead by them.
+
+    :param options: of the attempt.
+    """
+    names = [key for key in options if re.fullmatch(_LOCK, key)]
+    remedy = "remove it from the job: all writers of a table need the lock of lock_conn_id"
+    heartbeat = (INTERVAL_OPTION, TOLERABLE_MISSES_OPTION)
+    return (
+        *RULES,
+        *(Rule(_option(name), re.escape(fold(options[name])), remedy) for name in names),
+        Rule(rf"(?:spark\.)?(?!(?:{'|'.join(map(re.escape, names)) or '!'})$){_LOCK}", "(?!)", remedy),
+        *(
+            Rule(
+                _option(name), re.escape(fold(options[name])), "remove it from the job: use hudi_options"
+            )
+            for name in heartbeat
+            if name in options
+        ),
+    )
 
 
 class Contradiction(NamedTuple):

@@ -35,7 +35,7 @@ with DAG(
     HudiWriteOperator(
         task_id="single_writer_without_early_detection",
         application="{{ params.job }}",
-        application_args=["{{ params.folder }}/single", "--option", f"{MODE}=single_writer"],
+        application_args=["{{ params.folder }}/single", "--jvm-option", f"{MODE}=single_writer"],
         table="{{ params.folder }}/single",
         driver_memory="1g",
         early_conflict_detection=False,
