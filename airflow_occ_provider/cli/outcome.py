@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Reading
@@ -21,6 +25,8 @@ from airflow_occ_provider.submitters.yarn.saved_logs import (
 )
 
 _HEAD = 4096
+_GZIP = b"\x1f\x8b"
+_LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
 _BINARY = (
     "it is a binary file, and no aggregated log in Hadoop's format TFile (an IndexedFile?). Save the "
     "output of `yarn logs -applicationId ID` instead"
@@ -32,8 +38,9 @@ def outcome(args: argparse.Namespace) -> None:
     try:
         with _lines(args.log) as lines:
             reading = _read(lines, args.exit_code)
-    except OSError as error:
-        raise SystemExit(f"airflow hudi outcome: {args.log}: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SystemExit(f"airflow hudi outcome: {args.log}: {reason}") from error
     except (AggregatedLogError, SavedLogError) as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error}") from error
     print_described(_described(reading), args.output, lambda _: print(_as_text(reading)))
@@ -56,15 +63,23 @@ def _lines(name: str) -> Iterator[Iterator[DriverLine | str]]:
     if name == "-":
         yield printed_lines(sys.stdin)
         return
-    with Path(name).open("rb") as file:
+    with _opened(Path(name)) as file:
         if is_aggregated(file):
             yield aggregated_lines(file)
             return
         file.seek(0)
         if b"\0" in file.read(_HEAD):
             raise SavedLogError(_BINARY)
-    with Path(name).open(encoding="utf-8", errors="replace") as text:
-        yield printed_lines(text)
+        file.seek(0)
+        text = io.TextIOWrapper(file, "utf-8", "replace")
+        yield printed_lines(iter(partial(text.readline, _LONGEST_LINE), ""))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file, and one that gzip has made as what it had been."""
+    with path.open("rb") as file:
+        is_compressed = file.read(len(_GZIP)) == _GZIP
+    return cast("BinaryIO", gzip.open(path)) if is_compressed else path.open("rb")
 
 
 def _described(reading: Reading) -> dict[str, Any]:

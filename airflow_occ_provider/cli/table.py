@@ -118,8 +118,13 @@ def _timeline_row(described: dict[str, Any]) -> dict[str, str]:
     return row
 
 
+_UNMAPPED = "-1"
+
+
 def _signer(extra: dict[str, str]) -> str:
-    parts = (extra.get(f"_airflow_{key}") for key in ("dag_id", "task_id", "run_id"))
+    dag, task, run = (extra.get(f"_airflow_{key}") for key in ("dag_id", "task_id", "run_id"))
+    index = extra.get("_airflow_map_index", _UNMAPPED)
+    parts = (dag, task if index == _UNMAPPED else f"{task}[{index}]", run)
     return " ".join(filter(None, parts)) or "-"
 
 

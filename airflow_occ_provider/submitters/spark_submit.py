@@ -29,6 +29,7 @@ _ORPHAN_GRACE_S = 10.0
 _LOOK_S = 0.5
 _LOOKS = 3
 _LINES_AHEAD = 10_000
+_LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
 
 
 class Flag:
@@ -151,7 +152,7 @@ class SparkSubmit:
     def _read(self) -> None:
         process = self._process
         with process.stdout as log:
-            for line in log:
+            while line := log.readline(_LONGEST_LINE):
                 self._lines.put(line)
         process.wait()
         self._lines.put(None)

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from airflow.cli.cli_parser import get_parser
 
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.cli.output import print_rows
-from airflow_occ_provider.cli.table import _verdict_rows
+from airflow_occ_provider.cli.table import _signer, _verdict_rows
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
@@ -45,6 +46,12 @@ def test_the_timeline_as_json_has_one_object_an_instant(run, table, name):
     assert [one["time"] for one in found if not one["archived"]] == [one["time"] for one in active]
     assert any(one["archived"] for one in found)
     assert "written" not in active[0]
+
+
+@pytest.mark.parametrize(("map_index", "task"), [(-1, "t"), (0, "t[0]"), (12, "t[12]")])
+def test_mapped_writers_differ_in_the_timeline(map_index, task):
+    signature = Signature("identity", "d", "r", "t", map_index)
+    assert _signer(signature.options()) == f"d {task} r"
 
 
 def test_the_timeline_as_a_table_is_readable(run, table):
