@@ -9,7 +9,7 @@ UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs \
+.PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
 	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
@@ -93,6 +93,9 @@ format: $(INSTALLED)  ## Format the code
 golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi, and from a real YARN
 	$(BIN)/python -m tests.golden.record_logs
 	$(BIN)/python -m tests.golden.record_yarn_logs
+
+golden-messages: $(INSTALLED)  ## Record the exception messages of Hudi's releases in tests/golden/hudi_messages.txt anew from their jars
+	$(BIN)/python -m tests.golden.record_hudi_messages
 
 golden-tables: $(INSTALLED)  ## Record the tables in tests/golden/tables anew from real Hudi
 	for version in 1.2.0 1.0.2 0.15.0; do $(BIN)/python -m tests.golden.record_tables --hudi $$version || exit; done

@@ -110,6 +110,11 @@ CASES = {
         Outcome.COMMIT_CONFLICT,
         f"{RIVAL} has",
     ),
+    "a writer that has not committed": (
+        conflict(operations("deltacommit")),
+        Outcome.COMMIT_CONFLICT,
+        f"writer {RIVAL}",
+    ),
     "a clustering that gives way": (
         failed(
             f"Clustering operation ConcurrentOperation(actionState=INFLIGHT, actionType=clustering, "
@@ -268,6 +273,16 @@ CASES = {
         Outcome.LOCK_TIMEOUT,
         LOCK,
     ),
+    "a missing node of ZooKeeper": (
+        provider("ZookeeperBased", cause("x.KeeperException$NoNodeException", "NoNode for /root/a")),
+        Outcome.MISCONFIGURATION,
+        "NoNode for /root/a",
+    ),
+    "a lock without credentials": (
+        provider("DynamoDBBased", cause("x.SdkClientException", "Unable to load AWS credentials from")),
+        Outcome.MISCONFIGURATION,
+        "credentials",
+    ),
     "a catalog without locks": (
         failed(
             "lock is not supported",
@@ -403,3 +418,22 @@ def test_a_job_that_leaves_by_an_exit_code_after_a_conflict():
     for line in (PROTECTED, REQUESTED, found, fact("end", exit_code=1)):
         log.feed(line)
     assert (log.read(1).outcome, log.read(1).rival) == (Outcome.COMMIT_CONFLICT, RIVAL)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        ["ERROR:__main__:load failed", f": {HUDI}.HoodieLockException: Unable to acquire the lock"],
+        [f"26/11/22 10:15:00 ERROR Load: load failed: {HUDI}.HoodieLockException: Unable to acquire"],
+    ],
+)
+def test_a_printed_exception_of_hudi_explains_the_exit_code_of_a_job(printed):
+    log, recalled, whole = DriverLog(), DriverLog(), SavedLog()
+    for line in [*printed, "going home"]:
+        log.feed(line)
+        whole.feed(line)
+    recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
+    readings = [log.read(1), recalled.read(1), whole.read(1)]
+    assert [reading.outcome for reading in readings] == [Outcome.LOCK_TIMEOUT] * 3
+    assert log.read(0).outcome is Outcome.UNKNOWN
+    assert "HoodieLockException" in " ".join(log.read(0).lines)

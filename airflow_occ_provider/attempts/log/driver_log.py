@@ -9,8 +9,9 @@ table to decide (``attempts.settle``).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from airflow_occ_provider.attempts.log.causes import Chain
+from airflow_occ_provider.attempts.log.causes import Cause, Chain
 from airflow_occ_provider.attempts.log.facts import Fact, fatal_chain, read_fact
 from airflow_occ_provider.attempts.log.hudi_failures import (
     Diagnosis,
@@ -183,17 +184,25 @@ class DriverLog:
         is_better = diagnosis.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN) and not diagnosis.by_row
         return (handled, new + lines) if is_better else (diagnosis, lines)
 
+    @property
+    def printed_causes(self) -> Sequence[Cause]:
+        """The printed exception of Hudi that explains the end of a job that handled it."""
+        printed = self.printed.last
+        if printed is None or self.instants.completed:
+            return ()
+        diagnosis = diagnose(printed.causes, self.own_instants)
+        decides = diagnosis.by_row and diagnosis.outcome not in (Outcome.JOB_ERROR, Outcome.UNKNOWN)
+        return printed.causes if decides else ()
+
     def _handled(self) -> tuple[Diagnosis | None, tuple[str, ...]]:
-        """Return what Hudi said of the own, unfinished write, even if the job handled its error."""
+        """Return what Hudi said of the own, unfinished write, even if the job handled it."""
         conflict = self.instants.unfinished_conflict
         if conflict:
             return diagnose_conflict(conflict), (conflict,)
-        printed = self.printed.last
-        if printed is None or self.instants.completed:
+        causes = self.printed_causes
+        if not causes or self.printed.last is None:
             return None, ()
-        diagnosis = diagnose(printed.causes, self.own_instants)
-        decides = diagnosis.by_row and diagnosis.outcome not in (Outcome.JOB_ERROR, Outcome.UNKNOWN)
-        return (diagnosis, tuple(printed.lines)) if decides else (None, ())
+        return diagnose(causes, self.own_instants), tuple(self.printed.last.lines)
 
     def _named_instant(self, last: Chain | None, marked: str | None) -> str | None:
         """Return the own instant that exceptions name, for a log without Hudi's records."""

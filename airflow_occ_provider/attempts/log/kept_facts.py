@@ -5,7 +5,7 @@ Of exceptions only the types are passed on, and the messages and frames that dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
@@ -34,6 +34,7 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
         "reports_end": log.reports_end,
         "end": log.end,
         "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
+        "printed": [_kept(cause, redact, decides=True) for cause in log.printed_causes[-_MOST_CAUSES:]],
         "fatal": [_kept(cause, redact, decides=cause in deciding) for cause in causes],
     }
 
@@ -48,10 +49,17 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     log.end = facts["end"] if log.end is None else log.end
     log.unprotected = log.unprotected or facts["unprotected"] or None
     if facts["fatal"] and log.fatal is None:
-        log.fatal = Chain()
-        for one in facts["fatal"]:
-            cause = Cause(**one)
-            log.fatal.add(cause, f"{cause.type}: {cause.message}" if cause.message else cause.type)
+        log.fatal = _recalled(facts["fatal"])
+    if facts["printed"] and log.printed.last is None:
+        log.printed.last = _recalled(facts["printed"])
+
+
+def _recalled(causes: Iterable[Mapping[str, Any]]) -> Chain:
+    chain = Chain()
+    for fields in causes:
+        cause = Cause(**fields)
+        chain.add(cause, f"{cause.type}: {cause.message}" if cause.message else cause.type)
+    return chain
 
 
 def _write(log: DriverLog, time: str) -> list[Any]:
