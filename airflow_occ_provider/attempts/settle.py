@@ -323,9 +323,13 @@ class _Ended:
         return _Judged(Outcome.UNKNOWN, (line,), signless.time)
 
     def unchecked(self, commit: Commit) -> _Judged | None:
-        """Return the outcome of a commit without a check for conflicts, if it was one."""
-        time = commit.instant.time
-        if time in self.log.own_instants and not self.log.instants.checked:
+        """Return the outcome of a commit without a check for conflicts, if it was one.
+
+        The missing record of the check proves that only if the later record of the commit is there: a
+        job, or its site, may configure log4j anew in the middle of a write, and nothing is recorded.
+        """
+        time, instants = commit.instant.time, self.log.instants
+        if instants.has_completed(time) and not instants.checked:
             return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit.instant)), time)
         return None
 

@@ -52,19 +52,20 @@ def begin(instant, table):
     hudi(f"Create new file for toInstant ?{metadata}/timeline/{instant}.inflight")
 
 
-def write(instant, table):
+def write(instant, table, heard=True):
     begin(instant, table)
+    tell = hudi if heard else (lambda *_: None)
     path = pathlib.Path(table, "p=1", f"f1-0_1-0_{instant}.parquet")
     path.parent.mkdir(exist_ok=True)
     path.touch()
-    hudi("Successfully resolved conflicts, if any", "TransactionUtils")
+    tell("Successfully resolved conflicts, if any", "TransactionUtils")
     stat = {"fileId": "f1-0", "path": f"p=1/{path.name}", "prevCommit": "null", "numInserts": 1}
     made = {"partitionToWriteStats": {"p=1": [stat]}, "operationType": "UPSERT", "extraMetadata": SIGNED}
     timeline = pathlib.Path(table, ".hoodie", "timeline")
     name = f"{instant}_{int(instant) + 500}.commit"
     (timeline / f"{name}.part").write_text(json.dumps(made))
     (timeline / f"{name}.part").rename(timeline / name)
-    hudi(f"Created new file for toInstant ?{timeline}/{name}")
+    tell(f"Created new file for toInstant ?{timeline}/{name}")
     pathlib.Path(table, ".hoodie", ".heartbeat", instant).unlink()
 
 
@@ -81,6 +82,12 @@ for step, *given in plan:
         fact("protected", followed=True, reports_end=True)
     elif step == "write":
         write(*given)
+    elif step == "write_unheard":  # log4j is configured anew once the write has begun
+        write(*given, heard=False)
+    elif step == "conflict":
+        hudi("Found conflicting writes between " + CONFLICT.partition("between ")[2] % tuple(given), "S")
+    elif step == "throw":
+        fatal(given[0])
     elif step == "begin":
         begin(*given)
     elif step == "lose":
@@ -144,5 +151,5 @@ class ScriptedSpark:
         }
 
     def _placed(self, step):
-        needs_table = step[0] in ("write", "begin", "gone") and len(step) == 2
+        needs_table = step[0] in ("write", "write_unheard", "begin", "gone") and len(step) == 2
         return [*step, self.table] if needs_table else step
