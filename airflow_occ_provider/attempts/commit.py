@@ -26,6 +26,8 @@ MOST_BEFORE = 1000
 """Completed writes in a task's record. Of more, the others are read again by a search."""
 MOST_PARTITIONS = 1000
 """Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
+MOST_UNRECORDED = 200
+"""Writes among which the commit of a run without a record is looked for."""
 _LOOKS = 5
 _YOUNGEST = 5
 _AT_ONCE = 64
@@ -259,6 +261,25 @@ def earlier_commit(
     if loss:
         raise loss.error()
     return commit
+
+
+def unrecorded_commit(snapshot: Snapshot, signature: Signature) -> Commit | None:
+    """Find a commit that a task run made, by the labels of its signature.
+
+    Only the youngest writes of the active timeline are looked at: it is for a run whose record is
+    missing.
+
+    :param signature: of one of its tries.
+    """
+
+    def wanted(commit: Commit) -> bool:
+        label = Signature.from_extra(commit.metadata.extra)
+        return label is not None and label.run == signature.run and not commit.metadata.is_table_service
+
+    writes = snapshot.timeline.completed_writes()[-MOST_UNRECORDED:]
+    contents = map_concurrently(snapshot.reader.commit, writes)
+    commits = (Commit(write, found) for write in reversed(writes) if (found := contents[write]))
+    return next(filter(wanted, commits), None)
 
 
 def run_commits(

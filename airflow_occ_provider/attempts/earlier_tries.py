@@ -10,7 +10,7 @@ from typing import Any
 from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
 from airflow_occ_provider.attempts.audit import run_again
 from airflow_occ_provider.attempts.clean_run import clean_key
-from airflow_occ_provider.attempts.commit import Commit, earlier_commit
+from airflow_occ_provider.attempts.commit import Commit, earlier_commit, unrecorded_commit
 from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
@@ -45,6 +45,7 @@ class EarlierTries:
     :param clean: has Hudi roll back the failed writes of a table.
     :param signed: whether the job's commits are signed.
     :param commits: how many commits the job makes.
+    :param signature: of this try, by whose labels a commit is found if the run's record is missing.
     """
 
     run: Journal
@@ -55,6 +56,7 @@ class EarlierTries:
     log: Any
     signed: bool = True
     commits: Commits = Commits.ONE
+    signature: Signature | None = None
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, if that is the whole work.
@@ -70,6 +72,9 @@ class EarlierTries:
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
         """
         record = self.run.record
+        is_unknown = self.commits is Commits.ONE and record.is_missing(self.run.now)
+        if self.signature and is_unknown:
+            self._refuse_unrecorded(self.open_table(table), self.signature)
         if record.since is None:
             return None
         try:
@@ -153,6 +158,21 @@ class EarlierTries:
         by_instant = (one for one in attempts if commit.instant.time in one.instants)
         by_try = (one for one in reversed(attempts) if signed and one.try_number == signed.try_number)
         return next(by_instant, None) or next(by_try, None)
+
+    def _refuse_unrecorded(self, table: HudiTable, signature: Signature) -> None:
+        """Refuse to write again if the run has committed, and its record is missing."""
+        commit = unrecorded_commit(table.snapshot(missing_ok=True), signature)
+        label = Signature.from_extra(commit.metadata.extra) if commit else None
+        if commit is None or label is None:
+            return
+        self.run.adopt(label.identity)
+        raise CommitStateUnknownError(
+            f"commit state unknown: try {label.try_number} of this task run made commit "
+            f"{commit.instant.time}, and Airflow has no record of it: whether the task was cleared to "
+            "write again is unknown",
+            remedy="if the commit is this task's work, mark the task as success; to write again, clear "
+            "the task once more, or trigger a new DAG run",
+        )
 
     def close(self) -> None:
         """Settle them all: the task run's commit is in the table."""

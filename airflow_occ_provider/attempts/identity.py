@@ -50,6 +50,11 @@ class Signature:
         labels = (self.site, self.dag_id, self.task_id, self.map_index)
         return tuple(fold(str(label)) for label in labels)
 
+    @property
+    def run(self) -> tuple[str, ...]:
+        """The labels that all tries of a task run have in common."""
+        return (*self.task, fold(self.run_id))
+
     def options(self) -> dict[str, str]:
         """Return the write options that sign a commit."""
         return {f"{SIGNATURE_PREFIX}{key}": fold(str(value)) for key, value in asdict(self).items()}

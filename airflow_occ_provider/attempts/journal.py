@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import (
+    NOTHING_BEFORE,
     LearnedScope,
     PreflightRecord,
     QueueEntry,
@@ -75,6 +76,14 @@ class Journal:
         """
         if self.record.since is None:
             self._change(replace(self.record, digest=digest, since=since))
+
+    def adopt(self, identity: str) -> None:
+        """Record a success under an identity of which there was no record.
+
+        So a retry finds its commit, and a clear by the user lets it write again.
+        """
+        done = replace(self.record, identity=identity, since=NOTHING_BEFORE, succeeded=True)
+        self._save(done)
 
     def abandon(self, digest: str) -> None:
         """Take a fresh identity for other arguments.

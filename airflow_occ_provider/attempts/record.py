@@ -101,6 +101,8 @@ class TaskRecord:
         for them before the next attempt.
     :param preflight: the latest preflight that found something.
     :param learned: what was learned from the task's last runs; ``None`` before it was looked for.
+    :param is_repeated: whether the user cleared the task after a success, so that its commit does not
+        count.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -117,6 +119,7 @@ class TaskRecord:
     rivals: tuple[str, ...] = ()
     preflight: PreflightRecord | None = None
     learned: LearnedScope | None = None
+    is_repeated: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -151,6 +154,7 @@ class TaskRecord:
             rivals=tuple(kept.get("rivals", ())),
             preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
             learned=LearnedScope.from_json(known) if (known := kept.get("learned")) else None,
+            is_repeated=kept.get("is_repeated", False),
         )
 
     @property
@@ -165,12 +169,20 @@ class TaskRecord:
 
     def wants_again(self, now: TryKey) -> bool:
         """Whether the user cleared the task after its success, so that it writes again."""
-        return self.succeeded and now.max_tries != self.last_try.max_tries
+        return self.succeeded and now.is_cleared_since(self.last_try)
 
     @property
     def unsettled(self) -> tuple[AttemptRecord, ...]:
         """The attempts that may still change the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
+
+    def is_missing(self, now: TryKey) -> bool:
+        """Whether an earlier try may have run without this record.
+
+        The store may have lost it, or discarded it when the user cleared the task.
+        """
+        has_begun = self.is_repeated or self.since is not None or self.attempts
+        return now.number > 1 and not has_begun
 
     @property
     def has_ended(self) -> bool:
@@ -215,7 +227,9 @@ class TaskRecord:
         may still be queued.
         """
         entry = replace(self.queue_entry, asked="") if self.queue_entry else None
-        return TaskRecord(attempts=self.attempts, last_try=self.last_try, queue_entry=entry)
+        return TaskRecord(
+            attempts=self.attempts, last_try=self.last_try, queue_entry=entry, is_repeated=True
+        )
 
     def abandon(self, digest: str) -> TaskRecord:
         """Return it with a fresh identity, for other arguments.

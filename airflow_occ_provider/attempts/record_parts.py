@@ -85,11 +85,24 @@ class TryKey:
     """The try of a task run.
 
     :param number: from 1; a clear does not reset it.
-    :param max_tries: raised by every clear by the user, and by nothing else.
+    :param max_tries: set by a clear by the user to the number of the last try and the task's retries,
+        and by nothing else.
+    :param retries: of the task, as its DAG had them.
     """
 
     number: int
     max_tries: int
+    retries: int = 0
+
+    def is_cleared_since(self, last: TryKey) -> bool:
+        """Whether the user cleared the task after another try.
+
+        If the retries were changed, a clear may set the same bound again.
+        """
+        if self.max_tries != last.max_tries:
+            return True
+        is_bound_set = self.max_tries == last.number + self.retries
+        return self.number > last.number and self.retries != last.retries and is_bound_set
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ def open_journal(context: Context) -> Journal:
         except (AirflowRuntimeError, OSError, EOFError) as error:
             _log.warning("The instants were not published to other tasks: %s", error)
 
-    return Journal(store, TryKey(ti.try_number, ti.max_tries or 0), publish)
+    task = context.get("task")
+    retries = (task.retries if task else 0) or 0
+    return Journal(store, TryKey(ti.try_number, ti.max_tries or 0, retries), publish)
 
 
 def longest_absence_ms(task: BaseOperator, try_number: int) -> int:

@@ -203,6 +203,7 @@ class HudiSparkOperator(SparkSubmitOperator):
             log=self.log,
             signed=run.user_job.signs,
             commits=self.commits,
+            signature=preparation.signature,
         )
         end_earlier_drivers(journal, run.spark.submitter, self.log)
         commit = tries.commit(self.table, work)
