@@ -15,6 +15,7 @@
     ├── FenceError                retry yes, committed unknown  an earlier driver could not be fenced
     ├── WorkerLostError           retry no,  committed no       the worker died with its driver too often
     ├── WriterAliveError          retry no,  committed no       a writer to be cleaned is still alive
+    ├── RestorePendingError       retry yes, committed no       a restore of the table is not completed
     ├── CheckpointLostError       retry no,  committed no       the table has none of the commits read
     ├── TableUnreadableError      retry yes, committed unknown  the table's metadata cannot be read
     │   ├── NotHudiTableError         retry no    the path is not a Hudi table
@@ -154,6 +155,12 @@ class WorkerLostError(OccError):
 
 class WriterAliveError(OccError):
     """A writer to be cleaned is still alive after the wait; nothing was cleaned."""
+
+
+class RestorePendingError(OccError):
+    """A restore of the table is pending: Hudi would refuse the write; no Spark was started."""
+
+    retry = True
 
 
 class CheckpointLostError(OccError):

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from airflow_occ_provider.attempts.audit import Loss, audit_table
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.lock_evidence import lock_use, other_locks
+from airflow_occ_provider.errors import HistoryUnreadableError
 from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
 from airflow_occ_provider.hudi.conflict.operation import (
     ConcurrentOperation,
     Times,
     completed_operation,
 )
-from airflow_occ_provider.hudi.doctor import clocks, commits, locks, rollbacks, writers
-from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
+from airflow_occ_provider.hudi.doctor import clocks, commits, damage, locks, rollbacks, writers
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
+from airflow_occ_provider.hudi.doctor.pending import stuck_actions
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.markers import MARKERS_TYPE_FILE
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
 from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.storage.folder import map_concurrently
+from airflow_occ_provider.storage.lock_file import lock_file, lock_files_beside
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.storage.writers import pending_table_services, pending_writers
+from airflow_occ_provider.storage.unnamed_files import UnnamedFiles, unnamed_files
+from airflow_occ_provider.storage.writers import (
+    pending_actions,
+    pending_table_services,
+    pending_writers,
+)
 
 STUCK_AFTER_MS = 6 * 3_600_000
 MOST_COMMITS = 30  # hoodie.keep.max.commits of Hudi 1.2.0
 _ORDER = list(Severity)
+_REMOVING = frozenset({"clean", "rollback", "restore"})
 
 
 def examine(
@@ -37,7 +46,8 @@ def examine(
 ) -> tuple[Finding, ...]:
     """Return what the table's metadata shows of unsafe writers, the worst first.
 
-    Reads the active timeline with the commit of each of its writes, and lists their partitions.
+    A damaged file of the timeline is a finding, and the rest is examined as if it were missing. Reads
+    the active timeline with the commit of each of its writes, and lists their partitions.
     Nothing is written, neither to the table nor to the lock service.
 
     :param rule: the heartbeat rule of the writers.
@@ -46,20 +56,62 @@ def examine(
     :raises LockUnreachableError: if the lock service does not answer in time.
     :raises ConfigurationError: if it denies access.
     """
+    table = table.diagnosed()
     snapshot = table.snapshot()
     done = snapshot.timeline.completed_writes()
     read = map_concurrently(snapshot.reader.commit, done)
     known = {one: found for one, found in read.items() if found}
     times = snapshot.times_of(known)
     operations = [completed_operation(one, found, None, times[one]) for one, found in known.items()]
+    faults = _faults(snapshot, rule)
     found = [
+        *damage.damaged_files(faults),
         *_of_commits(snapshot, known, operations),
         *(_of_lock(table, lock, known, operations) if lock else ()),
+        *_of_lock_files(table, lock),
         *_of_pending(table, snapshot, known, rule),
-        *map(_lost, audit_table(table, snapshot)),
+        *_of_data_files(table, snapshot, known, faults),
         *map(_left, residues(table, rule)),
     ]
     return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.check, one.instants)))
+
+
+def _faults(snapshot: Snapshot, rule: HeartbeatRule) -> dict[Instant, str]:
+    """Return the instants with a damaged file, without pending ones whose file may still be written."""
+    now_ms = _now_ms()
+    faults = map_concurrently(snapshot.reader.examine, snapshot.timeline)
+    times = snapshot.times_of(one for one, fault in faults.items() if fault)
+    return {
+        one: faults[one]
+        for one, each in times.items()
+        if one.completed or now_ms - max(filter(None, each), default=0) > rule.tolerance_ms
+    }
+
+
+def _of_data_files(
+    table: HudiTable,
+    snapshot: Snapshot,
+    known: Mapping[Instant, CommitMetadata],
+    faults: Collection[Instant],
+) -> Iterator[Finding]:
+    if not any(one.action in _REMOVING for one in faults):  # else it is not known what they removed
+        yield from map(_lost, audit_table(table, snapshot))
+    try:
+        for one in unnamed_files(snapshot, known):
+            yield _unnamed(one)
+    except HistoryUnreadableError as error:
+        yield Finding("history_unread", Severity.NOTICE, (), error.message, error.remedy)
+
+
+def _of_lock_files(table: HudiTable, lock: LockConnection | None) -> Iterator[Finding]:
+    own = lock_file(table, lock.options(table.path)) if lock else None
+    files = {one.path: one for one in (*lock_files_beside(table), own) if one and one.held}
+    held = [locks.HeldFile(path, one.since_ms) for path, one in files.items() if one.since_ms]
+    yield from locks.held_lock_files(held, _now_ms())
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _of_commits(
@@ -70,6 +122,7 @@ def _of_commits(
     mode = snapshot.config.concurrency_mode
     if not any(is_non_blocking(one, mode) for one in operations):
         yield from commits.unchecked_commits(operations)
+        yield from commits.possible_duplicates(operations, has_keys=snapshot.config.has_record_keys)
     yield from commits.completion_times(snapshot.timeline)
     yield from commits.colliding_instants(snapshot.timeline)
     yield from clocks.time_zones(operations)
@@ -99,12 +152,17 @@ def _of_pending(
     writing = pending_writers(table, snapshot, rule)
     beats = {one.operation.instant: one.heartbeat for one in writing}
     yield from _of_rollbacks(snapshot, known, beats, rule)
-    yield from writers.pending_without_heartbeat(beats)
+    now_ms = _now_ms()
+    dated = snapshot.times_of(beats)
+    ages = {one: now_ms - max(filter(None, each), default=now_ms) for one, each in dated.items()}
+    stuck = [one for one, age_ms in ages.items() if age_ms >= STUCK_AFTER_MS]
+    yield from writers.pending_without_heartbeat(beats, stuck)
+    yield from stuck_actions(pending_actions(snapshot, rule), now_ms)
     kinds = map_concurrently(lambda one: _marker_kind(table, one), [one.time for one in beats])
     yield from writers.mixed_markers({time: kind for time, kind in kinds.items() if kind})
     services = pending_table_services(snapshot, rule)
     plans = [(one.operation, one.heartbeat) for one in services]
-    yield from writers.stuck_services(plans, round(time.time() * 1000), STUCK_AFTER_MS)
+    yield from writers.stuck_services(plans, now_ms, STUCK_AFTER_MS)
     dead = [one.operation.instant for one in (*writing, *services) if not one.live]
     yield from writers.held_back_archival(snapshot.timeline.completed_writes(), dead, MOST_COMMITS)
 
@@ -142,6 +200,21 @@ def _marker_kind(table: HudiTable, time: str) -> str:
 def _lost(loss: Loss) -> Finding:
     remedy = loss.error().remedy
     return Finding("lost_files", Severity.ERROR, (loss.instant,), str(loss), remedy)
+
+
+def _unnamed(files: UnnamedFiles) -> Finding:
+    seen = (
+        "readers treat them as committed"
+        if files.are_visible
+        else ("readers do not see them yet, but will once the timeline has moved past them")
+    )
+    return Finding(
+        "unnamed_files",
+        Severity.WARNING,
+        (files.instant,),
+        f"no commit names {some(files.paths)}, which a write of {files.instant} left: {seen}",
+        f"remove them with Hudi's HoodieRepairTool, for instant {files.instant}, after a backup",
+    )
 
 
 def _left(residue: Residue) -> Finding:

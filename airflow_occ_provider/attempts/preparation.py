@@ -12,8 +12,9 @@ from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.doctor.pending import FINISH_RESTORE
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import (
@@ -105,6 +106,22 @@ def prepare(
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
     before = table_before(snapshot)
     return Preparation(signature, site, options, reason, before, shown=seen)
+
+
+def refuse_pending_restore(snapshot: Snapshot) -> None:
+    """Refuse to start a driver on a table that is being restored.
+
+    :raises RestorePendingError: if the timeline has a restore that is not completed: Hudi starts no
+        write beside one (1.2.0, ``BaseHoodieWriteClient.startCommit``).
+    """
+    restores = (one for one in snapshot.timeline if one.action == "restore" and not one.completed)
+    restore = next(restores, None)
+    if restore:
+        raise RestorePendingError(
+            f"{snapshot.path} is being restored: {restore} is not completed, and Hudi refuses every "
+            "write until it is; no driver was started",
+            remedy=f"wait until it is completed; if no process continues it, {FINISH_RESTORE}",
+        )
 
 
 def _known_paths(snapshot: Snapshot, scheme: str) -> tuple[str, ...] | None:

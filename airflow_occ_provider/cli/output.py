@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -37,3 +37,8 @@ def print_rows(rows: Rows, *, plain: bool = False) -> None:
     """
     console = AirflowConsole(markup=False, emoji=False)
     (console.print_as_plain_table if plain else console.print_as_table)(list(rows))
+
+
+def format_groups(groups: Sequence[Sequence[str]]) -> str:
+    """Return file groups as text, one a line."""
+    return "\n".join(f"{partition}/{file_id}".lstrip("/") for partition, file_id in groups) or "-"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
@@ -12,13 +13,24 @@ from typing import Any
 
 from airflow.utils.cli import suppress_logs_and_warning
 
-from airflow_occ_provider.cli.output import print_described
-from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.cli.output import Rows, format_groups, print_described
+from airflow_occ_provider.cli.prospects import describe_prospect, prospect_rows, summary
+from airflow_occ_provider.errors import MetadataCorruptError, OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.conflict.verdict import Conflict, Verdict
+from airflow_occ_provider.hudi.doctor.pending import PendingAction
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.heartbeat import Liveness
+from airflow_occ_provider.storage.conflicts import Setup
 from airflow_occ_provider.storage.description import describe
-from airflow_occ_provider.storage.writers import PendingInstant
+from airflow_occ_provider.storage.prospects import prospects_of
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import (
+    PendingInstant,
+    pending_actions,
+    pending_table_services,
+    pending_writers,
+)
 
 _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _Command = Callable[[argparse.Namespace], None]
@@ -55,41 +67,58 @@ def _database_connections() -> Iterator[None]:
 @exit_on_error
 def timeline(args: argparse.Namespace) -> None:
     """Print the instants, oldest first."""
-    snapshot = _hook(args).snapshot()
-    heartbeats = snapshot.heartbeats()
-    archived = snapshot.history() if args.archived else ()
+    table = _table(args)
+    snapshot = table.snapshot()
+    heartbeats, archived = snapshot.heartbeats(), list[Instant]()
+    if args.archived:
+        try:
+            archived = list(snapshot.history())
+        except MetadataCorruptError as error:
+            print(f"Warning: the archived instants are left out: {error}", file=sys.stderr)
     instants = [*archived, *snapshot.timeline]
     described = [describe(snapshot, one, heartbeats, files=args.files) for one in instants]
     print_described(described, args.output, lambda show: show(map(_timeline_row, described)))
+    _warn_of_damage(table)
 
 
 @exit_on_error
 def writers(args: argparse.Namespace) -> None:
-    """Print the pending writes and table services, with their heartbeats."""
-    hook = _hook(args)
-    pending = [*hook.pending_writers(), *hook.pending_table_services()]
-    described = list(map(_writer, pending))
+    """Print the pending writes, table services and other actions, with their heartbeats."""
+    table = _table(args)
+    snapshot = table.snapshot()
+    pending = [*pending_writers(table, snapshot), *pending_table_services(snapshot)]
+    described = [*map(_writer, pending), *map(_action, pending_actions(snapshot))]
     print_described(described, args.output, lambda show: show(map(_writer_row, described)))
+    _warn_of_damage(table)
 
 
 @exit_on_error
 def conflicts(args: argparse.Namespace) -> None:
     """Print the verdict on one pending write, or on each."""
-    hook = _hook(args)
-    setup = Strategy(args.strategy) if args.strategy else None, _version(args.hudi_version)
-    if args.instant:
-        judged = {args.instant: hook.conflicts(args.instant, *setup)}
-    else:
-        judged = {**hook.verdicts(*setup)}
-    if None in judged.values():
+    table = _table(args)
+    strategy = Strategy(args.strategy) if args.strategy else None
+    setup = Setup(strategy, _version(args.hudi_version))
+    prospects = prospects_of(table, table.snapshot(), setup, only=args.instant)
+    if args.instant and not prospects:
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
-    described = [_verdict(time, verdict) for time, verdict in judged.items() if verdict]
-    rows = (row for one in described for row in _verdict_rows(one))
-    print_described(described, args.output, lambda show: show(rows))
+    described = [describe_prospect(one, len(prospects)) for one in prospects]
+
+    def print_table(show: Callable[[Rows], None]) -> None:
+        print(summary(prospects))
+        show(row for one in described for row in prospect_rows(one))
+
+    print_described(described, args.output, print_table)
+    _warn_of_damage(table)
 
 
-def _hook(args: argparse.Namespace) -> HudiTableHook:
-    return HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout)
+def _table(args: argparse.Namespace) -> HudiTable:
+    """Return a reader of the table to which a damaged file is no error."""
+    return HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn().diagnosed()
+
+
+def _warn_of_damage(table: HudiTable) -> None:
+    for name, fault in sorted((table.files.damaged or {}).items()):
+        print(f"Warning: {name} {fault}; airflow hudi doctor has the remedy", file=sys.stderr)
 
 
 def _version(text: str | None) -> tuple[int, int] | None:
@@ -112,9 +141,11 @@ def _timeline_row(described: dict[str, Any]) -> dict[str, str]:
     row["operation"] = described["operation"] or "-"
     if "written" in described:
         for key in ("written", "replaced", "planned", "markers"):
-            row[key] = _groups(described[key] or ())
+            row[key] = format_groups(described[key] or ())
     row["signed by"] = _signer(described["extra"])
     row["archived"] = "yes" if described["archived"] else ""
+    if described["damage"]:
+        row["operation"] = described["damage"]
     return row
 
 
@@ -126,10 +157,6 @@ def _signer(extra: dict[str, str]) -> str:
     index = extra.get("_airflow_map_index", _UNMAPPED)
     parts = (dag, task if index == _UNMAPPED else f"{task}[{index}]", run)
     return " ".join(filter(None, parts)) or "-"
-
-
-def _groups(groups: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"{partition}/{file_id}".lstrip("/") for partition, file_id in groups) or "-"
 
 
 def _writer(pending: PendingInstant) -> dict[str, Any]:
@@ -147,6 +174,21 @@ def _writer(pending: PendingInstant) -> dict[str, Any]:
     }
 
 
+def _action(pending: PendingAction) -> dict[str, Any]:
+    instant = pending.instant
+    return {
+        "time": instant.time,
+        "action": instant.action,
+        "state": instant.state.value,
+        "operation": instant.action.upper(),
+        "heartbeat": (Liveness.ALIVE if pending.live else Liveness.NONE).value,
+        "last_tick_ms": None,
+        "margin_ms": None,
+        "partitions": [],
+        "file_groups": 0,
+    }
+
+
 def _writer_row(described: dict[str, Any]) -> dict[str, str]:
     margin = described["margin_ms"]
     left = "-" if margin is None else f"{margin / 1000:+.0f} s"
@@ -157,53 +199,4 @@ def _writer_row(described: dict[str, Any]) -> dict[str, str]:
         "expires in": left,
         "file groups": str(described["file_groups"]),
         "partitions": partitions,
-    }
-
-
-def _verdict(time: str, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "time": time,
-        "verdict": verdict.certainty.value,
-        "rolled_back_by": verdict.rolled_back_by.time if verdict.rolled_back_by else None,
-        "conflicts": [_conflict(one) for one in verdict.conflicts],
-    }
-
-
-def _conflict(conflict: Conflict) -> dict[str, Any]:
-    rival = conflict.rival
-    return {
-        "rival": rival.instant.time,
-        "action": rival.instant.action,
-        "state": rival.instant.state.value,
-        "operation": rival.operation_type,
-        "certainty": conflict.certainty.value,
-        "file_groups": sorted(map(list, conflict.file_groups)),
-        "reason": conflict.reason,
-    }
-
-
-def _verdict_rows(described: dict[str, Any]) -> list[dict[str, str]]:
-    rows = []
-    if described["rolled_back_by"] or not described["conflicts"]:
-        reason = f"rolled back by {described['rolled_back_by']}" if described["rolled_back_by"] else "-"
-        rows.append(_row(described["time"], described["verdict"], "-", reason, "-"))
-    return rows + [
-        _row(
-            described["time"],
-            one["certainty"],
-            f"{one['rival']} {one['operation']} {one['state']}",
-            one["reason"],
-            _groups(one["file_groups"]),
-        )
-        for one in described["conflicts"]
-    ]
-
-
-def _row(time: str, verdict: str, rival: str, reason: str, groups: str) -> dict[str, str]:
-    return {
-        "write": time,
-        "conflict": verdict,
-        "rival": rival,
-        "reason": reason,
-        "shared file groups": groups,
     }

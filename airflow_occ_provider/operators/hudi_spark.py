@@ -236,7 +236,7 @@ class HudiSparkOperator(SparkSubmitOperator):
 
     def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
         """Run the job once; return what it committed, if anything."""
-        preparation = run.prepare(admitted.order_token)
+        preparation = run.prepare(admitted.order_token, starts=True)
         return self._write_attempt(run).commit(run.job, self._digest(run), preparation, admitted)
 
     def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:

@@ -20,7 +20,12 @@ from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.learned_scope import learn, with_hint
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.attempts.preflight import Preflight
-from airflow_occ_provider.attempts.preparation import Preparation, Protection, prepare
+from airflow_occ_provider.attempts.preparation import (
+    Preparation,
+    Protection,
+    prepare,
+    refuse_pending_restore,
+)
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import still_pending
 from airflow_occ_provider.attempts.site import Site, read_site
@@ -122,10 +127,15 @@ class ProtectedRun:
         )
         return ThreadPoolExecutor(1, "read-site").submit(with_arguments).result
 
-    def prepare(self, order_token: str = "") -> Preparation:
-        """Decide a driver's options, and have the UI show them."""
+    def prepare(self, order_token: str = "", *, starts: bool = False) -> Preparation:
+        """Decide a driver's options, and have the UI show them.
+
+        :param starts: whether a driver is about to start, which a pending restore forbids.
+        """
         task = self._task
         snapshot = self.table.snapshot(missing_ok=True)
+        if starts:
+            refuse_pending_restore(snapshot)
         self.claim.refuse_impossible(snapshot.config)
         given = rendered_options(task.hudi_options)
         task.refuse_options(given)
@@ -145,7 +155,7 @@ class ProtectedRun:
 
         :param refuse: refuses what the attempt itself cannot run.
         """
-        preparation = self.prepare()
+        preparation = self.prepare(starts=True)
         self.spark.refuse(self.job, preparation.site)
         refuse(preparation)
         self.lock.validate()

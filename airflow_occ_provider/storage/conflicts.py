@@ -17,6 +17,7 @@ from airflow_occ_provider.hudi.conflict.operation import (
     completed_since_request,
 )
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.conflict.unchecked import Duplication, duplications
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
     Certainty,
@@ -224,12 +225,28 @@ def _judge(operations: Operations, instant: Instant, others: Sequence[Instant], 
     candidates = _candidates(operations.snapshot, ours, rivals, setup)
     overwrites = any(overwrites_meet(ours, rival) for rival in rivals)
     present = _present(operations, ours) if overwrites else NO_OVERWRITES
-    verdict = judge_by_any(ours, rivals, candidates, present)
+    verdict = replace(
+        judge_by_any(ours, rivals, candidates, present),
+        duplications=_duplications(operations.snapshot, ours, rivals, candidates),
+    )
     if setup.early is EarlyDetection.OFF:
         return verdict
     early = judge_early(ours, rivals, setup.early, check_commits=setup.check_commits)
     surer = min(verdict.certainty, early.certainty, key=list(Certainty).index)
     return replace(verdict, certainty=surer, early=early.conflicts)
+
+
+def _duplications(
+    snapshot: Snapshot,
+    ours: ConcurrentOperation,
+    rivals: Sequence[ConcurrentOperation],
+    candidates: Sequence[Rules],
+) -> tuple[Duplication, ...]:
+    """Return the overlaps with writes that ours has not seen, and that Hudi allows."""
+    if any(rules.non_blocking for rules in candidates):
+        return ()
+    beside = [rival for rival in rivals if rival.live and was_seen(ours, rival) is False]
+    return tuple(duplications(ours, beside, has_keys=snapshot.config.has_record_keys))
 
 
 def _candidates(

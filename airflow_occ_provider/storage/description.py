@@ -30,6 +30,8 @@ def describe(
         "heartbeat": heartbeats.get(instant.time),
         "extra": {k: v for k, v in metadata.extra.items() if k.startswith("_")} if metadata else {},
         "archived": instant.archived,
+        "damage": snapshot.reader.fault(instant.file_name)
+        or snapshot.reader.fault(instant.inflight_file or ""),
     }
 
 

@@ -38,7 +38,12 @@ class TableFolder:
 
     Names are relative to the base path. One request may take ``timeout_s``. Each method raises
     ``TableUnreadableError`` if the storage cannot be read.
+
+    ``damaged`` has the files of the timeline that cannot be decoded, with what is wrong with them, if a
+    diagnosis reads the table; else it is ``None``, and such a file is an error.
     """
+
+    damaged: dict[str, str] | None = None
 
     def __init__(self, scheme: str, path: str, file_system: Any, timeout_s: float) -> None:
         self.scheme, self.path = scheme, path

@@ -16,13 +16,18 @@ from airflow_occ_provider.hudi.format.plans import (
     read_plan_extra,
     read_rolled_back_times,
 )
-from airflow_occ_provider.hudi.format.record import Content, is_self_describing
+from airflow_occ_provider.hudi.format.record import Content, is_self_describing, read_record
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.history import History
 
 _T = TypeVar("_T")
+_EMPTY = "is empty"
+# Whose requested file is a plan, so that an empty one is damaged. That of an overwrite may be empty.
+_PLANNED = frozenset(
+    {"compaction", "logcompaction", "clustering", "clean", "rollback", "restore", "indexing"}
+)
 _Plan = Callable[[Content], frozenset[FileGroupId] | None]
 _PLANS: dict[str, _Plan] = {
     "compaction": read_compaction_plan,
@@ -105,17 +110,50 @@ class InstantReader:
         key = (name, decode.__name__)
         if key not in self._known:
             content = self._folder.read(f"{self._timeline_folder}/{name}")
-            if not content:
+            decoded = self._decoded(name, content, decode) if content else None
+            if decoded is None and (not content or self.fault(name)):
                 return None
-            self._known[key] = self._decoded(name, content, decode)
+            self._known[key] = decoded
         found: _T = self._known[key]
         return found
 
-    def _decoded(self, name: str, content: Content, decode: Callable[[Any], _T]) -> _T:
+    def fault(self, name: str) -> str:
+        """Return what a diagnosis found wrong with a file; empty if nothing."""
+        return (self._folder.damaged or {}).get(name, "")
+
+    def examine(self, instant: Instant) -> str:
+        """Read the file that shows an instant's state; return what is wrong with it, or nothing.
+
+        Of a pending instant that is its plan and, if it is not empty, its profile.
+        """
+        names = [instant.file_name]
+        if not instant.completed:
+            names = list(filter(None, (instant.requested_file, instant.inflight_file)))
+        faults = {name: self._examined(instant, name) for name in names}
+        return "; ".join(f"{name} {fault}" for name, fault in faults.items() if fault)
+
+    def _examined(self, instant: Instant, name: str) -> str:
+        if name == instant.file_name and instant.completed and instant.is_write:
+            self.commit(instant)
+            return self.fault(name)
+        content = self._folder.read(f"{self._timeline_folder}/{name}")
+        if content is None:
+            return ""
+        if not content:
+            is_plan = name == instant.requested_file and instant.requested_action in _PLANNED
+            return _EMPTY if instant.completed or is_plan else ""
+        self._decoded(name, content, read_record)
+        return self.fault(name)
+
+    def _decoded(self, name: str, content: Content, decode: Callable[[Any], _T]) -> _T | None:
         try:
             return decode(content)
         except Exception as error:
+            what = f"cannot be decoded: {error}" if content else _EMPTY
+            if self._folder.damaged is not None:
+                self._folder.damaged[name] = what
+                return None
             raise MetadataCorruptError(
-                f"{self._folder.path}/{self._timeline_folder}/{name} cannot be decoded: {error}",
+                f"{self._folder.path}/{self._timeline_folder}/{name} {what}",
                 remedy="read again; if the error stays, the file was damaged after Hudi wrote it",
             ) from error

@@ -32,6 +32,8 @@ def residues(
     inner = HudiTable(
         f"{table.path}/{METADATA_TABLE}", table.files.file_system, timeout_s=table.files.timeout_s
     )
+    if table.files.damaged is not None:
+        inner = inner.diagnosed()
     own, inner_own = _found(table, rule, given_up), _found(inner, rule, given_up)
     inside = (
         replace(one, path=f"{METADATA_TABLE}/{one.path}", proof=f"metadata table: {one.proof}")

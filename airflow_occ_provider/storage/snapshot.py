@@ -136,8 +136,11 @@ class Snapshot:
         times = self.times(instant)
         if instant.completed:
             metadata = self.reader.commit(instant)
-            if metadata is None:  # archived since, so older than any pending writer
-                return ConcurrentOperation(instant, completed_ms=times.completed_ms)
+            if metadata is None:  # archived since, so older than any pending writer, or damaged
+                unknown = bool(self.reader.fault(instant.file_name))
+                return ConcurrentOperation(
+                    instant, may_touch_more=unknown, completed_ms=times.completed_ms
+                )
             return completed_operation(instant, metadata, self.reader.profile(instant), times)
         try:
             planned, profile = self.reader.planned(instant), self.reader.profile(instant)

@@ -57,6 +57,15 @@ class HudiTable:
         self.files = TableFolder(self.scheme, self.path, served, timeout_s)
         self._last_read: _Read | None = None
 
+    def diagnosed(self) -> HudiTable:
+        """Return a reader of the table to which a damaged file of the timeline is no error.
+
+        It counts as missing, and is listed in ``damaged`` of its ``files``.
+        """
+        table = HudiTable(self.path, self.files.file_system, timeout_s=self.files.timeout_s)
+        table.files.damaged = {}
+        return table
+
     def config(self) -> TableConfig:
         """Read ``hoodie.properties``; empty if there is no table yet.
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant
+from airflow_occ_provider.hudi.doctor.pending import PendingAction
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+
+_OF_DATA = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,31 @@ def pending_table_services(
     )
     judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in services}
     return _pending(snapshot, judged)
+
+
+def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[PendingAction, ...]:
+    """Return the pending restores, rollbacks, cleans and others that write no data, oldest first.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    pending = [one for one in snapshot.timeline if not one.completed and one.action not in _OF_DATA]
+    if not pending:
+        return ()
+    now_ms, heartbeats = round(time.time() * 1000), snapshot.heartbeats()
+    times, actions = snapshot.times_of(pending), list[PendingAction]()
+    for one in pending:
+        is_rollback = one.action in ("rollback", "restore")
+        victims = snapshot.reader.rolled_back_times(one) if is_rollback else frozenset[str]()
+        actions.append(
+            PendingAction(
+                one,
+                max(filter(None, times[one]), default=None),
+                rule.judge(heartbeats.get(one.time), now_ms).live,
+                victims,
+                bool(victims) and not any(snapshot.timeline.find(time) for time in victims),
+            )
+        )
+    return tuple(actions)
 
 
 def _pending(snapshot: Snapshot, judged: Mapping[Instant, Heartbeat]) -> tuple[PendingInstant, ...]:

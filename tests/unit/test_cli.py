@@ -11,7 +11,8 @@ from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.cli.output import print_rows
-from airflow_occ_provider.cli.table import _signer, _verdict_rows
+from airflow_occ_provider.cli.prospects import prospect_rows
+from airflow_occ_provider.cli.table import _signer
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
@@ -40,7 +41,7 @@ def test_the_timeline_as_json_has_one_object_an_instant(run, table, name):
     found = json.loads(run("timeline", path, "--archived", "--files", "--output", "json"))
     assert list(found[0]) == [
         *("time", "action", "state", "completion_time", "operation", "written", "replaced", "planned"),
-        *("markers", "heartbeat", "extra", "archived"),
+        *("markers", "heartbeat", "extra", "archived", "damage"),
     ]
     active = json.loads(run("timeline", path, "--output", "json"))
     assert [one["time"] for one in found if not one["archived"]] == [one["time"] for one in active]
@@ -95,11 +96,16 @@ def without_ages(described):
 
 def test_conflicts_name_the_rival_and_the_file_groups(run, table):
     path = table(LIVE)
+    dead = json.loads(run("conflicts", path, "--output", "json"))
+    assert {(each["verdict"], len(each["conflicts"])) for each in dead} == {("dead", 0)}
+    for heartbeat in Path(path, ".hoodie", ".heartbeat").iterdir():
+        heartbeat.touch()
     found = json.loads(run("conflicts", path, "--output", "json"))
-    (one, other) = (each for each in found if each["conflicts"])
+    (one, other) = (each for each in found if each["outlook"] == "contested")
+    assert one["contest"] == {"writes": 2, "can_commit": 1}
     assert one["conflicts"][0]["rival"] == other["time"]
     assert one["conflicts"][0]["file_groups"] == other["conflicts"][0]["file_groups"] != []
-    assert one["verdict"] == "possible"
+    assert one["verdict"] == "certain"
     (alone,) = json.loads(run("conflicts", path, "--instant", one["time"], "--output", "json"))
     assert alone == one
     assert one["conflicts"][0]["rival"] in run("conflicts", path)
@@ -115,8 +121,9 @@ def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
 def test_a_write_that_was_rolled_back_says_so_beside_its_conflicts():
     conflict = {"rival": "1", "operation": "UPSERT", "state": "COMPLETED", "certainty": "certain"}
     conflict |= {"reason": "both wrote it", "file_groups": [["p", "f"]]}
-    told = {"time": "2", "verdict": "certain", "rolled_back_by": "3", "conflicts": [conflict]}
-    assert [row["reason"] for row in _verdict_rows(told)] == ["rolled back by 3", "both wrote it"]
+    told = {"time": "2", "outlook": "loses", "verdict": "certain", "rolled_back_by": "3"}
+    told |= {"conflicts": [conflict], "duplicates": [], "rivals": {"certain": 1}, "contest": None}
+    assert [row["reason"] for row in prospect_rows(told)] == ["rolled back by 3", "both wrote it"]
 
 
 @pytest.mark.parametrize(

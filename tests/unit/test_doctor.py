@@ -28,6 +28,7 @@ TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob
 # What the recorded tables truly have; all others have nothing.
 EXPECTED = {
     "bucket_index": {"dead_writers"},
+    "cleaned": {"stuck_action"},  # a clean that was planned, and never run
     "clustering": {"stuck_service"},
     "compaction": {"stuck_service"},
     "early_conflict": {"dead_writers"},
@@ -36,7 +37,7 @@ EXPECTED = {
     "log_compaction": {"stuck_service"},
     "operations": {"unsigned_writes"},
     "plain_odd_paths": {"dead_writers"},
-    "rollbacks": {"dead_writers", "eager_cleaner"},
+    "rollbacks": {"dead_writers", "eager_cleaner", "stuck_action"},
     "rolled_back_alive": {"eager_cleaner", "leftover_heartbeat"},
     "unchecked": {"unchecked_commit"},
     "upgraded": {"stuck_service", "leftover_heartbeat", "unsigned_writes"},
@@ -272,7 +273,7 @@ def test_the_command_prints_findings_and_its_exit_code_says_if_they_are_bad(run,
 
 
 def test_the_command_says_that_a_sound_table_has_nothing(run, tmp_path):
-    table = str(unpack(FOLDER / "1.2.0" / "cleaned.zip", tmp_path))
+    table = str(unpack(FOLDER / "1.2.0" / "created.zip", tmp_path))
     assert run("doctor", table) == "No finding: the table shows no unsafe writer.\n"
     assert json.loads(run("doctor", table, "-o", "json")) == []
 

@@ -23,6 +23,7 @@ PUBLIC = {
         "UnknownTableVersionError",
         *("StateStoreError", "FenceError", "DanglingFilesError"),
         *("LeaseLostError", "LeaseRefusedError", "AdmissionTimeoutError", "WriterAliveError"),
+        "RestorePendingError",
         *("WorkerLostError", "HistoryUnreadableError", "DataLossError", "MetadataCorruptError"),
         *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
         *("NotSubmittedError", "CheckpointLostError", "DagRunNotStartedError"),

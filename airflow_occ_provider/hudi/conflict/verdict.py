@@ -14,13 +14,14 @@ verdict is *possible*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
+from airflow_occ_provider.hudi.conflict.unchecked import Duplication
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
 
@@ -71,18 +72,30 @@ class Verdict:
     :param conflicts: the evidence, certain conflicts first.
     :param early: the conflicts that early conflict detection will refuse before the commit.
     :param rolled_back_by: the rollback that names the write while it is still pending.
+    :param duplications: the overlaps that Hudi allows, after which rows may be there twice.
     """
 
     certainty: Certainty
     conflicts: tuple[Conflict, ...] = ()
     early: tuple[Conflict, ...] = ()
     rolled_back_by: Instant | None = None
+    duplications: tuple[Duplication, ...] = ()
 
     @classmethod
     def of(cls, conflicts: Iterable[Conflict | None]) -> Verdict:
         """Return the verdict that follows from conflicts; ``None`` entries are ignored."""
         found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
         return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
+
+    def among(self, is_rival: Callable[[ConcurrentOperation], bool]) -> Verdict:
+        """Return the verdict without the operations that are no rivals."""
+        rest = Verdict.of(one for one in self.conflicts if is_rival(one.rival))
+        return replace(
+            rest,
+            early=tuple(one for one in self.early if is_rival(one.rival)),
+            rolled_back_by=self.rolled_back_by,
+            duplications=tuple(one for one in self.duplications if is_rival(one.rival)),
+        )
 
     @property
     def certain_conflict(self) -> Conflict | None:
@@ -248,9 +261,13 @@ def _doubt(
     ours: ConcurrentOperation, rival: ConcurrentOperation, rules: Rules, present: Present
 ) -> str | None:
     for operation in (ours, rival):
+        if operation.may_touch_more and operation.instant.completed:
+            return f"the metadata of {operation.instant.time} is damaged"
         if operation.may_touch_more:
             return f"the file groups that {operation.instant.time} will touch are not named yet"
     if rules.writing and _may_share_small_file(ours, rival):
+        if rival.instant.completed:
+            return "our new records may still go to a small file that it wrote"
         return "both may still add new records to the same small file"
     if not present.complete and overwrites_meet(ours, rival):
         return "the file groups that exist in the overwritten partitions are not known"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
+from airflow_occ_provider.hudi.conflict.unchecked import duplications
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.moments import (
     ROUNDED_OFF_MS,
     elapsed_ms,
     is_original,
     is_plausible,
+    naive_ms,
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -60,6 +63,61 @@ def _unchecked(later: str, earlier: Mapping[str, frozenset[FileGroupId]]) -> Fin
         f"{later} completed too: it was not checked for conflicts, and may have overwritten their rows",
         _CHECK_ALL,
     )
+
+
+def possible_duplicates(writes: Sequence[ConcurrentOperation], *, has_keys: bool) -> Iterator[Finding]:
+    """Yield the completed writes that overlapped in time, and after which rows may be there twice.
+
+    Hudi's check compares file groups, and these writes have none in common: both created theirs in one
+    partition, or both overwrote one that was empty.
+
+    :param writes: the completed writes of a table without non-blocking concurrency control.
+    :param has_keys: whether the table has record keys.
+    """
+    pairs = defaultdict[str, list[tuple[str, str, tuple[str, ...]]]](list)
+    for earlier, later in _overlapping(writes):
+        for found in duplications(later, [earlier], has_keys=has_keys):
+            times = earlier.instant.time, later.instant.time
+            pairs[found.reason].append((*times, found.partitions))
+    for reason, overlaps in sorted(pairs.items()):
+        shown = some(
+            f"{first} and {second} in {some(where) or '/'}" for first, second, where in overlaps
+        )
+        yield Finding(
+            "possible_duplicates",
+            Severity.WARNING,
+            tuple(sorted({time for first, second, _ in overlaps for time in (first, second)})),
+            f"writes overlapped in time ({shown}): {reason}. Hudi allows it, since they share no file "
+            "group",
+            "look for keys with two rows in these partitions, and write them again; give such tasks a "
+            "scope, or key_safe=True, so that they are queued",
+        )
+
+
+def _overlapping(
+    writes: Sequence[ConcurrentOperation],
+) -> Iterator[tuple[ConcurrentOperation, ConcurrentOperation]]:
+    """Yield the pairs of writes of which neither saw the other, the one that completed first first.
+
+    By the times of their files, or by those in their names if the files were copied.
+    """
+    known = [one for one in writes if not one.is_table_service]
+    by_files = [(one.completed_ms or 0, one.inflight_ms or 0, one) for one in known if is_original(one)]
+    by_names = [
+        (ended_ms, begun_ms + 2 * ROUNDED_OFF_MS, one)
+        for one in known
+        if (begun_ms := naive_ms(one.instant.time)) is not None
+        and (ended_ms := naive_ms(one.instant.completion_stamp or "")) is not None
+    ]
+    originals = {one.instant.time for *_, one in by_files}
+    for spans in (by_files, by_names):
+        ordered = sorted(spans, key=lambda span: span[:2])
+        ended = [span[0] for span in ordered]
+        for place, (_, begun_ms, later) in enumerate(ordered):
+            for *_, earlier in ordered[bisect_right(ended, begun_ms) : place]:
+                both = {earlier.instant.time, later.instant.time} <= originals
+                if spans is by_files or not both:
+                    yield earlier, later
 
 
 def completion_times(instants: Iterable[Instant]) -> Iterator[Finding]:

@@ -10,9 +10,10 @@ from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible, utc_time
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 
-LOCK_CHECKS = frozenset({"other_lock", "unused_lock"})
+LOCK_CHECKS = frozenset({"other_lock", "unused_lock", "held_lock"})
 """The checks of this module; their evidence names lock services and paths in them."""
 _CLOCKS_APART_MS = 60_000
+_LONGEST_HELD_MS = 30 * 60_000
 _PREFIX = "hoodie.write.lock."
 _LOCK_KEY = f"{_PREFIX}zookeeper.lock_key"
 _ADDRESSES = (f"{_PREFIX}zookeeper.url", f"{_PREFIX}hivemetastore.uris")
@@ -49,6 +50,36 @@ class OtherLock:
 
     path: str
     last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A lock file of Hudi that exists.
+
+    :param since_ms: epoch milliseconds at which it was made.
+    """
+
+    path: str
+    since_ms: int
+
+
+def held_lock_files(files: Iterable[HeldFile], now_ms: int) -> Iterator[Finding]:
+    """Yield the lock files that have been there for longer than a commit takes.
+
+    Hudi's file system lock has no renewal: the file of a holder that died stays (Hudi 1.2.0,
+    ``FileSystemBasedLockProvider``).
+    """
+    for file in files:
+        if now_ms - file.since_ms >= _LONGEST_HELD_MS:
+            yield Finding(
+                "held_lock",
+                Severity.WARNING,
+                (),
+                f"the lock file {file.path} has been there since {utc_time(file.since_ms)}: no writer "
+                "with this lock can commit before it is deleted",
+                "when no driver of the table runs, delete it; the holder has probably died. Prefer a "
+                "lock that expires, such as ZooKeeper",
+            )
 
 
 def unshared_lock(

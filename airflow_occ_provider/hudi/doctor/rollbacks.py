@@ -14,6 +14,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
 
 _RIGHT_AFTER_MS = 10_000
 _AT_ONCE_MS = 2_000
+_PATTERN = 3  # so many such rollbacks are not made by hand
 _REMEDY = (
     "give that writer hoodie.cleaner.policy.failed.writes=LAZY, OPTIMISTIC_CONCURRENCY_CONTROL and the "
     "lock of the others (airflow hudi conf prints the options)"
@@ -49,6 +50,7 @@ def eager_rollbacks(
         completes them under the same time.
     """
     beats = {one.time: beat for one, beat in pending.items()}
+    findings = list[Finding]()
     for seen in rollbacks:
         for victim in sorted(seen.victims):
             found = timeline.find(victim)
@@ -60,7 +62,13 @@ def eager_rollbacks(
                 alive = "renews its heartbeat"
             if alive:
                 evidence = f"{seen.instant} rolls {victim} back, which {alive}: its writer was alive"
-                yield _finding(Severity.ERROR, seen, victim, evidence)
+                findings.append(_finding(Severity.ERROR, seen, victim, evidence))
+    if len(findings) < _PATTERN:
+        yield from findings
+    else:
+        times = {time for finding in findings for time in finding.instants}
+        evidence = f"{len(findings)} rollbacks took live writers back; the last: {findings[-1].evidence}"
+        yield Finding("eager_cleaner", Severity.ERROR, tuple(sorted(times)), evidence, _REMEDY)
 
 
 def hasty_rollbacks(
@@ -78,6 +86,7 @@ def hasty_rollbacks(
     :param writes: the writes of the timeline with the times of their files.
     :param rule: the heartbeat rule of the writers.
     """
+    findings, times = list[Finding](), list[str]()
     for seen in rollbacks:
         culprit = _started_by(seen, writes)
         for victim in sorted(seen.victims) if culprit else ():
@@ -90,7 +99,20 @@ def hasty_rollbacks(
                     f"before its heartbeat could expire; the write {culprit} was requested at once "
                     "(a rollback by hand, and the restart of a table's only writer, look the same)"
                 )
-                yield _finding(Severity.NOTICE, seen, victim, evidence)
+                findings.append(_finding(Severity.NOTICE, seen, victim, evidence))
+                times += [victim, seen.instant.time]
+    if len(findings) < _PATTERN:
+        yield from findings
+        return
+    yield Finding(
+        "eager_cleaner",
+        Severity.ERROR,
+        tuple(sorted(set(times))),
+        f"{len(findings)} times a write was rolled back before its heartbeat could expire, and the next "
+        f"write was requested at once; the last time, {findings[-1].evidence}. Writers that roll each "
+        "other back at every start do that, or a single writer that dies again and again",
+        _REMEDY,
+    )
 
 
 def _finding(severity: Severity, seen: SeenRollback, victim: str, evidence: str) -> Finding:

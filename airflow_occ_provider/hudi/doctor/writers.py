@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from airflow_occ_provider.hudi.conflict.evidence import possible_releases
@@ -36,13 +36,18 @@ def unsigned_writes(commits: Mapping[Instant, CommitMetadata]) -> Iterator[Findi
         )
 
 
-def pending_without_heartbeat(pending: Mapping[Instant, Heartbeat]) -> Iterator[Finding]:
-    """Yield the pending writes without a heartbeat, or with an expired one."""
+def pending_without_heartbeat(
+    pending: Mapping[Instant, Heartbeat], stuck: Collection[Instant] = ()
+) -> Iterator[Finding]:
+    """Yield the pending writes without a heartbeat, or with an expired one.
+
+    :param stuck: those whose files are hours old: no clean has rolled them back.
+    """
     bare = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.NONE)
     if bare:
         yield Finding(
             "no_heartbeat",
-            Severity.NOTICE,
+            _of_pending(bare, stuck),
             bare,
             f"pending writes have no heartbeat ({some(bare)}): each has lost or failed, or is a single "
             "writer that commits without a check",
@@ -52,11 +57,16 @@ def pending_without_heartbeat(pending: Mapping[Instant, Heartbeat]) -> Iterator[
     if dead:
         yield Finding(
             "dead_writers",
-            Severity.NOTICE,
+            _of_pending(dead, stuck),
             dead,
             f"pending writes have an expired heartbeat ({some(dead)}): a lazy clean rolls them back",
             "run HudiCleanOperator on the table, or wait for the clean of the next commit",
         )
+
+
+def _of_pending(times: Collection[str], stuck: Collection[Instant]) -> Severity:
+    is_stuck = any(one.time in times for one in stuck)
+    return Severity.WARNING if is_stuck else Severity.NOTICE
 
 
 def mixed_releases(table_version: int, commits: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
@@ -77,7 +87,9 @@ def mixed_releases(table_version: int, commits: Mapping[Instant, CommitMetadata]
             Severity.WARNING,
             tuple(time for _, time in turns),
             f"writers of several releases of Hudi made the commits by turns: {'; '.join(kinds)}",
-            "use one release for all writers: their rules for conflicts differ",
+            "use one release for all writers: their rules for conflicts differ, and a writer of 1.0 or "
+            "later upgrades the table at its first write unless it has hoodie.write.auto.upgrade=false "
+            f"and hoodie.write.table.version={table_version}; the older ones then cannot read it",
         )
 
 

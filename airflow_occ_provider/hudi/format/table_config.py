@@ -102,6 +102,11 @@ class TableConfig:
         return tuple(filter(None, (one.partition(":")[0].strip() for one in given)))
 
     @property
+    def has_record_keys(self) -> bool:
+        """Whether records have keys of their own, and not ones that Hudi generates."""
+        return bool(self.properties.get("hoodie.table.recordkey.fields"))
+
+    @property
     def hive_style_partitioning(self) -> bool:
         """Whether partition paths have the form ``field=value``."""
         key = "hoodie.datasource.write.hive_style_partitioning"
