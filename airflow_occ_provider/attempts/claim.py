@@ -17,6 +17,9 @@ _UNHURT_SINCE = 9
 _GLOBAL_INDEXES = frozenset(
     {"GLOBAL_BLOOM", "GLOBAL_SIMPLE", "HBASE", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"}
 )
+_OPERATION = "hoodie.datasource.write.operation"
+_SQL_OVERWRITE = "hoodie.datasource.overwrite.mode"
+_OVERWRITES = frozenset({"insert_overwrite", "insert_overwrite_table"})
 HINTS = "/.hoodie/hints"
 """What the path of a scope ends with that is a hint: it excludes only other hints of the table."""
 
@@ -32,6 +35,7 @@ class Claim:
     :param learns: whether the last commits of the task may say more than an unknown scope.
     :param hint: paths that it is expected to change: file groups that each of its runs changed, and
         partitions of a write of this run that gave way; empty if none are known.
+    :param overwrites: whether the job is known to overwrite partitions.
     """
 
     table: str
@@ -41,6 +45,7 @@ class Claim:
     _: KW_ONLY
     learns: bool = False
     hint: tuple[str, ...] = ()
+    overwrites: bool = False
 
     def refuse_impossible(self, table: TableConfig) -> None:
         """Refuse a partition that the table cannot have.
@@ -75,8 +80,15 @@ class Claim:
         if escalation is not None:
             partitions = (*(self.partitions or ()), *escalation) if escalation else None
             return Scope.of(self.table, partitions)
-        mode = Mode.SHARED if self.partitions is None else Mode.EXCLUSIVE
-        return Scope.of(self.table, self.partitions, mode)
+        # Hudi lets two overwrites of a partition commit side by side if it was empty, and keeps the rows
+        # of both (1.2.0): what an overwrite of unknown scope replaces may be any partition.
+        shared = self.partitions is None and not self._overwrites(options)
+        return Scope.of(self.table, self.partitions, Mode.SHARED if shared else Mode.EXCLUSIVE)
+
+    def _overwrites(self, options: Mapping[str, str]) -> bool:
+        operation = options.get(_OPERATION, "").strip().lower()
+        mode = options.get(_SQL_OVERWRITE, "").strip()
+        return self.overwrites or bool(mode) or operation in _OVERWRITES
 
     def beside(self, asked: Scope) -> tuple[Scope, ...]:
         """Return the other scopes of the same request: a hint excludes only other hints."""

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ class Job:
     def reads(self, table: HudiTable) -> str:  # noqa: ARG002
         """Return why it reads the table that it writes; empty if that is not known."""
         return ""
+
+    def overwrites(self, table: HudiTable) -> bool:  # noqa: ARG002
+        """Return whether it is known to overwrite partitions."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,10 @@ class Sql(Job):
         """Return what its statements show."""
         return self._read(table)[1].reads
 
+    def overwrites(self, table: HudiTable) -> bool:
+        """Return whether its statement is an ``INSERT OVERWRITE``."""
+        return self._read(table)[1].overwrites
+
     def _read(self, table: HudiTable) -> tuple[str, SqlText]:
         config = table.config()
         if not config.exists:
@@ -137,6 +146,11 @@ class MainClass(Job):
     def work(self) -> tuple[str, Sequence[object]]:
         """Return the class's name and its arguments."""
         return f"{self.jar}!{self.name}", self.arguments
+
+    def overwrites(self, table: HudiTable) -> bool:  # noqa: ARG002
+        """Return whether Hudi Streamer is told to overwrite."""
+        operations = [value for key, value in pairwise(self.arguments) if key == "--op"]
+        return any(str(one).upper().startswith("INSERT_OVERWRITE") for one in operations)
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
         """Return the file that calls the class."""
@@ -243,7 +257,14 @@ def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> 
     if useless:
         task.log.info("learn_scope has no effect: %s.", useless)
     path = canonical_table(task.table)
-    return Claim(path, partitions, task.key_safe, task.reads_table, learns=learns and not useless)
+    return Claim(
+        path,
+        partitions,
+        task.key_safe,
+        task.reads_table,
+        learns=learns and not useless,
+        overwrites=job.overwrites(table),
+    )
 
 
 def _why_not_learned(task: Any, job: Job, partitions: tuple[str, ...] | None) -> str:

@@ -81,11 +81,13 @@ class SqlText:
     :param statements: in their order, without the semicolons between them.
     :param target: the table as the writing statement names it.
     :param reads: why the statement reads the table that it writes; empty if it does not.
+    :param overwrites: whether it is an ``INSERT OVERWRITE``.
     """
 
     statements: tuple[str, ...]
     target: str
     reads: str
+    overwrites: bool = False
 
 
 def read_sql(text: str, table: str, name: str) -> SqlText:
@@ -108,7 +110,7 @@ def read_sql(text: str, table: str, name: str) -> SqlText:
             remedy="write once: use temporary views for what comes before, and a task for each write",
         )
     implied = reader.implied or ("it also reads what it writes" if reader.is_read else "")
-    return SqlText(statements, reader.target, implied)
+    return SqlText(statements, reader.target, implied, reader.overwrites)
 
 
 def split(text: str) -> Iterator[str]:
@@ -151,6 +153,7 @@ class _Reader:
         self.writes: list[str] = []
         self.target = ""
         self.implied = ""
+        self.overwrites = False
         self.is_read = False
 
     def take(self, statement: str) -> None:
@@ -192,6 +195,7 @@ class _Reader:
             )
         self.writes.append(statement)
         self.target = ".".join(f"`{part.name}`" for part in table.parts)
+        self.overwrites = bool(tree.args.get("overwrite"))
         word = type(tree).__name__.upper()
         if word in ("MERGE", "UPDATE"):
             self.implied = f"{word} reads the rows that it changes"

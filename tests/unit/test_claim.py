@@ -63,6 +63,24 @@ def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():
     wrong.refuse_impossible(TableConfig())
 
 
+@pytest.mark.parametrize(
+    ("overwrites", "options"),
+    [
+        (True, {}),
+        (False, {"hoodie.datasource.write.operation": "insert_overwrite"}),
+        (False, {"hoodie.datasource.write.operation": " INSERT_OVERWRITE_TABLE"}),
+        (False, {"hoodie.datasource.overwrite.mode": "DYNAMIC"}),
+    ],
+)
+def test_an_overwrite_of_unknown_scope_is_exclusive(overwrites, options):
+    whole = Claim(TABLE, None, False, False, overwrites=overwrites)
+    assert whole.scope(options, None) == Scope(TABLE, Mode.EXCLUSIVE)
+    assert whole.is_fenced(options)  # the lease saves rows, and no submitter is refused for it
+    part = Claim(TABLE, ("a",), False, False, overwrites=overwrites)
+    assert part.scope(options, None) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
+    assert claim().scope({"hoodie.datasource.write.operation": "upsert"}, None).mode is Mode.SHARED
+
+
 def test_an_unknown_scope_is_shared_and_a_loser_writes_exclusively():
     assert claim().scope({}, None) == Scope(TABLE, Mode.SHARED)
     assert claim().scope({}, ("b", "a")) == Scope(TABLE, Mode.EXCLUSIVE, ("a", "b"))

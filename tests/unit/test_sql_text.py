@@ -210,3 +210,16 @@ def test_what_only_changes_the_session_is_allowed():
 def test_a_text_that_does_not_write_once_is_refused(text, found):
     with pytest.raises(ConfigurationError, match=found):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "overwrites"),
+    [
+        ("INSERT OVERWRITE trips SELECT * FROM source", True),
+        ("INSERT OVERWRITE TABLE trips PARTITION (dt = '1') SELECT * FROM source", True),
+        ("INSERT INTO trips SELECT * FROM source", False),
+        ("DELETE FROM trips WHERE id = 1", False),
+    ],
+)
+def test_an_overwrite_is_seen_in_the_text(text, overwrites):
+    assert read_sql(text, "/lake/trips", "trips").overwrites is overwrites
