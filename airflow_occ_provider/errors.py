@@ -158,7 +158,10 @@ class WriterAliveError(OccError):
 
 
 class RestorePendingError(OccError):
-    """A restore of the table is pending: Hudi would refuse the write; no Spark was started."""
+    """A restore of the table is pending; nothing was started.
+
+    Hudi refuses every write until it is completed.
+    """
 
     retry = True
 

@@ -15,10 +15,11 @@ from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Service
+from airflow_occ_provider.storage import writers
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.storage.writers import pending_table_services, pending_writers
+from airflow_occ_provider.storage.writers import pending_table_services
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,7 @@ def living_writers(
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    pending = pending_writers(table, snapshot, rule)
-    living = (one.operation for one in pending if one.live)
+    living = (one.operation for one in writers.living_writers(table, snapshot, rule))
     return [one for one in living if one.instant.state is State.INFLIGHT]
 
 
@@ -167,7 +167,7 @@ def busy_writers(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(previous, missing_ok=True)
-    live = (one.operation for one in pending_writers(table, snapshot, rule) if one.live)
+    live = (one.operation for one in writers.living_writers(table, snapshot, rule))
     return tuple(
         one.instant.time
         for one in live

@@ -83,7 +83,7 @@ def timeline(args: argparse.Namespace) -> None:
 
 @exit_on_error
 def writers(args: argparse.Namespace) -> None:
-    """Print the pending writes, table services and other actions, with their heartbeats."""
+    """Print what is pending in the table, with the heartbeats of its processes."""
     table = _table(args)
     snapshot = table.snapshot()
     pending = [*pending_writers(table, snapshot), *pending_table_services(snapshot)]

@@ -30,6 +30,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
 from airflow_occ_provider.storage.writers import (
     PendingInstant,
+    living_writers,
     pending_table_services,
     pending_writers,
 )
@@ -85,7 +86,7 @@ class HudiTableHook(BaseHook):
 
     def live_writers(self) -> tuple[PendingInstant, ...]:
         """Return the pending writes whose heartbeats have not expired, oldest first."""
-        return tuple(one for one in self.pending_writers() if one.live)
+        return living_writers(self._reader, self.snapshot())
 
     def pending_writers(self) -> tuple[PendingInstant, ...]:
         """Return all pending writes, with and without live heartbeats, oldest first."""

@@ -29,6 +29,7 @@ _STATUS = ("code", "status_code", "status")
 _DENIED = {"401", "403"}
 _DENIED_BY_HADOOP = "org.apache.hadoop.security.AccessControlException"
 _AT_ONCE = 16
+_MOST_ABANDONED = 32  # of one storage, in a process: each one keeps a thread
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 
@@ -50,6 +51,7 @@ class TableFolder:
         self.file_system = file_system
         self.timeout_s = timeout_s
         self._root = str(file_system._strip_protocol(fsspec_url(scheme, path))).rstrip("/")
+        self._storage = f"{scheme}:{self._root.lstrip('/').partition('/')[0]}"
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; ``None`` if it does not exist."""
@@ -134,7 +136,7 @@ class TableFolder:
             )
         path = f"{self._root}/{name}" if name else self._root
         try:
-            return _within(self.timeout_s, lambda: call(path))
+            return _within(self.timeout_s, lambda: call(path), self._storage)
         except FileNotFoundError:
             return None
         except OccError:
@@ -195,9 +197,11 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
     return answers
 
 
-def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
+def _within(timeout_s: float, call: Callable[[], _T], storage: str) -> _T:
     if _in_request():
         return call()
+    if _abandoned.are_too_many(storage):
+        raise TimeoutError  # at once: a request that hangs cannot be ended, and keeps its thread
     answer: Future[_T] = Future()
 
     def run() -> None:
@@ -207,4 +211,32 @@ def _within(timeout_s: float, call: Callable[[], _T]) -> _T:
             answer.set_exception(error)
 
     _Request(target=run, daemon=True, name="hudi-storage").start()
-    return answer.result(timeout_s)
+    try:
+        return answer.result(timeout_s)
+    finally:
+        _abandoned.add(storage, answer)
+
+
+class _Abandoned:
+    """The requests that have timed out and whose threads still wait, by storage."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[str, list[Future[Any]]] = {}
+
+    def add(self, storage: str, answer: Future[Any]) -> None:
+        """Add a request, unless it has been answered."""
+        if not answer.done():
+            with self._lock:
+                self._answers.setdefault(storage, []).append(answer)
+
+    def are_too_many(self, storage: str) -> bool:
+        """Whether no further request may be made until one of them is answered."""
+        with self._lock:
+            waiting = [one for one in self._answers.pop(storage, ()) if not one.done()]
+            if waiting:
+                self._answers[storage] = waiting
+            return len(waiting) >= _MOST_ABANDONED
+
+
+_abandoned = _Abandoned()

@@ -24,6 +24,7 @@ from airflow_occ_provider.storage.history import History
 
 _T = TypeVar("_T")
 _EMPTY = "is empty"
+_MOST_GROUPS_KEPT = 20_000  # some 400 bytes each
 # Whose requested file is a plan, so that an empty one is damaged. That of an overwrite may be empty.
 _PLANNED = frozenset(
     {"compaction", "logcompaction", "clustering", "clean", "rollback", "restore", "indexing"}
@@ -57,8 +58,17 @@ class InstantReader:
         self._known: dict[tuple[str, str], Any] = {}
 
     def keep(self, earlier: InstantReader, listed: Collection[str]) -> None:
-        """Take over the decoded files of an earlier reader that still exist."""
-        self._known = {key: known for key, known in earlier._known.items() if key[0] in listed}
+        """Take over the decoded files of an earlier reader that still exist.
+
+        Of large commits only the youngest are kept: a watcher reads each one once.
+        """
+        left = _MOST_GROUPS_KEPT
+        for key in sorted(earlier._known.keys(), reverse=True):
+            known = earlier._known[key]
+            weight = len(known.file_groups) if isinstance(known, CommitMetadata) else 0
+            if key[0] in listed and weight <= left:
+                self._known[key] = known
+                left -= weight
 
     def commit(self, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a completed write; ``None`` if its file is gone.
@@ -122,9 +132,9 @@ class InstantReader:
         return (self._folder.damaged or {}).get(name, "")
 
     def examine(self, instant: Instant) -> str:
-        """Read the file that shows an instant's state; return what is wrong with it, or nothing.
+        """Read the files of an instant; return what is wrong with one, or nothing.
 
-        Of a pending instant that is its plan and, if it is not empty, its profile.
+        Of a completed one that is the completed file, else the plan, and a profile that is not empty.
         """
         names = [instant.file_name]
         if not instant.completed:

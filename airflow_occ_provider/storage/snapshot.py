@@ -21,7 +21,7 @@ from airflow_occ_provider.hudi.format.markers import (
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
-from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.folder import TableFolder, map_concurrently
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.listing import Listing
 
@@ -97,9 +97,9 @@ class Snapshot:
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
         """Yield the active timeline's rollbacks and restores with the instants they name."""
-        for instant in self.timeline:
-            if instant.action in ("rollback", "restore"):
-                yield instant, self.reader.rolled_back_times(instant)
+        instants = [one for one in self.timeline if one.action in ("rollback", "restore")]
+        named = map_concurrently(self.reader.rolled_back_times, instants)
+        yield from ((instant, named[instant]) for instant in instants)
 
     def rollback_of(self, time: str) -> Instant | None:
         """Return the rollback or restore, pending or done, that names an instant."""

@@ -58,9 +58,9 @@ class HudiTable:
         self._last_read: _Read | None = None
 
     def diagnosed(self) -> HudiTable:
-        """Return a reader of the table to which a damaged file of the timeline is no error.
+        """Return a reader to which a damaged file of the timeline is no error.
 
-        It counts as missing, and is listed in ``damaged`` of its ``files``.
+        The file counts as missing, and is listed in ``damaged`` of its ``files``.
         """
         table = HudiTable(self.path, self.files.file_system, timeout_s=self.files.timeout_s)
         table.files.damaged = {}

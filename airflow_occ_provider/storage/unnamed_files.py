@@ -34,7 +34,9 @@ class UnnamedFiles:
 def unnamed_files(
     snapshot: Snapshot, commits: Mapping[Instant, CommitMetadata]
 ) -> Iterator[UnnamedFiles]:
-    """Yield the base files that no commit names, in the partitions of the active timeline's commits.
+    """Yield the base files that no commit names.
+
+    Only the partitions of the active timeline's commits are listed.
 
     What a rollback that is still listed takes back is left out: its residue is found by its markers.
     The history is read only if there are files that are older than the timeline.

@@ -92,6 +92,19 @@ def pending_writers(
     return _pending(judged.snapshot, judged.known)
 
 
+def living_writers(
+    table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE
+) -> tuple[PendingInstant, ...]:
+    """Return the pending writes whose heartbeats have not expired, oldest first.
+
+    What the others touch is not read, however many they are.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    judged = judge_writes(table, snapshot, rule)
+    return _pending(judged.snapshot, {one: beat for one, beat in judged.known.items() if beat.live})
+
+
 def pending_table_services(
     snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE
 ) -> tuple[PendingInstant, ...]:
@@ -113,7 +126,9 @@ def pending_table_services(
 
 
 def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> tuple[PendingAction, ...]:
-    """Return the pending restores, rollbacks, cleans and others that write no data, oldest first.
+    """Return the pending actions that write no data, oldest first.
+
+    Such as restores, rollbacks and cleans.
 
     :raises TableUnreadableError: if the storage cannot be read.
     """

@@ -50,7 +50,7 @@ class MadeTable:
         bases: dict[str, str] | None = None,
         replaced: tuple[str, ...] = (),
     ) -> None:
-        """Add a write, completed at a time or pending, whose inflight file is a second younger.
+        """Add a write, completed at a time or pending, whose inflight file is half a second younger.
 
         :param groups: its file groups; those without a base are new.
         """
@@ -61,7 +61,7 @@ class MadeTable:
         if len(planned) < len(groups):
             planned.append(_stat("", "null", 1))
         profile = {"operationType": operation, "partitionToWriteStats": {partition: planned}}
-        started = f"{int(time) + 1000}"
+        started = f"{int(time) + 500}"
         self.put(f"{time}.{action}.requested", at=time)
         self.put(f"{time}.{inflight}", profile, at=started)
         if ended is None:

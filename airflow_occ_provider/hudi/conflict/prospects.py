@@ -18,7 +18,7 @@ class Outlook(StrEnum):
     """What a pending write can still become."""
 
     DEAD = "dead"
-    """No process continues it: it commits nothing, and is nobody's rival."""
+    """No process continues it: it commits nothing, and no write loses to it."""
     LOSES = "loses"
     """Hudi refuses its commit, whatever the other pending writes do."""
     CONTESTED = "contested"

@@ -37,7 +37,7 @@ class Duplication:
 def duplications(
     ours: ConcurrentOperation, rivals: Iterable[ConcurrentOperation], *, has_keys: bool
 ) -> Iterator[Duplication]:
-    """Yield what two concurrent writes may both add, as far as Hudi's check does not compare it.
+    """Yield what two writes may both add without that Hudi's check compares it.
 
     :param rivals: the writes that ran, or run, beside it.
     :param has_keys: whether the table has record keys; without them, equal rows are no duplicates.

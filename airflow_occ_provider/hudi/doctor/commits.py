@@ -66,7 +66,7 @@ def _unchecked(later: str, earlier: Mapping[str, frozenset[FileGroupId]]) -> Fin
 
 
 def possible_duplicates(writes: Sequence[ConcurrentOperation], *, has_keys: bool) -> Iterator[Finding]:
-    """Yield the completed writes that overlapped in time, and after which rows may be there twice.
+    """Yield the overlapping writes after which rows may be there twice.
 
     Hudi's check compares file groups, and these writes have none in common: both created theirs in one
     partition, or both overwrote one that was empty.

@@ -1,4 +1,4 @@
-"""Pending actions, other than writes and their services, that no process continues."""
+"""Pending actions that write no data, and that no process continues."""
 
 from __future__ import annotations
 
