@@ -55,7 +55,7 @@ class WithoutHudi(HudiWriteOperator):
         run = super()._protected_run(context)
         run.look_up = lambda: None
 
-        def prepare(order_token=""):
+        def prepare(order_token="", *, starts=False):
             identity = run.journal.record.identity
             signature = Signature(identity, "rig", "r", self.task_id, order_token=order_token)
             return Preparation(signature, NO_SITE, {**HEARTBEAT, IDENTITY_KEY: identity}, "")

@@ -74,7 +74,7 @@ class Write(HudiWriteOperator):
         run = super()._protected_run(context)
         run.look_up = lambda: None
 
-        def prepare(order_token=""):
+        def prepare(order_token="", *, starts=False):
             identity = run.journal.record.identity
             signature = Signature(identity, "d", "t", "r", order_token=order_token)
             return Preparation(signature, ELSEWHERE, {**INTERVAL, IDENTITY_KEY: identity}, "")

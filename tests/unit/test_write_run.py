@@ -57,7 +57,7 @@ class Write(HudiWriteOperator):
         run.run_clean = self.run_clean
         return run
 
-    def prepare(self, order_token=""):
+    def prepare(self, order_token="", *, starts=False):
         self.hudi_defaults = dict(self.options)
         return Preparation(None, None, self.options, "")
 
