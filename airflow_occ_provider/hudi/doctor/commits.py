@@ -15,10 +15,10 @@ from airflow_occ_provider.hudi.doctor.moments import (
     elapsed_ms,
     is_original,
     is_plausible,
-    naive_ms,
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.instant_time import naive_ms
 from airflow_occ_provider.hudi.format.timeline import collisions
 
 _CHECK_ALL = (
