@@ -27,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from airflow_occ_provider.attempts.failure import wasted
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
@@ -258,10 +259,10 @@ def _show(tries: list[Try]) -> None:
     table.add_column("seconds", justify="right")
     table.add_column("wasted", justify="right")
     for one in tries:
-        wasted = "" if one.state == "success" else f"{one.seconds:.1f}"
+        lost = next(filter(None, map(wasted, one.lines)), "")  # the driver's seconds, not the try's
         outcome = str(one.reading.outcome)
         table.add_row(
-            one.task, str(one.number), outcome, one.reading.instant or "-", f"{one.seconds:.1f}", wasted
+            one.task, str(one.number), outcome, one.reading.instant or "-", f"{one.seconds:.1f}", lost
         )
     console.print(table)
     for one in tries:

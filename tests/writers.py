@@ -32,6 +32,7 @@ from airflow_occ_provider.attempts.identity import (
 from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.settle import Settlement, settle
 from airflow_occ_provider.attempts.site import Site, Source, read_site
 from airflow_occ_provider.attempts.submission import (
@@ -152,6 +153,7 @@ class Writer(WriterThread):
     job: Job | None = None
     lock: Mapping[str, str] | None = None
     scheme: str = ""
+    commits: Commits = Commits.ONE
     is_remote: ClassVar[bool] = False
     deploy_mode: ClassVar[str] = "client"
 
@@ -221,6 +223,7 @@ class Writer(WriterThread):
             before=before,
             stop=self.stop,
             retire=self.retire,
+            commits=self.commits,
         )
 
 

@@ -108,7 +108,7 @@ class Attempt:
         """
         recorder, driver = self.recorder, self.driver
         traits = self.driver.submitter.traits  # at this end: not each of them may be final
-        is_final, log_is_read = traits.end_is_final, driver.log_read and traits.logs != "none"
+        is_final, log_is_read = traits.end_is_final, driver.has_whole_log
         code = driver.exit_code or 0
         if is_final:
             recorder.ended(code, log_read=log_is_read, was_stopped=driver.stop is not None)
@@ -134,8 +134,7 @@ class Attempt:
 
     def _never_ran(self) -> bool:
         """Whether a log that was read to its end shows nothing of the runner, which runs the job."""
-        has_log = self.driver.submitter.traits.logs != "none" and self.driver.log_read
-        return has_log and not self.recorder.log.shows_driver
+        return self.driver.has_whole_log and not self.recorder.log.shows_driver
 
 
 def refuse_unsafe(

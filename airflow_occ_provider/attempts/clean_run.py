@@ -143,5 +143,4 @@ def run_clean(
         driver = spark.driver(submission)
         driver.run(clean_key(identity, outlives=spark.is_remote), [log.feed])
     spark.forget(identity)
-    exit_code = driver.exit_code or 0
-    return exit_code, log.read(exit_code)
+    return log.outcome_of(driver.exit_code or 0, is_read=driver.has_whole_log)

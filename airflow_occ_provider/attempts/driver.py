@@ -139,6 +139,11 @@ class Driver:
             )
 
     @property
+    def has_whole_log(self) -> bool:
+        """Whether its log was read to its end, so that what it lacks did not happen."""
+        return self.log_read and self.submitter.traits.logs != "none"
+
+    @property
     def exit_code(self) -> int | None:
         """Its exit code, negative for a signal; ``None`` if it runs or is unknown."""
         state = self.submitter.poll(self.handle) if self.handle else None

@@ -33,6 +33,7 @@ _SENTENCE = re.compile(
     rf"(?:{'|'.join(_TITLES.values())}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"
     r"|commit state unknown: .*"
 )
+_WASTED = re.compile(rf"([\d.]+ (?:s|min|h)) (?:of Spark time )?{re.escape(WASTED)}")
 _PACKAGE = re.compile(r"\b(?:[a-z][\w$]*\.)+(?=[A-Z])")
 _LEADING = re.compile(r"^(?:: |Caused by: )")
 # Each step drops the least important part that is left.
@@ -72,6 +73,12 @@ def sentence(failure: Failure) -> str:
 def is_sentence(line: str) -> bool:
     """Whether a line of a log describes a failed attempt."""
     return _SENTENCE.fullmatch(line) is not None
+
+
+def wasted(line: str) -> str:
+    """Return how long a failed driver ran, as its line in a log says; else empty."""
+    match = _WASTED.search(line) if is_sentence(line) else None
+    return match[1] if match else ""
 
 
 def brief(text: str, limit: int = LIMIT) -> str:

@@ -79,7 +79,9 @@ class ServiceAttempt:
                     recorded.ended(1, log_read=True)
                 elif driver.ended and driver.submitter.traits.end_is_final:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
-        settlement = self.settle(recorded, driver.exit_code or 0, steps)
+        settlement = self.settle(
+            recorded, driver.exit_code or 0, steps, log_is_read=driver.has_whole_log
+        )
         if plans.run.record.has_ended:
             self.spark.forget(plans.run.record.identity)
         error = settlement.error()
@@ -95,9 +97,20 @@ class ServiceAttempt:
         rivals = pending_rivals(plans.table, settlement, touched, own, plans.rule, clusterings=False)
         plans.run.escalate((), rivals)
 
-    def settle(self, recorded: AttemptRecorder, exit_code: int, steps: Sequence[str]) -> Settlement:
-        """Return the settlement of an ended driver; the table shows what it did."""
-        reading = recorded.log.read(exit_code)
+    def settle(
+        self,
+        recorded: AttemptRecorder,
+        exit_code: int,
+        steps: Sequence[str],
+        *,
+        log_is_read: bool = True,
+    ) -> Settlement:
+        """Return the settlement of an ended driver; the table shows what it did.
+
+        :param exit_code: as the submitter observed it, negative for a signal.
+        :param log_is_read: whether the driver's log was read to its end.
+        """
+        exit_code, reading = recorded.log.outcome_of(exit_code, is_read=log_is_read)
         ran = any(step.startswith("run=") or step == ServiceOp.SCHEDULE_AND_RUN for step in steps)
         well = Outcome.COMMITTED if ran else Outcome.NOTHING_WRITTEN
         outcome = reading.outcome if exit_code else well

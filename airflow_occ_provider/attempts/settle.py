@@ -164,12 +164,6 @@ def several_commits(writes: str) -> errors.MisconfigurationError:
     )
 
 
-_UNREPORTED = (
-    "exit code 0 is not the driver's: its log does not show that it was protected, as if "
-    "spark-submit, or a wrapper of it, had started the job elsewhere"
-)
-
-
 def settle(
     table: HudiTable,
     signature: Signature,
@@ -306,8 +300,9 @@ class _Ended:
             return _Judged(
                 Outcome.JOB_ERROR, (f"the job ended well but left {gone[-1]} unfinished",), gone[-1]
             )
-        if self.log_is_read and not self.log.protected:
-            return _Judged(Outcome.MISCONFIGURATION, (_UNREPORTED,))
+        unproven = self.log.unproven(self.code, is_read=self.log_is_read)
+        if unproven:
+            return _Judged(Outcome.MISCONFIGURATION, (unproven,))
         return _Judged(Outcome.NOTHING_WRITTEN, ("the table has no new instant of this attempt",))
 
     def unsigned(self, writes: Sequence[Instant]) -> _Judged | None:

@@ -30,6 +30,7 @@ SETTINGS = {
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
     "AIRFLOW__CORE__PARALLELISM": "8",
 }
+LEFT_BEHIND = "the commit stays in the table"  # of a FailedAfterCommitError
 STATEMENT = re.compile(r"CALL rollback_to_instant\([^)]*\)")
 SQL = {
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -104,6 +105,7 @@ class FaultyRun:
         self.gate.mkdir(parents=True)
         self.lake.folder.mkdir(exist_ok=True)
         self.report = Report(fault, self.table)
+        self.is_red = False
         self.frozen = []
 
     def run(self):
@@ -147,9 +149,14 @@ class FaultyRun:
         if state == "failed" and self.fault.victim == "frozen":
             state = self._apply_remedy(self._last_log())
         self.report.tries = self._task()["try_number"]
-        if state != "success":
+        if state != "success" and not self._is_red_after_its_commit(state):
             self.report.wrong.append(f"the run ended as {state}: {self._last_log()}")
         self._audit()
+
+    def _is_red_after_its_commit(self, state):
+        """Whether the run failed since its driver was lost after its commit: no try writes again."""
+        self.is_red = state == "failed" and LEFT_BEHIND in self._last_log()
+        return self.is_red
 
     def _apply_remedy(self, log):
         """Do what a ``DataLossError`` tells the user to do: run its statement, clear the task."""
@@ -270,7 +277,7 @@ class FaultyRun:
         store = f"{self._path}/taskInstances/write/state-store/{RECORD_KEY}"
         record = self.airflow.call("GET", store)["value"]
         left = [one["try_number"] for one in record["attempts"] if not one["settled"]]
-        if left or not record["succeeded"] or record["waiting"]:
+        if not self.is_red and (left or not record["succeeded"] or record["waiting"]):
             self.report.wrong.append(f"the record is not closed: unsettled tries {left}")
         lost = self.fault.victim == "frozen"  # its files are on the lost host
         if not lost and any(Path("/tmp").glob(f"airflow_occ_{record['identity']}_*")):

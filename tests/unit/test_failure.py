@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.failure import LIMIT, UNSIGNED, Failure, brief, is_sentence, sentence
+from airflow_occ_provider.attempts.failure import (
+    LIMIT,
+    UNSIGNED,
+    Failure,
+    brief,
+    is_sentence,
+    sentence,
+    wasted,
+)
 from airflow_occ_provider.attempts.outcome import Outcome
 
 OWN, RIVAL = "20261122091720286", "20261122091721756"
@@ -109,3 +117,10 @@ def test_the_line_is_short_and_recognised_whatever_the_names(seed):
 def test_a_text_of_any_length_is_cut_to_one_line():
     assert brief("a\n b") == "a b"
     assert len(brief("x" * 1000)) == LIMIT - 1
+
+
+def test_what_was_wasted_is_what_the_sentence_says():
+    line = sentence(Failure(Outcome.COMMIT_CONFLICT, "1", "2", seconds=48.5))
+    assert wasted(line) == "48.5 s"
+    assert wasted(sentence(Failure(Outcome.KILLED, seconds=36_000.0, cause="exit code 137"))) == "10.0 h"
+    assert wasted("48.5 s of Spark time wasted.") == ""  # no sentence of ours

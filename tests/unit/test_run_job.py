@@ -44,6 +44,8 @@ def run(folder, code):
         ("raise SystemExit(4)", 4),
         ("import sys; sys.stderr.close(); sys.exit(5)", 5),
         ("import sys; sys.stderr = None", 0),
+        ("import os; os._exit(3)", 3),
+        ("import os; child = os.fork() or os._exit(7); os.waitpid(child, 0)", 0),
     ],
 )
 def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, code, exit_code):

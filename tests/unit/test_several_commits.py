@@ -10,6 +10,8 @@ import json
 import pytest
 from airflow.sdk import Asset
 
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import (
     ConfigurationError,
     DriverKilledError,
@@ -20,8 +22,10 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.retry import ConflictRetry
+from tests.unit.reports import fact
 from tests.unit.test_table import T0, T1, T2, add
 
+PROTECTED = fact("protected", followed=True, reports_end=True)
 T3 = "20261121092700000"
 END, FAILED = ("end", 0), (("raise", "no"), ("end", 1), ("exit", 1))
 # What may happen to a job after its first commit.
@@ -232,3 +236,28 @@ def test_a_job_that_writes_nothing_at_all_may_do_so(scripted, folder):
     result = scripted.run()
     assert (result["instant"], result["instants"]) == (None, [])
     json.dumps(result)
+
+
+# The drivers of services and cleans, which make no commit of the task run.
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "outcome"),
+    [
+        ((PROTECTED, fact("end", exit_code=0)), 0, Outcome.UNKNOWN),
+        ((PROTECTED, fact("end", exit_code=1)), 1, Outcome.JOB_ERROR),
+        ((PROTECTED,), -9, Outcome.KILLED),
+        ((fact("not_protected", reason="no lock"),), 78, Outcome.MISCONFIGURATION),
+        ((), 78, Outcome.MISCONFIGURATION),
+    ],
+)
+def test_exit_code_0_is_worth_what_the_runner_reported(facts, code, outcome):
+    log = DriverLog()
+    for line in facts:
+        log.feed(line)
+    exit_code, reading = log.outcome_of(0)
+    assert (exit_code, reading.outcome) == (code, outcome)
+
+
+def test_a_log_that_was_not_read_to_its_end_proves_no_lack():
+    assert DriverLog().outcome_of(0, is_read=False)[0] == 0

@@ -28,6 +28,10 @@ _APPLICATION = re.compile(
 )
 _EXIT_UNPROTECTED = 78  # as in ``in_driver/run_job.py``
 _KILLED = -9
+_UNPROVEN = (
+    "exit code 0 is not the driver's: its log does not show that it was protected, as if "
+    "spark-submit, or a wrapper of it, had started the job elsewhere"
+)
 # What spark-submit prints if it fails before the runner starts.
 _FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Error)\b')
 
@@ -114,6 +118,26 @@ class DriverLog:
         if self.fatal:
             return 1
         return _KILLED if self.reports_end and is_read else 0
+
+    def unproven(self, code: int, *, is_read: bool = True) -> str:
+        """Return why exit code 0 is not the driver's own; empty if it is.
+
+        :param code: as the submitter observed it, negative for a signal.
+        :param is_read: whether the log was read to its end, so that what it lacks did not happen.
+        """
+        return "" if code or self.protected or self.unprotected or not is_read else _UNPROVEN
+
+    def outcome_of(self, code: int, *, is_read: bool = True) -> tuple[int, Reading]:
+        """Return the exit code of a service's driver, and what its log says.
+
+        :param code: as the submitter observed it, negative for a signal.
+        :param is_read: whether the log was read to its end.
+        """
+        unproven = self.unproven(code, is_read=is_read)
+        if unproven:
+            return _EXIT_UNPROTECTED, Reading(Outcome.MISCONFIGURATION, lines=(unproven,))
+        code = self.exit_code(code, is_read=is_read)
+        return code, self.read(code).without_commit
 
     def ended_well(self, code: int, *, is_read: bool = True, was_stopped: bool = False) -> bool:
         """Whether the job ran to its end.
