@@ -349,6 +349,18 @@ CASES = {
         Outcome.JOB_ERROR,
         OWN_ERROR,
     ),
+    "an exception of the JDK that Hudi throws": (
+        failed(
+            "x", "java.lang.IllegalStateException", ["at java.base/java.util.X.y(X.java:1)", STATE_FRAME]
+        ),
+        Outcome.UNKNOWN,
+        "IllegalStateException: x",
+    ),
+    "a class of the job's own": (
+        failed("x", "com.example.LoadException", [STATE_FRAME]),
+        Outcome.JOB_ERROR,
+        OWN_ERROR,
+    ),
     "Spark alone": (failed("[PATH_NOT_FOUND]", "x.AnalysisException"), Outcome.JOB_ERROR, OWN_ERROR),
 }
 

@@ -521,8 +521,9 @@ def is_of_hudi(chain: Sequence[Cause]) -> bool:
     if not chain:
         return False
     root = chain[-1]
-    caller = next((frame for frame in root.frames if not _LIBRARY_FRAME.match(frame)), "")
-    if _is_named_hudi(root) or _HUDI.match(caller.removeprefix("at ")):
+    thrower = next((frame for frame in root.frames if not _LIBRARY_FRAME.match(frame)), "at ")
+    by_hudi = root.type.startswith("java.") and _HUDI.match(thrower.removeprefix("at "))
+    if _is_named_hudi(root) or by_hudi:
         return True
     return any(map(_is_named_hudi, chain)) and _STORAGE_ERROR.match(root.type) is not None
 
