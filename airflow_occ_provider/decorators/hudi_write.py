@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow.sdk.bases.decorator import (
-    DecoratedOperator,
-    TaskDecorator,
-    task_decorator_factory,
-)
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, _TaskDecorator
 
 from airflow_occ_provider.attempts.jobs import Function, Job
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.retry_policy import budgeted
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
 SESSION = "spark"
 _NOT_ACCEPTED = ("application", "application_args", "java_class", "sql", "table_name")
 
 
-class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):
+class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type: ignore[misc]
     """Runs a function in a protected driver.
 
     :param python_callable: the function.
@@ -71,6 +68,17 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):
         return Function(self.python_callable.__name__, source, self.table, given)
 
 
+class _HudiWriteTask(_TaskDecorator[..., Any, _HudiWriteDecoratedOperator]):
+    """A decorated function, whose mapped tasks have the retries of the others."""
+
+    def _expand(self, expand_input: Any, *, strict: bool) -> XComArg:
+        output = super()._expand(expand_input, strict=strict)
+        # Airflow 3.3.2 gives a mapped function what was passed, without the defaults of its operator.
+        arguments = cast("Any", output).operator.partial_kwargs
+        arguments.update(budgeted(arguments))
+        return output
+
+
 def _named(signature: inspect.Signature, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return positional arguments by name; the session is none of them.
 
@@ -99,9 +107,12 @@ def hudi_write_task(
     :param multiple_outputs: whether the result's facts are XComs of their own, too.
     :param kwargs: arguments of ``HudiWriteOperator``, such as ``table``.
     """
-    return task_decorator_factory(
-        python_callable=python_callable,
-        multiple_outputs=multiple_outputs,
-        decorated_operator_class=_HudiWriteDecoratedOperator,
-        **kwargs,
-    )
+    outputs: dict[str, Any] = {} if multiple_outputs is None else {"multiple_outputs": multiple_outputs}
+
+    def decorated(function: Callable[..., Any]) -> _HudiWriteTask:
+        return _HudiWriteTask(
+            function=function, operator_class=_HudiWriteDecoratedOperator, kwargs=kwargs, **outputs
+        )
+
+    task: Any = decorated if python_callable is None else decorated(python_callable)
+    return cast("TaskDecorator", task)

@@ -26,7 +26,6 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.protected_run import ProtectedRun
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.address import canonical_table, named
 from airflow_occ_provider.storage.table import HudiTable
@@ -66,8 +65,8 @@ class HudiCleanOperator(HudiSparkOperator):
     :param dry_run: whether to report only what a clean would find now; no Spark is started.
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
-    :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: decides what is retried, how often and when.
+    :param retries: as for ``HudiWriteOperator``.
+    :param retry_policy: as for ``HudiWriteOperator``.
 
     The result is a dictionary: ``dead`` (pending writes that Hudi counted as dead before the clean),
     ``rolled_back`` (requested times), ``left`` (what is left, each with ``kind``, ``instant``,
@@ -93,8 +92,8 @@ class HudiCleanOperator(HudiSparkOperator):
         wait_timeout: timedelta = timedelta(hours=1),
         dry_run: bool = False,
         name: str | None = None,
-        retries: int | None = DEFAULT_RETRIES,
-        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        retries: int | None = None,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_foreign(kwargs, _FOREIGN, "a clean has none: it runs a job of ours, beside all writers")

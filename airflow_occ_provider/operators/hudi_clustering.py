@@ -23,7 +23,6 @@ from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.operators.service_run import FOREIGN, serve
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
@@ -65,8 +64,8 @@ class HudiClusteringOperator(HudiSparkOperator):
     :param hudi_options: further Hudi options, such as
         ``hoodie.clustering.plan.strategy.sort.columns``. (templated)
     :param name: as for ``HudiWriteOperator``. (templated)
-    :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: decides what is retried, how often and when.
+    :param retries: as for ``HudiWriteOperator``.
+    :param retry_policy: as for ``HudiWriteOperator``.
 
     The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
     pending), lists of requested times, and ``seconds``.
@@ -92,8 +91,8 @@ class HudiClusteringOperator(HudiSparkOperator):
         conflict_resolution: Strategy | str | None = None,
         hudi_options: Mapping[str, Any] | str | None = None,
         name: str | None = None,
-        retries: int | None = DEFAULT_RETRIES,
-        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        retries: int | None = None,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_foreign(kwargs, FOREIGN, "a table service has none: it runs a job of ours")

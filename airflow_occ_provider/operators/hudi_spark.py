@@ -45,7 +45,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
 from airflow_occ_provider.operators.protected_run import ProtectedRun
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
@@ -54,17 +54,18 @@ from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
 
-class HudiSparkOperator(SparkSubmitOperator):
+class HudiSparkOperator(BudgetedRetries, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
     """A ``SparkSubmitOperator`` with a Hudi table, waits, and a driver that it ends.
 
     A subclass sets the fields below in its own ``__init__``. What it does is in ``_steps``: by default a
     write, which needs the fields of a writer too.
 
     :param name: of the Spark application, or ``None``.
-    :param retries: upper bound of all retries of the task.
+    :param retries: of the job's own errors.
+    :param retry_policy: as for ``HudiWriteOperator``.
     """
 
     template_fields: Sequence[str] = (
@@ -98,9 +99,15 @@ class HudiSparkOperator(SparkSubmitOperator):
     deferrable: bool
     committed: Commit | None = None
 
-    def __init__(self, *, name: str | None, retries: int | None, **kwargs: Any) -> None:
-        super().__init__(name=name or "", retries=None if retries is None else int(retries), **kwargs)
-        self.has_default_retries = isinstance(retries, type(DEFAULT_RETRIES))
+    def __init__(
+        self,
+        *,
+        name: str | None,
+        retries: int | None,
+        retry_policy: RetryPolicy | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name or "", **self.budgeted(retries, retry_policy), **kwargs)
         refuse_unfit({key.removeprefix("_"): value for key, value in vars(self).items()})
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
@@ -266,11 +273,9 @@ class HudiSparkOperator(SparkSubmitOperator):
 
     def _grants(self, run: ProtectedRun, error: BaseException) -> bool | None:
         """Return whether the retry policy will grant a retry; ``None`` if it is unknown."""
-        policy, now = self.retry_policy, run.journal.now
-        if not isinstance(policy, HudiConflictRetryPolicy):
-            return None
+        now = run.journal.now
         try:
-            return policy.grants(error, now.number, now.max_tries, run.context)
+            return self.retry_policy.grants(error, now.number, now.max_tries, run.context)
         except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
             return None
 

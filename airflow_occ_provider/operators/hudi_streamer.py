@@ -25,7 +25,6 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -67,9 +66,8 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param survivor_timeout: how long to wait for a driver of an earlier try.
     :param deferrable: as in ``HudiWriteOperator``.
     :param name: of the Spark application. (templated)
-    :param job_retries: how often the job's own errors are retried.
-    :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: decides what is retried, how often and when.
+    :param retries: as for ``HudiWriteOperator``.
+    :param retry_policy: as for ``HudiWriteOperator``.
     """
 
     template_fields: Sequence[str] = (
@@ -108,9 +106,8 @@ class HudiStreamerOperator(HudiSparkOperator):
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
-        job_retries: int | None = None,
-        retries: int | None = DEFAULT_RETRIES,
-        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - as HudiWriteOperator
+        retries: int | None = None,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_foreign(kwargs, ("java_class", "application_args"), "is Hudi Streamer's own")
@@ -141,7 +138,6 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
-        self.job_retries = job_retries
         self.refuse_options(constant_options(hudi_options))
 
     def job(self, context: Context | None = None) -> Job:  # noqa: ARG002

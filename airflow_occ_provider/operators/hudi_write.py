@@ -22,7 +22,6 @@ from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
 from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
@@ -96,11 +95,10 @@ class HudiWriteOperator(HudiSparkOperator):
         driver until its end.
     :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
         ``spark.app.name``. (templated)
-    :param job_retries: how often the job's own errors are retried; by default ``retries`` if it
-        was given, else Airflow's ``default_task_retries``. Conflicts have separate budgets. In a mapped
-        task, ``retries`` equal to this operator's default count as not given.
-    :param retries: upper bound of all retries of the task, whatever their cause.
-    :param retry_policy: decides what is retried, how often and when.
+    :param retries: how often the job's own errors are retried. Conflicts, lost locks, killed drivers and
+        failures of the infrastructure have budgets of their own, which come on top.
+    :param retry_policy: a ``HudiConflictRetryPolicy`` with other budgets or waits, or any other retry
+        policy, which then decides on the job's own errors.
 
     The result is a dictionary: ``instant``, ``action``, ``operation``, ``partitions``,
     ``file_groups``, ``records``, ``seconds``; ``instant`` is ``None`` if nothing was written.
@@ -141,9 +139,8 @@ class HudiWriteOperator(HudiSparkOperator):
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
-        job_retries: int | None = None,
-        retries: int | None = DEFAULT_RETRIES,
-        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        retries: int | None = None,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, retries=retries, retry_policy=retry_policy, **kwargs)
@@ -170,7 +167,6 @@ class HudiWriteOperator(HudiSparkOperator):
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
-        self.job_retries = job_retries
         refuse_two_jobs(self)
         refuse_unqueued(self.admission, key_safe, reads_table)
         self.refuse_options(constant_options(hudi_options))

@@ -8,23 +8,23 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.task_run import is_dag_test
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.operators.release_lease import (
-    RETRIES,
     RETRY_DELAY,
     HudiReleaseLeaseOperator,
     release_lease,
 )
+from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
 _BEFORE_OTHERS = 1000
 _RELEASE_TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ _UNFINISHED = frozenset({"scheduled", "queued", "running", "restarting", "up_for
 _FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
-class HudiKeepLeaseOperator(BaseOperator):
+class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
     """Renew a run's lease in the triggerer, from its setup until its teardown.
 
     It fails if the lease is lost before its release. The release is not downstream of it.
@@ -40,8 +40,10 @@ class HudiKeepLeaseOperator(BaseOperator):
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param priority_weight: high by default, so that it starts before the work that the lease covers.
-    :param retries: number of retries, for Airflow's failures of a task that was resumed early.
-    :param retry_delay: time between two tries.
+    :param retries: of errors that are neither the lock service's nor Airflow's: these have budgets of
+        their own, which come on top.
+    :param retry_delay: time before a retry for which the policy sets no delay.
+    :param retry_policy: as for ``HudiWriteOperator``.
     """
 
     template_fields: Sequence[str] = ("ticket", "lock_conn_id")
@@ -53,12 +55,16 @@ class HudiKeepLeaseOperator(BaseOperator):
         ticket: Any,
         lock_conn_id: str = HudiLockHook.default_conn_name,
         priority_weight: int = _BEFORE_OTHERS,
-        retries: int | None = RETRIES,
+        retries: int | None = None,
         retry_delay: timedelta = RETRY_DELAY,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            priority_weight=priority_weight, retries=retries, retry_delay=retry_delay, **kwargs
+            priority_weight=priority_weight,
+            retry_delay=retry_delay,
+            **self.budgeted(retries, retry_policy),
+            **kwargs,
         )
         self.ticket = ticket
         self.lock_conn_id = lock_conn_id
@@ -97,7 +103,7 @@ class HudiKeepLeaseOperator(BaseOperator):
             # The event of an earlier try: SQLite reuses the id of a deleted trigger.
             self._hand_over()
         if event["status"] == "error":
-            raise AirflowException(event["message"])
+            raise LockUnreachableError(event["message"])
         if event["status"] == "check":
             self._check_release(context)
         if event["status"] != "released" or not self._is_released(context):

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator, RetryPolicy
+from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
@@ -18,20 +18,16 @@ from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
-from airflow_occ_provider.operators.release_lease import (
-    RETRIES,
-    RETRY_DELAY,
-    HudiReleaseLeaseOperator,
-)
-from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+from airflow_occ_provider.operators.release_lease import RETRY_DELAY, HudiReleaseLeaseOperator
+from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
 
-class HudiLeaseOperator(BaseOperator):
+class HudiLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
     """Acquire one lease on some tables for a DAG run, as the setup of its tasks.
 
     The lease covers the ``HudiWriteOperator`` tasks of the run; a task whose scope it does not cover is
@@ -45,9 +41,10 @@ class HudiLeaseOperator(BaseOperator):
     :param scope: the partitions of each that are written; ``None`` for whole tables. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param admission_timeout: how long the task waits for the lease before it fails.
-    :param retries: maximum number of retries of the task, for all causes together.
+    :param retries: of errors that are neither the lock service's nor Airflow's: these have budgets of
+        their own, which come on top.
     :param retry_delay: time before a retry for which the policy sets no delay.
-    :param retry_policy: decides what is retried, how often and when.
+    :param retry_policy: as for ``HudiWriteOperator``.
 
     The result is the ticket of the lease, for the other two operators. It holds no secret.
     """
@@ -63,12 +60,12 @@ class HudiLeaseOperator(BaseOperator):
         scope: str | Sequence[str] | None = None,
         lock_conn_id: str = HudiLockHook.default_conn_name,
         admission_timeout: timedelta = timedelta(hours=12),
-        retries: int | None = RETRIES,
+        retries: int | None = None,
         retry_delay: timedelta = RETRY_DELAY,
-        retry_policy: RetryPolicy | None = HudiConflictRetryPolicy(),  # noqa: B008 - Airflow reads defaults here
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
+        super().__init__(retry_delay=retry_delay, **self.budgeted(retries, retry_policy), **kwargs)
         self.tables = tables
         self.scope = scope
         self.lock_conn_id = lock_conn_id

@@ -42,9 +42,7 @@ from airflow_occ_provider.hooks.table_link import show_table
 from airflow_occ_provider.hooks.task_run import hide, longest_absence_ms, open_journal, sign
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
-from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
@@ -231,19 +229,16 @@ class ProtectedRun:
         wait_for_instants(self.journal, wait, reason, timeout=self._task.admission_timeout, log=self.log)
 
     def warn_of_few_retries(self) -> None:
-        """Warn if the task has fewer retries than its policy may grant."""
-        policy = self._task.retry_policy
-        if isinstance(policy, HudiConflictRetryPolicy):
-            policy.warn_of_few(self._task.retries or 0, self.log)
+        """Warn if Airflow's retries of the task instance end before those of its policy."""
+        task = self._task
+        task.retry_policy.warn_of_few(self.journal.now.max_tries, task.own_retries, self.log)
 
     def refuse_deaths(self) -> None:
         """Refuse another driver if too many tries died together with their worker.
 
         :raises WorkerLostError: then.
         """
-        policy = self._task.retry_policy
-        rules = policy.rules if isinstance(policy, HudiConflictRetryPolicy) else ConflictRetry()
-        refuse_deaths(self.journal, rules.budgets["worker"])
+        refuse_deaths(self.journal, self._task.retry_policy.rules.budgets["worker"])
 
     def run_clean(self, preparation: Preparation, table: str) -> tuple[int, Reading]:
         """Run Hudi's clean of a table; return the exit code and the log's reading."""

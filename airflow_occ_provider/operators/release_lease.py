@@ -16,23 +16,26 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
-RETRIES, RETRY_DELAY = 3, timedelta(seconds=10)
+RETRY_DELAY = timedelta(seconds=10)
 """Airflow's scheduler sometimes fails a task that is resumed soon after it was deferred."""
 
 _RELEASE_KEY = "hudi_lease_release"
 
 
-class HudiReleaseLeaseOperator(BaseOperator):
+class HudiReleaseLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
     """Release a run's lease as its teardown; fail without a retry if it was lost.
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
-    :param retries: number of retries, for a lock service that does not answer.
-    :param retry_delay: time between two tries.
+    :param retries: of errors that are neither the lock service's nor Airflow's: these have budgets of
+        their own, which come on top.
+    :param retry_delay: time before a retry for which the policy sets no delay.
+    :param retry_policy: as for ``HudiWriteOperator``.
     """
 
     template_fields: Sequence[str] = ("ticket", "lock_conn_id")
@@ -43,11 +46,12 @@ class HudiReleaseLeaseOperator(BaseOperator):
         *,
         ticket: Any,
         lock_conn_id: str = HudiLockHook.default_conn_name,
-        retries: int | None = RETRIES,
+        retries: int | None = None,
         retry_delay: timedelta = RETRY_DELAY,
+        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
+        super().__init__(retry_delay=retry_delay, **self.budgeted(retries, retry_policy), **kwargs)
         self.ticket = ticket
         self.lock_conn_id = lock_conn_id
 

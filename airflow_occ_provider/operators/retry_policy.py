@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import RetryDecision, RetryPolicy, TaskInstanceState, conf
+from airflow.sdk import RetryAction, RetryDecision, RetryPolicy, TaskInstanceState, conf
 from airflow.sdk.exceptions import (
     AirflowRuntimeError,
     AirflowTaskTimeout,
@@ -27,6 +27,7 @@ from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 _log = logging.getLogger(__name__)
 # Airflow's UI folds the lines after a failed execute; the reason should be visible without a click.
@@ -38,27 +39,20 @@ _PACKAGE = __name__.partition(".")[0]
 _AWAY = (ErrorType.API_SERVER_ERROR, ErrorType.GENERIC_ERROR)
 
 
-class _DefaultRetries(int):
-    """The ``retries`` of an operator whose user set none; a type that differs from a plain number's.
-
-    ``partial()`` converts it to a plain number (Airflow 3.3.2), so a mapped task never has it.
-    """
-
-    __slots__ = ()
-
-
-DEFAULT_RETRIES = _DefaultRetries(sum(DEFAULT_BUDGETS.values()))
-"""Retries of an operator whose user set none: room for every budget, and for nothing else."""
-
-
 class HudiConflictRetryPolicy(RetryPolicy):
     """Retry failures by a rival or the infrastructure, not the job's own errors.
+
+    An operator of this provider has one in any case, and adds its budgets to ``retries``. Any other
+    retry policy that the task, its ``default_args`` or a cluster policy gives becomes ``otherwise``.
 
     :param budgets: retries allowed per cause: ``conflict``, ``lock``, ``heartbeat``, ``killed``,
         ``storage``, ``airflow`` (its API server or triggerer failed) and ``worker`` (it died together
         with its driver); a cause that is left out keeps its default.
     :param base_delay: upper bound of the random wait before the first retry; it doubles for each next.
     :param max_delay: upper bound of every wait.
+    :param otherwise: decides on the job's own errors, within the task's ``retries``: it gets the number
+        of such a failure as ``try_number``, and the task's ``retries`` as ``max_tries``. It may also
+        fail a task for an exception of Airflow or the worker. Default: Airflow's own rules.
     """
 
     def __init__(
@@ -67,20 +61,42 @@ class HudiConflictRetryPolicy(RetryPolicy):
         budgets: Mapping[str, int] | None = None,
         base_delay: timedelta = timedelta(seconds=15),
         max_delay: timedelta = timedelta(minutes=5),
+        otherwise: RetryPolicy | None = None,
     ) -> None:
         unknown = set(budgets or ()) - set(DEFAULT_BUDGETS)
         if unknown:
             raise ValueError(f"unknown causes {sorted(unknown)}; known are {sorted(DEFAULT_BUDGETS)}")
         self.rules = ConflictRetry({**DEFAULT_BUDGETS, **(budgets or {})}, base_delay, max_delay)
+        self.otherwise = otherwise
 
-    def warn_of_few(self, retries: int, log: Any) -> None:
-        """Log a warning if Airflow's retries end before a conflict's budget does."""
-        budget = self.rules.budgets["conflict"]
-        if retries < budget:
+    def with_otherwise(self, policy: RetryPolicy | None) -> HudiConflictRetryPolicy:
+        """Return this policy with another one for the job's own errors."""
+        rules = self.rules
+        return HudiConflictRetryPolicy(
+            budgets=rules.budgets,
+            base_delay=rules.base_delay,
+            max_delay=rules.max_delay,
+            otherwise=policy,
+        )
+
+    @property
+    def retries(self) -> int:
+        """The retries that all budgets need together."""
+        return sum(self.rules.budgets.values())
+
+    def warn_of_few(self, max_tries: int, own_retries: int, log: Any) -> None:
+        """Warn if Airflow retries the task instance too few times for the budgets.
+
+        :param max_tries: of the task instance, as the scheduler counts them.
+        :param own_retries: the task's own ``retries``.
+        """
+        needed = own_retries + self.retries
+        if max_tries < needed:
             log.warning(
-                "retries=%s is below the conflict budget of %s: Airflow stops retrying first.",
-                retries,
-                budget,
+                "max_tries: Airflow retries this task %d times at most; its own retries (%d) and the "
+                "budgets for conflicts and infrastructure (%d) need %d. Let no cluster policy lower "
+                "`retries`; clear the task if it began with an older version of its DAG.",
+                *(max_tries, own_retries, self.retries, needed),
             )
 
     def evaluate(
@@ -97,18 +113,24 @@ class HudiConflictRetryPolicy(RetryPolicy):
             _log.info(_LEAVE_FOLDED_GROUP)
             _log.info("No retry is counted: the task was marked or cleared, and is %s.", state)
             return RetryDecision.default()
+        is_infrastructure = _is_infrastructure(exception, context)
+        if self.otherwise and is_infrastructure:
+            decision = self.otherwise.evaluate(exception, try_number, max_tries, context)
+            if decision.action is RetryAction.FAIL:
+                return decision
         spent = _Spent(context, max_tries)
+        own_retries = _own_retries(context, max_tries)
         verdict = self.rules.judge(
             exception,
             spent.counts,
-            _own_retries(context, max_tries),
+            own_retries,
             0.0 if _is_queued(exception, context) else random.random(),  # noqa: S311 - jitter
-            infrastructure=_is_infrastructure(exception, context),
+            infrastructure=is_infrastructure,
         )
         if verdict.cause:
             spent.add(verdict.cause)
         if verdict.retry is None:
-            return RetryDecision.default()
+            return self._on_own_error(exception, spent.counts["job"], own_retries, context)
         _log.info(_LEAVE_FOLDED_GROUP)
         if not verdict.retry or try_number > max_tries:
             ending = "; the task's retries are used up" if verdict.retry else ""
@@ -117,6 +139,14 @@ class HudiConflictRetryPolicy(RetryPolicy):
         wait = verdict.delay or timedelta()
         _log.info("Retry in %.0f s: %s", wait.total_seconds(), verdict.reason)
         return RetryDecision.retry(wait, verdict.reason)
+
+    def _on_own_error(
+        self, exception: BaseException, number: int, own_retries: int, context: Context | None
+    ) -> RetryDecision:
+        """Return the decision on the job's own error, of which retries are left."""
+        if self.otherwise is None:
+            return RetryDecision.default()
+        return self.otherwise.evaluate(exception, number, own_retries, context)
 
     def grants(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context
@@ -192,13 +222,66 @@ def _is_infrastructure(exception: BaseException, context: Context | None) -> boo
 
 def _own_retries(context: Context | None, max_tries: int) -> int:
     """Return how often the job's own errors are retried, by the user's arguments."""
-    task = context["task"] if context else None
-    given = getattr(task, "job_retries", None)
-    if given is not None:
-        return int(given)
-    retries = getattr(task, "retries", None)
-    map_index = getattr((context or {}).get("ti"), "map_index", None)
-    is_mapped = map_index is not None and map_index >= 0
-    if getattr(task, "has_default_retries", False) or (is_mapped and retries == DEFAULT_RETRIES):
-        return conf.getint("core", "default_task_retries", fallback=0)
-    return max_tries if retries is None else int(retries)
+    task: Any = context["task"] if context else None
+    own_retries = getattr(task, "own_retries", None)  # None: an operator of another provider
+    return max_tries if own_retries is None else int(own_retries)
+
+
+def composed(policy: RetryPolicy | None) -> HudiConflictRetryPolicy:
+    """Return our policy, which leaves the job's own errors to another one."""
+    if isinstance(policy, HudiConflictRetryPolicy):
+        return policy
+    return HudiConflictRetryPolicy(otherwise=policy)
+
+
+def budgeted(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``retries`` with the budgets on top, and ``retry_policy``.
+
+    :param arguments: of the task; without ``retries``, Airflow's ``default_task_retries`` are its own.
+    """
+    policy, own_retries = composed(arguments.get("retry_policy")), arguments.get("retries")
+    if own_retries is None:
+        own_retries = conf.getint("core", "default_task_retries", fallback=0)
+    return {"retries": int(own_retries) + policy.retries, "retry_policy": policy}
+
+
+class BudgetedRetries:
+    """Add the budgets of the retry policy to an operator's own ``retries``.
+
+    Airflow reads both from the serialized task, of a mapped task from the arguments of ``partial``. So
+    they are computed where a task is made, whether it is mapped or not.
+    """
+
+    _retry_policy: HudiConflictRetryPolicy
+
+    @classmethod
+    def partial(cls, **arguments: Any) -> OperatorPartial:
+        """Return the operator for ``expand``, with the budgets on top."""
+        partial: OperatorPartial = super().partial(**arguments)  # type: ignore[misc]
+        partial.kwargs.update(budgeted(partial.kwargs))
+        return partial
+
+    def budgeted(self, retries: int | None, retry_policy: RetryPolicy | None) -> dict[str, Any]:
+        """Return ``retries`` and ``retry_policy`` for the constructor of ``BaseOperator``."""
+        arguments = {"retries": retries, "retry_policy": retry_policy}
+        # The arguments of `partial` have the budgets already.
+        return arguments if getattr(self, "_BaseOperator__from_mapped", False) else budgeted(arguments)
+
+    @property
+    def own_retries(self) -> int:
+        """The retries of the job's own errors."""
+        retries: int | None = self.retries  # type: ignore[attr-defined]
+        return max(0, (retries or 0) - self._retry_policy.retries)
+
+    @property
+    def retry_policy(self) -> HudiConflictRetryPolicy:
+        """The policy; any other policy that was given is its ``otherwise``."""
+        return self._retry_policy
+
+    @retry_policy.setter
+    def retry_policy(self, policy: RetryPolicy | None) -> None:
+        before = self.__dict__.get("_retry_policy")  # a cluster policy assigns to a task that is made
+        if before is None or isinstance(policy, HudiConflictRetryPolicy):
+            self._retry_policy = composed(policy)
+        else:
+            self._retry_policy = before.with_otherwise(policy)

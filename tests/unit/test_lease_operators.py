@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import keep_lease, release_lease
@@ -96,7 +96,7 @@ def test_a_keeper_continues_after_an_event_of_an_earlier_lease(keeper, monkeypat
 
 def test_a_keeper_that_was_refused_says_why_and_is_tried_again(keeper):
     event = {"status": "error", "message": "lock connection: wrong. Remedy: correct it"}
-    with pytest.raises(AirflowException, match=r"^lock connection: wrong\. Remedy: correct it$"):
+    with pytest.raises(LockUnreachableError, match=r"^lock connection: wrong\. Remedy: correct it$"):
         keeper.execute_complete(context("running"), event)
 
 

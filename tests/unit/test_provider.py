@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import airflow
 import jsonschema
@@ -16,7 +15,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferralE
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_occ_provider.errors import ConfigurationError, JobError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
@@ -25,12 +24,11 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LO
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.zookeeper.client import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES, HudiConflictRetryPolicy
+from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.provider_info import get_provider_info
 
 PROVIDERS = "org.apache.hudi.client.transaction.lock"
 CLOSED_PORT = "127.0.0.1:1"
-GIVEN = int(DEFAULT_RETRIES)
 
 
 def connection(monkeypatch, conn_type="hudi_zookeeper_lock", host="zk1:2181,zk2:2181/chroot", **extra):
@@ -265,51 +263,6 @@ def make(**arguments):
     return dag, task
 
 
-def test_defaults_reach_plain_and_mapped_tasks():
-    _, task = make()
-    assert task.retries == DEFAULT_RETRIES
-    assert isinstance(task.retry_policy, HudiConflictRetryPolicy)
-    with DAG("d", schedule=None):
-        mapped = HudiWriteOperator.partial(task_id="m", application="job.py").expand(table=["/a", "/b"])
-    assert mapped.retries == DEFAULT_RETRIES
-    assert isinstance(mapped.partial_kwargs["retry_policy"], HudiConflictRetryPolicy)
-
-
-def test_the_users_retries_win():
-    assert make(retries=1)[1].retries == 1
-    assert make(default_args={"retries": 2})[1].retries == 2
-
-
-def own_retries(task, map_index=-1):
-    """For how long the policy goes on retrying the job's own error."""
-    store, error = {}, JobError("x", outcome="job_error")
-    kept = SimpleNamespace(get=store.get, set=store.__setitem__)
-    context = {"task": task, "task_state_store": kept, "ti": SimpleNamespace(map_index=map_index)}
-    granted = 0
-    while task.retry_policy.evaluate(error, 1, 99, context).action is not RetryAction.FAIL:
-        granted += 1
-    return granted
-
-
-def test_given_retries_that_equal_the_default_count_as_given():
-    assert own_retries(make()[1]) == 0
-    assert own_retries(make(retries=GIVEN)[1]) == DEFAULT_RETRIES
-    assert own_retries(make(default_args={"retries": GIVEN})[1]) == DEFAULT_RETRIES
-    assert own_retries(make(retries=GIVEN, job_retries=1)[1]) == 1
-
-
-def test_a_mapped_task_keeps_retries_that_differ_from_the_default():
-    def mapped(**given):
-        with DAG("d", schedule=None):
-            some = HudiWriteOperator.partial(task_id="m", application="job.py", **given)
-            mapped = some.expand(table=["/a", "/b"])
-        return mapped.unmap({"table": "/a"})
-
-    assert own_retries(mapped(), map_index=0) == 0
-    assert mapped().retries == DEFAULT_RETRIES
-    assert own_retries(mapped(retries=3), map_index=0) == 3
-
-
 @pytest.mark.parametrize(
     ("error", "action"),
     [
@@ -327,7 +280,6 @@ def test_the_dag_survives_serialization():
     dag, _ = make(outlets=[Asset("trips")], hudi_options={"hoodie.a": 1})
     again = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert again.task_dict["t"].task_type == "HudiWriteOperator"
-    assert again.task_dict["t"].retries == DEFAULT_RETRIES
     with dag:
         HudiWriteOperator.partial(task_id="m", application="job.py").expand(table=["/a", "/b"])
     assert msgspec.msgpack.encode(DagSerialization.to_dict(dag))  # as the DAG processor sends it

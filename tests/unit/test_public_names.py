@@ -84,7 +84,7 @@ PUBLIC = {
     "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "triggers.window": {"HudiIncrementalWindowTrigger", "why_empty", "window_facts"},
-    "operators.retry_policy": {"HudiConflictRetryPolicy"},
+    "operators.retry_policy": {"HudiConflictRetryPolicy", "BudgetedRetries", "budgeted", "composed"},
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
     },
@@ -165,8 +165,8 @@ def test_the_operators_own_arguments():
         *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "key_safe"),
         *("reads_table", "admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
         *("early_stop", protection[-1]),
-        *("commits", "require_commit", "survivor_timeout", "deferrable", "name", "job_retries"),
-        *("retries", "retry_policy"),
+        *("commits", "require_commit", "survivor_timeout", "deferrable", "name", "retries"),
+        "retry_policy",
     ]
     write = own_parameters(HudiWriteOperator)
     streamer = own_parameters(HudiStreamerOperator)

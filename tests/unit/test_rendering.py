@@ -164,7 +164,7 @@ def test_every_operator_takes_default_args_templates_xcoms_and_maps(dag, site, k
     dag.default_args.update({"lock_conn_id": "theirs", "retries": 3, "name": "{{ x }}"})
     job = {"application": "a.py"} if kind is HudiWriteOperator else {}
     task = kind(task_id="one", table="{{ x }}", storage_conn_id=of_another_task(), **job)
-    assert (task.lock_conn_id, task.retries, task.has_default_retries) == ("theirs", 3, False)
+    assert (task.lock_conn_id, task.own_retries) == ("theirs", 3)
     assert task.upstream_task_ids == {"other"}
     options = {"a": "{{ x }}", JDBC: URL}
     unmapped = mapped(dag, kind, hudi_options=options, x="b", **job)

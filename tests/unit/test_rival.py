@@ -127,7 +127,7 @@ def test_the_failed_trys_log_says_first_what_a_person_needs(lose):
         ({"is_pending": True}, f"Next try: once {RIVAL} has ended."),
         ({"counts": {"conflict": 5}}, "Next try: none."),
         ({"number": 6}, "Next try: none."),
-        ({"retry_policy": None}, "wasted."),
+        ({"retry_policy": None}, "Next try: queued on them."),
     ],
 )
 def test_the_next_try_is_named_as_far_as_it_is_known(lose, given, expected):

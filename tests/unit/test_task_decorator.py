@@ -15,7 +15,6 @@ from airflow_occ_provider.decorators.hudi_write import hudi_write_task
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.in_driver import run_function
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.retry_policy import DEFAULT_RETRIES
 
 TABLE = "s3a://lake/trips"
 
@@ -45,7 +44,6 @@ def test_a_function_gets_its_arguments_and_what_it_names_of_the_context(dag):
     trips("{{ ds }}", number=3)
     one = dag.task_dict["trips"]
     assert isinstance(one, HudiWriteOperator)
-    assert one.retries == DEFAULT_RETRIES
     assert one.application == __file__
     one.render_template_fields({"ds": "2026-11-23"})
     name, source, arguments = call(one.job({"ds": "2026-11-23", "ti": object()}))

@@ -35,7 +35,7 @@ with DAG("restless", schedule=None, params=PARAMS):
         task_id="write",
         application="{{ params.gate }}/{{ ti.try_number }}/job.py",
         application_args=[*ARGUMENTS, "--note", "{{ ti.try_number }} {{ macros.datetime.now() }}"],
-        job_retries=1,
+        retries=1,
         retry_delay=timedelta(seconds=1),
         **COMMON,
     )
@@ -53,7 +53,7 @@ with DAG("hasty", schedule=None, params=PARAMS):
         task_id="write",
         application="{{ params.job }}",
         application_args=ARGUMENTS,
-        job_retries=1,
+        retries=1,
         retry_delay=timedelta(seconds=1),
         execution_timeout=timedelta(hours=1),
         **COMMON,
