@@ -111,12 +111,12 @@ class MetastoreLeases:
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:  # noqa: ARG002
         """Renew the request; its TTL is the metastore's time-out."""
         asked_s = self._clock()
-        epochs = request_lock.epochs(self._locks.rows(request_lock.epoch_table(ticket.token)))
-        if (epochs[-1].number if epochs else 1) != ticket.epoch:
-            raise self._lost(ticket, "another process adopted it, or it was removed")
-        self._heartbeat(ticket, epochs, self._locks.heartbeat)
+        lock = self._request_lock(ticket, self._snapshot())
+        if lock.epoch != ticket.epoch:
+            raise self._lost(ticket, "another process adopted it")
+        self._heartbeat(ticket, lock.epochs, self._locks.heartbeat)
         if not self._is_trusted(asked_s):
-            self._heartbeat(ticket, epochs, self._locks.heartbeat)  # the first answer came too late
+            self._heartbeat(ticket, lock.epochs, self._locks.heartbeat)  # the first answer came too late
 
     def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
         """Do nothing: a lock of the metastore cannot be changed."""
@@ -147,9 +147,11 @@ class MetastoreLeases:
 
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there."""
-        exists = queued.token in self._lock_ids()
+        lock = self._snapshot().locks.get(queued.token)
+        if lock is None or lock.queued.request.id != queued.request.id:
+            return False
         self._locks.unlock(queued.token)
-        return exists
+        return True
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
         """Return all requests, earliest first."""
@@ -263,6 +265,9 @@ class MetastoreLeases:
         lock = snapshot.locks.get(ticket.token)
         if lock is None:
             raise self._lost(ticket, "it was removed")
+        # A metastore whose database was restored, or made anew, gives the id of a lock a second time.
+        if lock.queued.request.id != ticket.id:
+            raise self._lost(ticket, f"its lock {ticket.token} is that of {lock.queued.request.owner}")
         return lock
 
     def _lost(self, ticket: Ticket, why: str) -> LeaseLostError:
