@@ -80,14 +80,26 @@ class ZookeeperEnsemble:
 
     @property
     def hosts(self) -> str:
-        """Its ``host:port`` pairs, separated by commas."""
+        """Its ``host:port`` pairs, separated by commas, with an optional chroot.
+
+        The leases and Hudi's own lock get the same text.
+        """
+        from airflow_occ_provider.leases.zookeeper.hosts import connect_string
+
         host, port = (self.connection.host or "").strip(), self.connection.port
         if not host:
             raise self.fields.error(
                 "hosts", "is empty", "enter host:port pairs, such as zk1:2181,zk2:2181,zk3:2181"
             )
-        # The port belongs in the list, because Hudi's provider reads no separate port.
-        return f"{host}:{port}" if port and ":" not in host else host
+        try:
+            return connect_string(host, port)
+        except ValueError as error:
+            raise self.fields.error(
+                "hosts",
+                f"{host!r}: {error}",
+                "enter host:port pairs separated by commas, and a chroot at the end if there is one, "
+                "such as zk1:2181,zk2:2181/airflow",
+            ) from error
 
     @property
     def access(self) -> Access:

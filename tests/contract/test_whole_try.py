@@ -9,7 +9,9 @@ from collections import Counter
 
 import boto3
 import pytest
+from kazoo.client import KazooClient
 
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
@@ -111,6 +113,23 @@ def test_an_uncontended_write_has_few_sessions_in_zookeeper(
         lock("hudi_zookeeper_lock", counted.address, base_path=f"/{tmp_path.name}/locks")
         assert write(**arguments)["instant"]
     assert 0 < counted.number <= MOST_SESSIONS
+
+
+@pytest.mark.parametrize("chroot", ["/missing", "/two/levels"])
+def test_a_missing_chroot_is_told_and_not_made(lock, embedded_zookeeper, chroot):
+    hook = lock("hudi_zookeeper_lock", f"{embedded_zookeeper.hosts}{chroot}")
+    ok, message = hook.test_connection()
+    assert not ok
+    for call in (hook.leases, lambda: hook.commit_lock("/t", "t")):
+        with pytest.raises(ConfigurationError, match=rf"{chroot} does not exist.*create {chroot}"):
+            call()
+    client = KazooClient(embedded_zookeeper.hosts)
+    client.start()
+    assert client.exists(chroot) is None
+    client.create(chroot, makepath=True)
+    client.stop()
+    client.close()
+    assert hook.test_connection()[0], message
 
 
 @pytest.mark.parametrize(

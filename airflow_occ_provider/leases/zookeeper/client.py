@@ -15,13 +15,17 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
+    BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     InvalidACLError,
     KazooException,
     NoAuthError,
+    NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     OperationTimeoutError,
+    RolledBackError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
@@ -33,6 +37,8 @@ from airflow_occ_provider.leases.zookeeper.wire import LOG, Wire
 _PAUSE_S = 0.05
 _MAX_RETRY_PAUSE_S = 1.0
 _RETRIABLE = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, ConnectionClosedError)
+# What a caller of ``call`` handles: nodes that are missing, there already, or were changed.
+_OF_NODES = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError, RolledBackError)
 _REFUSED = (NoAuthError, AuthFailedError, InvalidACLError)
 
 
@@ -106,7 +112,11 @@ class Session:
         self.client = _client(access, self._wire)
         try:
             with self.translated("/"):
-                self.client.start(timeout=access.timeout_s)
+                # As start() does, which only warns of a missing chroot.
+                self.client.start_async().wait(access.timeout_s)
+                if not self.client.connected:
+                    raise KazooTimeoutError("Connection time-out")
+            self._refuse_missing_chroot()
         except BaseException:
             self.close()
             raise
@@ -145,6 +155,25 @@ class Session:
             ) from error
         except (KazooTimeoutError, *_RETRIABLE, OSError) as error:
             raise self._unreachable(error) from error
+        except _OF_NODES:
+            raise
+        except KazooException as error:
+            raise LockUnreachableError(
+                f"ZooKeeper at {access.hosts} did not carry out a call on {path}: {_name(error)}",
+                remedy="look in ZooKeeper's log",
+            ) from error
+
+    def _refuse_missing_chroot(self) -> None:
+        """Refuse a chroot that does not exist: it is not made, since a misspelt one is another lock."""
+        chroot = self.client.chroot
+        if chroot and self.call(lambda: self.client.exists_async("/")) is None:
+            levels = [chroot[:end] for end in (*_slashes(chroot), len(chroot))]
+            raise ConfigurationError(
+                "lock connection",
+                f"the chroot {chroot} does not exist in ZooKeeper at {self.access.hosts}",
+                remedy=f"correct the hosts, or create it in zkCli.sh: "
+                f"{'; '.join(f'create {level}' for level in levels)}",
+            )
 
     def share(self) -> bool:
         """Add a user; return whether the connection was still open."""
@@ -238,6 +267,11 @@ def _client(access: Access, wire: Wire) -> KazooClient:
             f"{access.hosts!r} is not a list of ZooKeeper hosts: {error}",
             remedy="enter host:port pairs separated by commas, with an optional chroot at the end",
         ) from error
+
+
+def _slashes(path: str) -> list[int]:
+    """Return where a path's slashes are, but for the first one."""
+    return [place for place, letter in enumerate(path) if letter == "/" and place]
 
 
 def _name(error: Exception) -> str:

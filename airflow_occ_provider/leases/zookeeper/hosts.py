@@ -1,0 +1,43 @@
+"""The servers of a ZooKeeper connection, as kazoo and Hudi's Curator read them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from kazoo.hosts import collect_hosts
+
+_PORT = re.compile(r":\d+$")
+
+
+def connect_string(hosts: str, port: int | None = None) -> str:
+    """Return the servers with a port each, and the chroot if there is one.
+
+    Hudi's provider reads no separate port, so that each server's belongs in the list.
+
+    :param hosts: servers separated by commas, with an optional chroot at the end.
+    :param port: of the servers that name none.
+    :raises ValueError: if this is no list of servers, or the port contradicts it.
+    """
+    servers, slash, chroot = (part.strip() for part in hosts.partition("/"))
+    if slash and ("," in chroot or _PORT.search(chroot)):
+        raise ValueError("a server or a port stands after the chroot, which is the last part")
+    written = [_server(server.strip()) for server in servers.split(",")]
+    if port and any(own not in (None, port) for _, own in written):
+        raise ValueError(f"the servers name ports of their own beside the port {port}")
+    named = ",".join(f"{host}:{own or port}" if own or port else host for host, own in written)
+    collected, _ = collect_hosts(named)
+    chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
+    return ",".join(_text(host, number) for host, number in collected) + chroot
+
+
+def _server(text: str) -> tuple[str, int | None]:
+    """Return a server's name, in brackets if it is an address of IPv6, and its own port."""
+    url = urlsplit(f"zk://{text}")
+    if not url.hostname or url.netloc != text or "@" in text:
+        raise ValueError(f"{text!r} is not a server, such as zk1:2181")
+    return (f"[{url.hostname}]" if ":" in url.hostname else url.hostname), url.port
+
+
+def _text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
