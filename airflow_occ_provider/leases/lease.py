@@ -206,9 +206,24 @@ class LeaseService(Protocol):
     def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
         """Return a table's requests, after removing expired ones.
 
-        A request is known to be expired only after calls over a whole term.
+        A request is known to be expired only after calls over a whole term, of this process or of an
+        earlier one whose observations it recalls.
 
         :param table: canonical base path.
+        """
+
+    def observations(self, table: str) -> dict[str, Any]:
+        """Return what this process has observed of a table's requests, as JSON values.
+
+        Processes that look once each pass it on, or a dead request never expires for them.
+
+        :param table: canonical base path.
+        """
+
+    def recall(self, observations: Mapping[str, Any]) -> None:
+        """Continue from what an earlier process observed.
+
+        :param observations: what ``observations`` returned there; not empty.
         """
 
     def close(self) -> None:

@@ -11,9 +11,11 @@ renewal period counts, because the service may have been unavailable in between.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from airflow_occ_provider.errors import LeaseRefusedError
 from airflow_occ_provider.leases.request_node import Content
@@ -86,6 +88,31 @@ class Observer:
                     del self._observations[name]
                 elif stamps[name] == before.version:
                     self._observations[name] = self._continued(before)
+
+    def observations(self, names: Iterable[str]) -> dict[str, list[Any]]:
+        """Return what is known of some nodes, as JSON values for another process."""
+        now_s = self._clock()
+        with self._lock:
+            known = {name: self._observations[name] for name in names if name in self._observations}
+        return {
+            name: [*astuple(replace(one, seen_s=one.seen_s - now_s))]
+            for name, one in known.items()
+            if math.isfinite(one.term_s)  # another release's never expires here
+        }
+
+    def recall(self, observations: Mapping[str, Sequence[Any]], age_s: float) -> None:
+        """Continue from what an earlier process observed.
+
+        :param observations: what ``observations`` returned there.
+        :param age_s: seconds since then. At most one renewal period of them counts, as between any two
+            observations, so that a clock that differs makes nothing expire early.
+        """
+        now_s = self._clock()
+        with self._lock:
+            for name, values in observations.items():
+                before = _Observation(*values)
+                seen_s = now_s + before.seen_s - max(age_s, 0.0)
+                self._observations[name] = replace(before, seen_s=seen_s)
 
     def remove_expired(self, earlier: Iterable[QueuedRequest], ttl_ms: int) -> bool:
         """Remove expired requests before a waiter's; return whether one of them is gone.

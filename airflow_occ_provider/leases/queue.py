@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
@@ -163,6 +163,17 @@ class Queue:
         found = self.requests(table)
         shortest_ms = min((one.request.ttl_ms for one in found), default=0)
         return self.requests(table) if self._observer.remove_expired(found, shortest_ms) else found
+
+    def observations(self, table: str) -> dict[str, Any]:
+        """Return what this process has observed of a table's requests."""
+        names = request_node.names_of_tables([table], self._reader.names())
+        return {"at_ms": round(time.time() * 1000), "requests": self._observer.observations(names)}
+
+    def recall(self, observations: Mapping[str, Any]) -> None:
+        """Continue from what an earlier process observed."""
+        with suppress(KeyError, TypeError, AttributeError):  # another release's: the terms start again
+            age_s = time.time() - observations["at_ms"] / 1000
+            self._observer.recall(observations["requests"], age_s)
 
     def close(self) -> None:
         """Close the connection; requests stay until they expire."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, conf  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_occ_provider.errors import LockUnreachableError
@@ -19,6 +19,8 @@ from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_OBSERVED = "hudi_lease_sensor"
 
 
 class HudiLeaseSensor(BaseSensorOperator):
@@ -82,13 +84,23 @@ class HudiLeaseSensor(BaseSensorOperator):
             raise AirflowSensorTimeout(f"{self._wanted} was not free within {self.timeout:g} s")
         self.log.info("Free: %s.", self._wanted)
 
-    def poke(self, context: Context) -> bool:  # noqa: ARG002
+    def poke(self, context: Context) -> bool:
         """Return whether the scope is free; an unavailable lock service is retried."""
+        table = self._wanted.table
+        # Each poke of a rescheduled sensor is a process of its own, and no process sees a request expire
+        # that it looks at once.
+        store = context["task_state_store"] if self.reschedule else None
         try:
             if self._service is None:
                 self._service = lock_hook(self.lock_conn_id).leases()
-            others = conflicting(self._wanted, self._service.live_requests(self._wanted.table))
+                if store is not None and isinstance(observed := store.get(_OBSERVED), dict) and observed:
+                    self._service.recall(observed)
+            others = conflicting(self._wanted, self._service.live_requests(table))
+            if store is not None and others:
+                store.set(_OBSERVED, self._service.observations(table), retention=NEVER_EXPIRE)
         except LockUnreachableError as error:
+            if store is not None:  # the owners may have been unable to renew, too
+                store.set(_OBSERVED, {}, retention=NEVER_EXPIRE)
             self.log.warning("%s", error)
             return False
         if others:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.leases import queue as queue_module
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from tests.memory_store import MemoryStore
+from tests.unit.test_record import Store
 
 TTL_MS = 3000
 
@@ -76,6 +80,65 @@ def test_the_dead_are_not_waited_for(hook):
     assert pokes == 5
     assert hook.nodes.stamps() == {}
     waiting._close()
+
+
+@pytest.fixture
+def poke(hook, monkeypatch):
+    """Pokes as a rescheduled sensor does: each time in a process of its own, after some seconds."""
+    monkeypatch.setattr(queue_module.time, "time", lambda: hook.now_s)
+    context = {"task_state_store": Store()}
+
+    def poke(after_s):
+        hook.now_s += after_s
+        waiting = sensor(mode="reschedule")
+        try:
+            return waiting.poke(context)
+        finally:
+            waiting._close()
+
+    return poke
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 60.0, 3600.0])
+def test_a_rescheduled_sensor_does_not_wait_for_the_dead(hook, poke, interval_s):
+    stand(hook, "a")
+    assert [poke(interval_s) for _ in range(6)].index(True) in (4, 5)
+    assert hook.nodes.stamps() == {}
+
+
+def test_a_rescheduled_sensor_waits_for_an_owner_that_renews(hook, poke):
+    line = Queue(hook.nodes)
+    ticket = stand(hook, "a")
+    for _ in range(20):
+        assert not poke(60.0)
+        line.renew(line.adopt(ticket)) if ticket.epoch == 1 else line.renew(ticket)
+        ticket = replace(ticket, epoch=2)
+    assert len(hook.nodes.stamps()) == 1
+
+
+@pytest.mark.parametrize("other", [{}, {"requests": 1}, {"at_ms": 1, "requests": {"n": [1]}}, [], "x"])
+def test_observations_of_another_shape_are_ignored(hook, other):
+    store = Store(hudi_lease_sensor=other)
+    stand(hook, "a")
+    waiting = sensor(mode="reschedule")
+    assert not waiting.poke({"task_state_store": store})
+    waiting._close()
+    assert store["hudi_lease_sensor"]["requests"]
+
+
+def test_a_clock_that_goes_back_between_two_pokes_expires_nothing(hook, poke):
+    stand(hook, "a")
+    assert not any(poke(seconds) for seconds in (60.0, -600.0, -600.0, -600.0, -600.0, -600.0))
+
+
+def test_an_outage_restarts_the_terms_of_a_rescheduled_sensor(hook, poke, monkeypatch):
+    stand(hook, "a")
+    assert not any(poke(60.0) for _ in range(4))
+    with monkeypatch.context() as outage:
+        outage.setattr(hook.nodes, "stamps", away)
+        assert not poke(60.0)
+    assert not any(poke(60.0) for _ in range(4))
+    assert any(poke(60.0) for _ in range(2))
 
 
 def test_a_failed_poke_counts_against_no_request(hook, monkeypatch):

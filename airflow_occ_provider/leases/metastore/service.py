@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pymetastore.hive_metastore.ttypes import NoSuchLockException
 
@@ -165,6 +165,13 @@ class MetastoreLeases:
     def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
         """Return a table's requests; the metastore removes expired ones."""
         return self.requests(table)
+
+    def observations(self, table: str) -> dict[str, Any]:  # noqa: ARG002
+        """Return nothing: the metastore removes expired requests."""
+        return {}
+
+    def recall(self, observations: Mapping[str, Any]) -> None:
+        """Do nothing: the metastore removes expired requests."""
 
     def close(self) -> None:
         """Close the connection; requests stay until the metastore drops them."""
