@@ -18,11 +18,13 @@ from airflow_occ_provider.hudi.doctor.pending import FINISH_RESTORE
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import (
+    LOCK_PROVIDER,
     SIGNATURE_PREFIX,
     ZOOKEEPER_LOCK_PROVIDER,
     writer_options,
 )
 from airflow_occ_provider.hudi.writer.secrets import redact
+from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, file_lock_store
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -100,6 +102,12 @@ def prepare(
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
     options = effective_options(ours, protection.hudi_options, job, site)
+    if place := file_lock_store(options, snapshot.path):  # the task's own options, or the site's
+        raise ConfigurationError(
+            LOCK_PROVIDER,
+            f"{FILE_LOCK_PROVIDER} cannot lock in an object store: {place}",
+            remedy="leave the lock to the lock connection",
+        )
     ours.update(dict.fromkeys(protection.hudi_options, ""))
     seen = redact({key: value for key, value in options.items() if key in ours})
     # Airflow masks each value whose key contains "token", and with it the order of the lease.

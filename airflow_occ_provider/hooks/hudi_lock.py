@@ -16,6 +16,11 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.fields import Fields
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, contradictions
+from airflow_occ_provider.hudi.writer.storage_lock import (
+    FILE_LOCK_PATH,
+    FILE_LOCK_PROVIDER,
+    file_lock_store,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -134,7 +139,15 @@ class HudiLockHook(BaseHook):
 
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options; see ``HudiLock.options``."""
-        return self.hudi_lock.options(table)
+        options = self.hudi_lock.options(table)
+        if place := file_lock_store(options, table):
+            raise self._fields.error(
+                "hudi_lock_options",
+                f"{FILE_LOCK_PROVIDER} cannot lock in an object store: {place}",
+                f"name StorageBasedLockProvider, leave the field empty, or enter a path on HDFS or a "
+                f"local disk as {FILE_LOCK_PATH}",
+            )
+        return options
 
     def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
         """Open a view of Hudi's own lock; see ``HudiLock.view``."""

@@ -14,6 +14,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferralError
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
+from kazoo.hosts import collect_hosts
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.lock import lock_hook
@@ -33,7 +34,7 @@ CLOSED_PORT = "127.0.0.1:1"
 
 def connection(monkeypatch, conn_type="hudi_zookeeper_lock", host="zk1:2181,zk2:2181/chroot", **extra):
     value = {"conn_type": conn_type, "host": host, "extra": extra}
-    value |= {name: extra.pop(name) for name in ("login", "password") if name in extra}
+    value |= {name: extra.pop(name) for name in ("login", "password", "port") if name in extra}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
 
 
@@ -103,9 +104,46 @@ def test_the_connection_becomes_hudis_options(monkeypatch):
     assert f"{prefix}zookeeper.lock_key" not in options
 
 
-def test_a_port_of_its_own_goes_into_the_hosts(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_LOCK", "hudi-zookeeper-lock://zk1:2182")
-    assert lock_hook("lock").options("/lake/trips")["hoodie.write.lock.zookeeper.url"] == "zk1:2182"
+@pytest.mark.parametrize(
+    ("host", "port", "servers", "chroot"),
+    [
+        ("zk1", 2182, [("zk1", 2182)], None),
+        ("zk1", None, [("zk1", 2181)], None),
+        ("zk1,zk2, zk3", 2281, [("zk1", 2281), ("zk2", 2281), ("zk3", 2281)], None),
+        ("zk1/hudi", 2281, [("zk1", 2281)], "/hudi"),
+        ("zk1,zk2/a/b/", 2281, [("zk1", 2281), ("zk2", 2281)], "/a/b"),
+        ("zk1:2181,zk2", None, [("zk1", 2181), ("zk2", 2181)], None),
+        ("zk1:2281,zk2", 2281, [("zk1", 2281), ("zk2", 2281)], None),
+        ("[::1]", 2281, [("::1", 2281)], None),
+        ("[::1]:2281,[fe80::1]/hudi", None, [("::1", 2281), ("fe80::1", 2181)], "/hudi"),
+        ("10.0.0.1/", 2181, [("10.0.0.1", 2181)], None),
+    ],
+)
+def test_the_port_is_each_servers_for_the_leases_and_for_hudis_lock(
+    monkeypatch, host, port, servers, chroot
+):
+    connection(monkeypatch, host=host, port=port)
+    hook = lock_hook("lock")
+    assert collect_hosts(hook.service.access.hosts) == (servers, chroot)
+    assert hook.options("/lake/trips")["hoodie.write.lock.zookeeper.url"] == hook.service.access.hosts
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("zk1:2181,zk2", 2281),
+        ("zk1/hudi:2181", None),
+        ("zk1:2181/hudi,zk2:2181/hudi", None),
+        ("zk1,,zk2", 2181),
+        ("zk1:port", None),
+        ("user@zk1", None),
+    ],
+)
+def test_hosts_that_may_mean_two_things_are_refused(monkeypatch, host, port):
+    connection(monkeypatch, host=host, port=port)
+    for call in (lambda hook: hook.options("/lake/trips"), HudiZookeeperLockHook.validate):
+        with pytest.raises(ConfigurationError, match=r"^connection 'lock', hosts: .*Remedy: enter"):
+            call(lock_hook("lock"))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +237,33 @@ def test_another_lock_provider_takes_the_place_of_zookeeper(monkeypatch):
         "hoodie.write.lock.storage.validity.timeout.secs": "300",
     }
     assert hook.commit_lock("/lake/trips", "trips") is None
+
+
+FILE_LOCK = f"{LOCK_PROVIDER}={PROVIDERS}.FileSystemBasedLockProvider"
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("s3a://lake/locks", "/lake/trips"),
+        ("abfss://c@a/locks", "hdfs://nn/trips"),
+        ("GS://lake/locks", "gs://lake/trips"),
+        ("", "s3a://lake/trips"),
+        ("", "oss://lake/trips"),
+        ("", "wasbs://c@a.blob.core.windows.net/trips"),
+    ],
+)
+def test_a_lock_in_a_file_is_refused_in_an_object_store(monkeypatch, path, table):
+    connection(monkeypatch, hudi_lock_options=f"{FILE_LOCK}\nhoodie.write.lock.filesystem.path={path}")
+    with pytest.raises(ConfigurationError, match=r"'lock', hudi_lock_options: .*object store.*Remedy"):
+        lock_hook("lock").options(table)
+
+
+@pytest.mark.parametrize("path", ["hdfs://nn/locks", "/locks", ""])
+def test_a_lock_in_a_file_of_a_file_system_is_used(monkeypatch, path):
+    connection(monkeypatch, hudi_lock_options=f"{FILE_LOCK}\nhoodie.write.lock.filesystem.path={path}")
+    table = "s3a://lake/trips" if path else "hdfs://nn/trips"
+    assert lock_hook("lock").options(table)["hoodie.write.lock.filesystem.path"] == path
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,13 @@ STORAGE_LOCK_PROVIDER = f"{_PACKAGE}.StorageBasedLockProvider"
 FILE_LOCK_PROVIDER = f"{_PACKAGE}.FileSystemBasedLockProvider"
 FILE_LOCK_EXPIRE = "hoodie.write.lock.filesystem.expire"
 FILE_LOCK_SCHEMES = ("file", "hdfs", "viewfs")
+FILE_LOCK_PATH = "hoodie.write.lock.filesystem.path"
+# Object stores by any of their schemes: they cannot create a file only if it does not exist, as this
+# provider needs it, and Hudi refuses them ("Unsupported scheme").
+_NO_FILE_LOCK = frozenset(
+    {"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "adl", "az"}
+    | {"oss", "cos", "cosn", "obs", "bos", "ks3", "tos", "oci", "swift"}
+)
 RETRY_S = 5
 """Seconds between two attempts of Hudi to get its lock."""
 
@@ -68,6 +75,18 @@ def file_lock_options(*, expire_min: int, num_retries: int) -> dict[str, str]:
         "hoodie.write.lock.client.num_retries": str(num_retries),
         "hoodie.write.lock.client.wait_time_ms_between_retry": str(RETRY_S * 1000),
     }
+
+
+def file_lock_store(options: Mapping[str, str], table: str) -> str | None:
+    """Return where Hudi's lock by a file would lie in an object store, if it does.
+
+    :param options: Hudi's options, with its lock provider.
+    :param table: base path, below which the lock lies if the options name no other place.
+    """
+    if options.get(LOCK_PROVIDER, "").strip() != FILE_LOCK_PROVIDER:
+        return None
+    place = options.get(FILE_LOCK_PATH, "").strip() or table
+    return place if place.partition(":")[0].lower() in _NO_FILE_LOCK else None
 
 
 def required_classes(options: Mapping[str, str], scheme: str) -> tuple[RequiredClass, ...]:
