@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import json
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
+from airflow_occ_provider.attempts.typed_values import has_template, refuse_template, switch
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer import early_detection
@@ -43,17 +42,20 @@ class AdmissionMode(StrEnum):
 _OF_BOOL: dict[type[StrEnum], tuple[StrEnum, StrEnum]] = {
     AdmissionMode: (AdmissionMode.OFF, AdmissionMode.QUEUE),
     EarlyDetection: (EarlyDetection.OFF, EarlyDetection.ON),
+    EarlyStop: (EarlyStop.OFF, EarlyStop.ACT),
 }
 
 
 def choice(field: str, choices: type[Choice], given: object) -> Choice:
     """Return the choice that an argument of an operator names.
 
-    :param given: a choice or its name; of a choice that is a switch, also ``True`` and ``False``.
+    :param given: a choice or its name; of a choice that is a switch, also ``True`` and ``False``,
+        or their text.
     :raises ConfigurationError: for anything else.
     """
-    if isinstance(given, bool) and choices in _OF_BOOL:
-        given = _OF_BOOL[choices][given]
+    refuse_template(field, given)
+    if choices in _OF_BOOL and str(given).strip().lower() in ("true", "false"):
+        given = _OF_BOOL[choices][switch(field, given)]
     try:
         return choices(str(given))
     except ValueError as error:
@@ -100,33 +102,8 @@ def constant_options(given: object) -> dict[str, Any]:
     return {
         str(key): value
         for key, value in options.items()
-        if isinstance(value, constant) and "{{" not in f"{key}{value}" and "{%" not in f"{key}{value}"
+        if isinstance(value, constant) and not has_template((key, value))
     }
-
-
-def rendered_options(given: object) -> dict[str, Any]:
-    """Return the rendered Hudi options; text that a template rendered is parsed.
-
-    :raises ConfigurationError: if it is no dictionary.
-    """
-    options = _parsed(given) if isinstance(given, str) else given
-    if not isinstance(options, Mapping | None):
-        raise ConfigurationError(
-            "hudi_options",
-            f"was rendered to {type(options).__name__} {str(given)[:80]!r}, which is no dictionary",
-            remedy="give a dictionary, or a template or another task's result that is one, such as "
-            "'{{ var.json.hudi_options }}'",
-        )
-    return {str(key): value for key, value in (options or {}).items()}
-
-
-def _parsed(text: str) -> object:
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(text)
-        except (ValueError, SyntaxError):
-            continue
-    return text
 
 
 def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
@@ -137,16 +114,6 @@ def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> No
     found = sorted(set(foreign).intersection(given))
     if found:
         raise ConfigurationError(found[0], why, remedy="leave it out")
-
-
-def duration(name: str, value: object) -> timedelta:
-    """Return an argument that is a length of time.
-
-    :raises ConfigurationError: if it is none.
-    """
-    if isinstance(value, timedelta):
-        return value
-    raise ConfigurationError(name, f"{value!r} is no timedelta", remedy="give a datetime.timedelta")
 
 
 def refuse_unfit(given: Mapping[str, object]) -> None:

@@ -113,6 +113,23 @@ def read_sql(text: str, table: str, name: str) -> SqlText:
     return SqlText(statements, reader.target, implied, reader.overwrites)
 
 
+def refuse_sql(text: str, table: str, name: str | None) -> None:
+    """Refuse a text that can be judged without the table.
+
+    :param name: by which its statements name the table; ``None`` if only the table tells, so that the
+        first table that is written counts as it.
+    :raises ConfigurationError: as ``read_sql``.
+    """
+    from sqlglot import exp
+
+    if name is None:
+        trees = (_parsed(statement) for statement in split(text))
+        written = (tree.find(exp.Table) for tree in trees if isinstance(tree, exp.DML))
+        target = next((found for found in written if found), None)
+        name = ".".join(part.name for part in target.parts) if target else "t"
+    read_sql(text, table, name)
+
+
 def split(text: str) -> Iterator[str]:
     """Yield the statements of a text; comments and strings may contain semicolons.
 

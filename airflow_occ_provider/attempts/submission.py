@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,14 +136,27 @@ def effective_options(
         site.spark,
         *site.hudi,
     ]
-    found = [one for source in sources for one in contradictions(source.options, source.name, job.rules)]
-    if found:
-        raise _refusal(found)
+    refuse_contradictions({source.name: dict(source.options) for source in sources}, job.rules)
     result = {key: value for source in site.hudi for key, value in source.options}
     for key, value in (*writer.items(), *sources[0].options):
         result.pop(key, None)
         result[key] = value
     return result
+
+
+def refuse_contradictions(sources: Mapping[str, Mapping[str, object]], rules: Iterable[Rule]) -> None:
+    """Refuse options that contradict safe concurrent writing.
+
+    :param sources: names of places, each with the options that stand there.
+    :raises ConfigurationError: with all of them.
+    """
+    found = [
+        contradiction
+        for name, options in sources.items()
+        for contradiction in contradictions(options.items(), name, tuple(rules))
+    ]
+    if found:
+        raise _refusal(found)
 
 
 def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
-    constant_options,
     refuse_foreign,
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.clean_run import CleanRun
 from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.typed_values import switch
 from airflow_occ_provider.attempts.waits import InstantsWait
 from airflow_occ_provider.errors import TableUnreadableError, WriterAliveError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -118,8 +118,8 @@ class HudiCleanOperator(HudiSparkOperator):
         self.instants = instants
         self.wait = wait
         self.wait_timeout = wait_timeout
-        self.is_dry_run = dry_run
-        self.refuse_options(constant_options(hudi_options))
+        self.is_dry_run = switch("dry_run", dry_run)
+        self.take_arguments()
 
     def execute_after_wait(
         self,

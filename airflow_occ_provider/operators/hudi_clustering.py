@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
-    constant_options,
     refuse_foreign,
     resolution_choice,
 )
@@ -120,7 +119,7 @@ class HudiClusteringOperator(HudiSparkOperator):
         self.conflict_resolution = resolution_choice(conflict_resolution)
         self.hudi_options = hudi_options
         refuse_instants(instants, self.op)
-        self.refuse_options(constant_options(hudi_options))
+        self.take_arguments()
 
     def claim(self, table: HudiTable) -> ServiceClaim:
         """Return the claim of the task before it clusters.

@@ -11,10 +11,12 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_occ_provider.attempts.choices import choice
 from airflow_occ_provider.attempts.new_commits import all_seen
 from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lineage import table_to_read
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.read_options import Release
 from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
@@ -28,7 +30,7 @@ WINDOW_CONF = "spark.hudi.window"
 _PLAN_KEY = "hudi_incremental_read"
 
 
-class HudiIncrementalReadOperator(SparkSubmitOperator):
+class HudiIncrementalReadOperator(TypedArguments, SparkSubmitOperator):
     """A ``SparkSubmitOperator`` whose job gets the commits not read yet.
 
     Its further arguments are those of ``SparkSubmitOperator``. The job finds them in Spark's
@@ -83,11 +85,12 @@ class HudiIncrementalReadOperator(SparkSubmitOperator):
         super().__init__(outlets=own, retries=retries, retry_delay=retry_delay, **kwargs)
         self.table = table
         self.consumer = consumer
-        self.release = Release(release)
+        self.release = choice("release", Release, release)
         self.start = start
         self.most_commits = most_commits
         self.storage_conn_id = storage_conn_id
         self.window: dict[str, Any] = {}
+        self.take_arguments()
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan the window, run the job, and move the checkpoint.

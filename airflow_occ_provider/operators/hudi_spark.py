@@ -16,9 +16,9 @@ from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
+    constant_options,
     refuse_unfit,
     refuse_wrong_pairs,
-    rendered_options,
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit, facts_of, run_commits
@@ -32,6 +32,7 @@ from airflow_occ_provider.attempts.preparation import Preparation, strategy_opti
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import AttemptRecord, digest
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
+from airflow_occ_provider.attempts.submission import refuse_contradictions
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import FenceError
@@ -39,10 +40,11 @@ from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hooks.table_link import HudiTableLink
 from airflow_occ_provider.hooks.task_run import hide, open_journal
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.options import writer_options
+from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
 from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
 
-class HudiSparkOperator(BudgetedRetries, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
+class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
     """A ``SparkSubmitOperator`` with a Hudi table, waits, and a driver that it ends.
 
     A subclass sets the fields below in its own ``__init__``. What it does is in ``_steps``: by default a
@@ -89,7 +91,7 @@ class HudiSparkOperator(BudgetedRetries, SparkSubmitOperator):  # type: ignore[m
     early_conflict_detection: EarlyDetection
     conflict_resolution: Strategy | None
     early_stop: EarlyStop = EarlyStop.OFF
-    hudi_options: Mapping[str, Any] | str | None
+    hudi_options: Any
     admission: AdmissionMode
     admission_timeout: timedelta
     preflight_timeout: timedelta = timedelta(0)
@@ -154,6 +156,19 @@ class HudiSparkOperator(BudgetedRetries, SparkSubmitOperator):  # type: ignore[m
     def claim(self, table: HudiTable) -> Claim:
         """Return the claim of the task before it writes."""
         raise NotImplementedError
+
+    def take_arguments(self) -> None:
+        """Convert and judge what is known of the arguments when the DAG is parsed.
+
+        :raises ConfigurationError: with the first that is wrong.
+        """
+        super().take_arguments()
+        sql = getattr(self, "sql", None)
+        options, conf = constant_options(self.hudi_options), constant_options(self.conf)
+        self.refuse_options(options)
+        refuse_contradictions(
+            {"hudi_options": options, "conf": conf}, (*RULES, *SQL_RULES) if sql else RULES
+        )
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:
         """Refuse Hudi options that contradict the operator's parameters.
@@ -309,7 +324,7 @@ class HudiSparkOperator(BudgetedRetries, SparkSubmitOperator):  # type: ignore[m
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         if parent is not self:
             return
-        given = {key: str(value) for key, value in rendered_options(self.hudi_options).items()}
+        given = {str(key): str(value) for key, value in (self.hudi_options or {}).items()}
         hide(all_secrets({**given, **(self.conf or {})}))
         ours = {**writer_options({}, {}), **strategy_option(self.conflict_resolution)}
         self.hudi_defaults = redact({**ours, **given})

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
-    constant_options,
-    duration,
     refuse_foreign,
     resolution_choice,
 )
@@ -126,7 +124,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
-        self.preflight_timeout = duration("preflight_timeout", preflight_timeout)
+        self.preflight_timeout = preflight_timeout
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = choice(
             "early_conflict_detection", EarlyDetection, early_conflict_detection
@@ -138,7 +136,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.require_commit = require_commit
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
-        self.refuse_options(constant_options(hudi_options))
+        self.take_arguments()
 
     def job(self, context: Context | None = None) -> Job:  # noqa: ARG002
         """Return Hudi Streamer with its arguments."""

@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_occ_provider.attempts.new_commits import (
     CommitFilter,
     beginning,
-    refuse_unknown_labels,
     seen_before,
 )
 from airflow_occ_provider.errors import ConfigurationError
@@ -24,6 +23,7 @@ from airflow_occ_provider.hooks.commit_runs import (
 )
 from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_occ_provider.storage.snapshot import Snapshot
 
 
-class HudiTriggerDagRunOperator(BaseOperator):
+class HudiTriggerDagRunOperator(TypedArguments, BaseOperator):
     """An operator that starts one run of a DAG for each new commit of a table.
 
     It reads the table, not its own asset events, so that it misses no commit whose event Airflow gave to
@@ -98,7 +98,6 @@ class HudiTriggerDagRunOperator(BaseOperator):
         if per not in ("commit", "batch"):
             raise ConfigurationError("per", repr(per), remedy="use commit or batch")
         refuse_unusable_name(self.consumer)
-        refuse_unknown_labels(signed)
         self.trigger_dag_id = trigger_dag_id
         self.table = table
         self.per = per
@@ -107,6 +106,7 @@ class HudiTriggerDagRunOperator(BaseOperator):
         self.operations = operations
         self.signed = signed
         self.storage_conn_id = storage_conn_id
+        self.take_arguments()
 
     def execute(self, context: Context) -> list[str]:
         """Start the runs, and return their ids.

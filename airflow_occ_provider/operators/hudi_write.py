@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     choice,
-    constant_options,
-    duration,
     resolution_choice,
 )
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
 from airflow_occ_provider.attempts.own_writes import Commits
+from airflow_occ_provider.attempts.sql_text import refuse_sql
+from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -155,7 +155,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.reads_table = reads_table
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
-        self.preflight_timeout = duration("preflight_timeout", preflight_timeout)
+        self.preflight_timeout = preflight_timeout
         self.storage_conn_id = storage_conn_id
         self.early_conflict_detection = choice(
             "early_conflict_detection", EarlyDetection, early_conflict_detection
@@ -168,8 +168,10 @@ class HudiWriteOperator(HudiSparkOperator):
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
         refuse_two_jobs(self)
-        refuse_unqueued(self.admission, key_safe, reads_table)
-        self.refuse_options(constant_options(hudi_options))
+        self.take_arguments()
+        refuse_unqueued(self.admission, self.key_safe, self.reads_table is True)
+        if sql and not sql.endswith(".sql") and not has_template([sql, table, table_name]):
+            refuse_sql(sql, table, table_name)
 
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""

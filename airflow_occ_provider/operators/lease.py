@@ -16,6 +16,7 @@ from airflow_occ_provider.hooks.deployment import run_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.task_run import open_journal
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import RETRY_DELAY, HudiReleaseLeaseOperator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
 
-class HudiLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
+class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type: ignore[misc] # a property
     """Acquire one lease on some tables for a DAG run, as the setup of its tasks.
 
     The lease covers the ``HudiWriteOperator`` tasks of the run; a task whose scope it does not cover is
@@ -69,7 +70,8 @@ class HudiLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # 
         self.tables = tables
         self.scope = scope
         self.lock_conn_id = lock_conn_id
-        self.admission_timeout = admission_timeout
+        self.admission_timeout: Any = admission_timeout
+        self.take_arguments()
 
     def held(self) -> HudiReleaseLeaseOperator:
         """Return the teardown that releases the lease, and add a task that renews it."""

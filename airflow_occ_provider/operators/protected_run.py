@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.choices import AdmissionMode, rendered_options
+from airflow_occ_provider.attempts.choices import AdmissionMode
 from airflow_occ_provider.attempts.claim import Claim, known_options
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
@@ -135,7 +135,7 @@ class ProtectedRun:
         if starts:
             refuse_pending_restore(snapshot)
         self.claim.refuse_impossible(snapshot.config)
-        given = rendered_options(task.hudi_options)
+        given = {str(key): value for key, value in (task.hudi_options or {}).items()}
         task.refuse_options(given)
         protection = Protection(
             self.lock, task.early_conflict_detection, task.conflict_resolution, given

@@ -15,10 +15,10 @@ from airflow_occ_provider.attempts.new_commits import (
     beginning,
     event_of,
     new_commits,
-    refuse_unknown_labels,
 )
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SINCE_KEY = "hudi_commit_sensor"
 
 
-class HudiCommitSensor(BaseSensorOperator):
+class HudiCommitSensor(TypedArguments, BaseSensorOperator):
     """A sensor that waits until a writer has committed to a table.
 
     The result is a list of the commits, in the order of their completion, each as in the events of
@@ -83,7 +83,7 @@ class HudiCommitSensor(BaseSensorOperator):
         self.signed = signed
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
-        refuse_unknown_labels(signed)
+        self.take_arguments()
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait in the worker or in the triggerer."""

@@ -11,8 +11,10 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
+from airflow_occ_provider.attempts.typed_values import switch
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiHeartbeatSensor(BaseSensorOperator):
+class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
     """A sensor that waits until the writers of a table have reached a fate.
 
     Default: until no writer renews its heartbeat any more. A writer is dead if Hudi's lazy cleaner with
@@ -88,7 +90,9 @@ class HudiHeartbeatSensor(BaseSensorOperator):
         self.interval_ms = interval_ms
         self.tolerable_misses = tolerable_misses
         self.deferrable = deferrable
-        self.start_from_trigger = start_from_trigger and deferrable
+        self.start_from_trigger = switch("start_from_trigger", start_from_trigger) and switch(
+            "deferrable", deferrable
+        )
         self._awaited = awaited(until, match)
         self._logged: str | None = None
         if instants is None and writer_task_id is None and self._awaited.is_never_pending:
@@ -97,6 +101,7 @@ class HudiHeartbeatSensor(BaseSensorOperator):
                 "without instants only pending writes are watched, and none of those has ended",
                 remedy="set instants or writer_task_id, or use match='all'",
             )
+        self.take_arguments()
         if self.start_from_trigger:
             path, arguments = self._trigger.serialize()
             self.start_trigger_args = StartTriggerArgs(

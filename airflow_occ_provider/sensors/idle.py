@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.attempts.rivals import busy_writers
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiTableIdleSensor(BaseSensorOperator):
+class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
     """A sensor that waits until no live writer may touch a part of a table.
 
     It sees all writers with heartbeats, also those without this provider; compactions and clusterings do
@@ -64,6 +65,7 @@ class HudiTableIdleSensor(BaseSensorOperator):
         self.interval_ms = interval_ms
         self.tolerable_misses = tolerable_misses
         self.deferrable = deferrable
+        self.take_arguments()
 
     def execute(self, context: Context) -> None:
         """Look once, then wait in the worker or in the triggerer."""

@@ -18,6 +18,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import incremental_read
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiIncrementalWindowSensor(BaseSensorOperator):
+class HudiIncrementalWindowSensor(TypedArguments, BaseSensorOperator):
     """A sensor that waits until a consumer of a table has commits to read.
 
     The window is that of ``HudiIncrementalReadOperator`` and of ``HudiTableHook.incremental_window``.
@@ -74,6 +75,7 @@ class HudiIncrementalWindowSensor(BaseSensorOperator):
         self.since = since
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
+        self.take_arguments()
         if (consumer is None) == (since is None):
             raise ConfigurationError(
                 "consumer",

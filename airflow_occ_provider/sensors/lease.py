@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _OBSERVED = "hudi_lease_sensor"
 
 
-class HudiLeaseSensor(BaseSensorOperator):
+class HudiLeaseSensor(TypedArguments, BaseSensorOperator):
     """A sensor that waits until no lease or request conflicts with a scope.
 
     It does not reserve the scope: to keep other writers away, take a lease.
@@ -52,6 +53,7 @@ class HudiLeaseSensor(BaseSensorOperator):
         self.scope = scope
         self.lock_conn_id = lock_conn_id
         self.deferrable = deferrable
+        self.take_arguments()
         self._service: LeaseService | None = None
 
     def execute(self, context: Context) -> None:

@@ -317,9 +317,11 @@ def test_of_very_many_partitions_the_result_names_the_first_and_counts_the_rest(
 
 @pytest.mark.parametrize("path", ["dt=1//h=2", "./dt=1", "dt=1/..", "s3://lake/trips/dt=1"])
 def test_a_lease_takes_the_spelling_of_a_path_that_a_writer_takes(dag, path):
-    write = HudiWriteOperator(**WRITE, scope=["dt=1", path])
-    lease = HudiLeaseOperator(task_id="lease", tables=["/t"], scope=["dt=1", path])
-    sensor = HudiLeaseSensor(task_id="sensor", table="/t", scope=path)
-    for wrong in (lambda: write.claim(None), lambda: lease._scopes, lambda: sensor._wanted):
+    wrong = (
+        lambda: HudiWriteOperator(**WRITE, scope=["dt=1", path]),
+        lambda: HudiLeaseOperator(task_id="lease", tables=["/t"], scope=["dt=1", path]),
+        lambda: HudiLeaseSensor(task_id="sensor", table="/t", scope=path),
+    )
+    for make in wrong:
         with pytest.raises(ConfigurationError, match=r"^scope: .* is not a path below the table"):
-            wrong()
+            make()

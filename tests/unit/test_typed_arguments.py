@@ -1,0 +1,200 @@
+"""Arguments by type: what a template renders, what Python gives, and what is refused at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.typed_arguments import TYPES, TypedArguments
+from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
+from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
+from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.operators.lease import HudiLeaseOperator
+from airflow_occ_provider.sensors.commit import HudiCommitSensor
+from airflow_occ_provider.sensors.heartbeat import HudiHeartbeatSensor
+from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
+from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
+from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+
+MADE = {
+    HudiWriteOperator: {"table": "/t", "application": "a.py"},
+    HudiStreamerOperator: {"table": "/t"},
+    HudiCleanOperator: {"table": "/t"},
+    HudiClusteringOperator: {"table": "/t", "op": "run"},
+    HudiCompactionOperator: {"table": "/t", "op": "run"},
+    HudiIncrementalReadOperator: {"table": "/t", "consumer": "c", "application": "a.py"},
+    HudiTriggerDagRunOperator: {"table": "/t", "trigger_dag_id": "d"},
+    HudiLeaseOperator: {"tables": ["/t"]},
+    HudiCommitSensor: {"table": "/t"},
+    HudiHeartbeatSensor: {"table": "/t"},
+    HudiTableIdleSensor: {"table": "/t"},
+    HudiIncrementalWindowSensor: {"table": "/t", "consumer": "c"},
+    HudiLeaseSensor: {"table": "/t"},
+}
+LISTS = ("scope", "tables", "partitions", "operations", "instants", "streamer_args")
+NAMES = ["/a=1", "/b=2"]
+
+
+def make(kind, **given):
+    with DAG("d", schedule=None):
+        return kind(**{"task_id": "t", **MADE[kind], **given})
+
+
+def arguments(*, templated, types):
+    for kind in MADE:
+        task = make(kind)
+        for name in task._argument_names():
+            if (name in task.template_fields) is templated and TYPES.get(name) in types:
+                yield kind, name
+
+
+def of(name):
+    return TYPES[name]
+
+
+LIST_TYPES, SWITCH = {of("scope"), of("streamer_args")}, {of("key_safe")}
+MAPPING = {of("signed"), of("hudi_options")}
+DURATION = {of("admission_timeout")}
+
+
+def rendered(kind, name, value, context=None):
+    task = make(kind, **{name: value})
+    task.render_template_fields(context or {})
+    return getattr(task, name)
+
+
+def test_every_operator_and_sensor_with_a_table_has_typed_arguments():
+    assert all(issubclass(kind, TypedArguments) for kind in MADE)
+    templated = {name for _, name in arguments(templated=True, types=LIST_TYPES)}
+    assert templated == set(LISTS)
+
+
+@pytest.mark.parametrize(("kind", "name"), arguments(templated=True, types=LIST_TYPES))
+def test_a_list_is_a_list_however_it_arrives(kind, name):
+    names = ["20261121000000000", "20261121000000001"] if name == "instants" else NAMES
+    context = {"given": names, "params": SimpleNamespace(given=names)}
+    assert rendered(kind, name, names) == names
+    assert rendered(kind, name, tuple(names)) == names
+    assert rendered(kind, name, str(names)) == names
+    assert rendered(kind, name, "{{ given }}", context) == names
+    assert rendered(kind, name, "{{ given | tojson }}", context) == names
+    assert rendered(kind, name, ["{{ given[0] }}", names[1]], context) == names
+    if name != "streamer_args":
+        assert rendered(kind, name, ["{{ given }}"], context) == names
+    for wrong in ("{{ none }}", "[{{ given[0] }}", "{{ {'a': 1} }}", "[None]", "[1.5]"):
+        with pytest.raises(ConfigurationError, match=f"^{name}: "):
+            rendered(kind, name, wrong, context)
+
+
+@pytest.mark.parametrize(("kind", "name"), arguments(templated=True, types=MAPPING))
+def test_a_dictionary_is_one_however_it_arrives(kind, name):
+    value = {"dag_id": "x"} if name == "signed" else {"hoodie.a": "1"}
+    for given in (value, str(value), "{{ given }}", "{{ given | tojson }}"):
+        assert rendered(kind, name, given, {"given": value}) == value
+    with pytest.raises(ConfigurationError, match=f"^{name}: .* no dictionary"):
+        rendered(kind, name, "{{ given }}", {"given": [1]})
+
+
+@pytest.mark.parametrize(("kind", "name"), arguments(templated=True, types=SWITCH))
+def test_a_rendered_switch_is_the_boolean_that_it_names(kind, name):
+    for value in (True, False):
+        assert rendered(kind, name, value) is value
+        assert rendered(kind, name, "{{ given }}", {"given": value}) is value
+        assert rendered(kind, name, str(value).lower()) is value
+    with pytest.raises(ConfigurationError, match=f"^{name}: 'maybe' is neither true nor false"):
+        rendered(kind, name, "{{ given }}", {"given": "maybe"})
+
+
+def refused(kind, name, value):
+    with pytest.raises(ConfigurationError) as caught:
+        make(kind, **{name: value})
+    assert caught.value.message.startswith(f"{name}: ")
+    return caught.value.message
+
+
+@pytest.mark.parametrize(("kind", "name"), arguments(templated=False, types=SWITCH))
+def test_a_switch_that_is_no_template_refuses_one(kind, name):
+    assert getattr(make(kind, **{name: "off"}), name) is False
+    assert "no template" in refused(kind, name, "{{ params.x }}")
+    assert "neither true nor false" in refused(kind, name, None)
+
+
+@pytest.mark.parametrize(("kind", "name"), arguments(templated=False, types=DURATION))
+def test_a_duration_is_a_timedelta_or_seconds(kind, name):
+    for given in (timedelta(minutes=1), 60, 60.0, "60"):
+        assert getattr(make(kind, **{name: given}), name) == timedelta(minutes=1)
+    for wrong in ("1h", None, True, -1, float("nan"), [60]):
+        refused(kind, name, wrong)
+    assert "no template" in refused(kind, name, "{{ params.x }}")
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_no_argument_that_is_not_rendered_takes_a_template(kind):
+    task = make(kind)
+    plain = {name for name in task._argument_names() if name not in task.template_fields}
+    given = set(MADE[kind]) - {"consumer"}
+    for name in plain - given - {"retries", "retry_delay", "outlets", "inlets", "poke_interval"}:
+        with pytest.raises((ConfigurationError, TypeError)):
+            make(kind, **{name: "{{ params.x }}"})
+
+
+def test_switches_agree_on_true_and_false():
+    off = make(HudiWriteOperator, early_stop=False, admission="False", early_conflict_detection=False)
+    assert (off.early_stop, off.admission, off.early_conflict_detection) == ("off", "off", "off")
+    on = make(HudiWriteOperator, early_stop=True, admission=True, early_conflict_detection="true")
+    assert (on.early_stop, on.admission, on.early_conflict_detection) == (EarlyStop.ACT, "queue", "on")
+
+
+SINGLE = {"hoodie.write.concurrency.mode": "SINGLE_WRITER"}
+WRONG = [
+    ({"table": "trips"}, "table"),
+    ({"table": ""}, "table"),
+    ({"scope": []}, "scope"),
+    ({"scope": [None]}, "scope"),
+    ({"scope": "dt=1/.."}, "scope"),
+    ({"hudi_options": ["a"]}, "hudi_options"),
+    ({"hudi_options": SINGLE}, "hudi_options"),
+    ({"hudi_options": str(SINGLE)}, "hudi_options"),
+    ({"hudi_options": {"hoodie.clean.failed.writes.policy": "EAGER", "a": "{{ x }}"}}, "hudi_options"),
+    ({"conf": {f"spark.{key}": value for key, value in SINGLE.items()}}, "conf"),
+    ({"conf": {"spark.remote": "sc://host"}}, "conf"),
+    ({"conf": {"spark.serializer": "x"}}, "conf"),
+    ({"early_conflict_detection": "{{ params.x }}"}, "early_conflict_detection"),
+    ({"early_stop": "later"}, "early_stop"),
+    ({"admission": "off", "key_safe": "yes"}, "admission"),
+    ({"application": "", "sql": "DELETE FROM t; INSERT INTO t SELECT 1"}, "sql"),
+    ({"application": "", "sql": "DROP TABLE t"}, "sql"),
+    ({"application": "", "sql": "SELECT 1"}, "sql"),
+    ({"application": "", "sql": "INSERT INTO t SELECT 'open"}, "sql"),
+    ({"application": "", "sql": "INSERT INTO t SELECT 1; DELETE FROM other"}, "sql"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), WRONG)
+def test_a_value_that_can_never_work_is_refused_when_the_dag_is_parsed(given, field):
+    with pytest.raises(ConfigurationError, match=f"^{field}: "):
+        make(HudiWriteOperator, **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"table": "{{ params.table }}"},
+        {"scope": "{{ params.scope }}"},
+        {"hudi_options": "{{ params.options }}"},
+        {"application": "", "sql": "DELETE FROM {{ params.name }}; DELETE FROM x"},
+        {"application": "", "sql": "jobs/two.sql"},
+        {"application": "", "sql": "CREATE TEMPORARY VIEW v AS SELECT 1; DELETE FROM t WHERE a = 1"},
+    ],
+)
+def test_what_only_rendering_can_tell_is_not_judged_before(given):
+    make(HudiWriteOperator, **given)
