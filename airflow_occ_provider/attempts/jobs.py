@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Mapping, Sequence
+import pickletools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -25,6 +27,13 @@ from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
+
+_OF_DRIVERS = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pyspark"})
+"""Modules of values that a driver's Python can read; it may have neither Airflow nor a DAG's modules."""
+_OBJECTS_OF_CONTEXT = frozenset(
+    {"conn", "dag", "dag_run", "inlet_events", "macros", "outlet_events", "task"}
+    | {"task_instance", "task_state_store", "asset_state_store", "ti", "triggering_asset_events", "var"}
+)
 
 
 class Job:
@@ -200,13 +209,57 @@ def _plain(value: Any) -> Any:
 
 def _refuse_unpicklable(name: str, value: Any) -> None:
     try:
-        pickle.dumps(value, protocol=4)
+        pickled = pickle.dumps(value, protocol=4)
     except Exception as error:
+        raise _undeliverable(name, value, str(error)) from error
+    foreign = sorted(_modules(pickled) - _OF_DRIVERS)
+    if foreign:
+        raise _undeliverable(
+            name, value, f"it needs {foreign[0]}, which the driver's Python may not have"
+        )
+
+
+def _modules(pickled: bytes) -> set[str]:
+    """Return the top modules of the classes that a pickle of protocol 4 names."""
+    texts: list[str] = []
+    found: set[str] = set()
+    memo: list[str] = []
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
+            texts.append(str(argument))
+        elif operation.name == "MEMOIZE":
+            memo.append(texts[-1] if texts else "")
+        elif operation.name in ("BINGET", "LONG_BINGET"):
+            texts.append(memo[int(str(argument))])
+        elif operation.name == "STACK_GLOBAL":
+            found.add(texts[-2].partition(".")[0])
+    return found
+
+
+def _undeliverable(name: str, value: Any, reason: str) -> ConfigurationError:
+    kind = type(value)
+    return ConfigurationError(
+        "op_kwargs",
+        f"{name} is a {kind.__module__}.{kind.__qualname__}, which does not go to the driver: {reason}",
+        remedy="pass what the function needs of it, such as ds, or text that a template renders",
+    )
+
+
+def refuse_context(parameters: Iterable[str], given: Iterable[str]) -> None:
+    """Refuse a function that names objects of Airflow's context.
+
+    :param parameters: of the function.
+    :param given: those that have arguments of their own.
+    :raises ConfigurationError: with the first of them.
+    """
+    found = sorted(_OBJECTS_OF_CONTEXT.intersection(parameters).difference(given))
+    if found:
         raise ConfigurationError(
             "op_kwargs",
-            f"{name} is a {type(value).__name__}, which does not go to the driver: {error}",
-            remedy="pass what the function needs of it, such as ds, or text that a template renders",
-        ) from error
+            f"{found[0]} is an object of Airflow, which does not go to the driver",
+            remedy="pass what the function needs of it as an argument, such as "
+            "run_id='{{ run_id }}', or name text of the context, such as ds",
+        )
 
 
 def named_job(task: Any) -> Job:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, _TaskDecorator
 
-from airflow_occ_provider.attempts.jobs import Function, Job
+from airflow_occ_provider.attempts.jobs import Function, Job, refuse_context
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import budgeted
 
@@ -51,9 +51,11 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type
         refused = [one for one in _NOT_ACCEPTED if kwargs.get(one)]
         if refused:
             raise TypeError(f"@task.hudi_write takes no {refused[0]}: the function is the job")
+        named = _named(signature, op_args or ())
+        refuse_context(signature.parameters, {*named, *(op_kwargs or {})})
         super().__init__(
             python_callable=python_callable,
-            op_kwargs={SESSION: None, **_named(signature, op_args or ()), **(op_kwargs or {})},
+            op_kwargs={SESSION: None, **named, **(op_kwargs or {})},
             application=inspect.getsourcefile(python_callable) or name,
             **kwargs,
         )
@@ -72,6 +74,7 @@ class _HudiWriteTask(_TaskDecorator[..., Any, _HudiWriteDecoratedOperator]):
     """A decorated function, whose mapped tasks have the retries of the others."""
 
     def _expand(self, expand_input: Any, *, strict: bool) -> XComArg:
+        refuse_context(inspect.signature(self.function).parameters, ())
         output = super()._expand(expand_input, strict=strict)
         # Airflow 3.3.2 gives a mapped function what was passed, without the defaults of its operator.
         arguments = cast("Any", output).operator.partial_kwargs
@@ -99,7 +102,8 @@ def hudi_write_task(
     """Run a function as a safe concurrent writer of one Hudi table.
 
     The function runs in the driver. It gets the session as ``spark``, its own arguments, and what it
-    names of the context, such as ``ds``. It returns the DataFrame to upsert; or it writes itself, and
+    names of the context, such as ``ds`` or ``params``; Airflow's own objects, such as ``ti`` or
+    ``dag_run``, are refused. It returns the DataFrame to upsert; or it writes itself, and
     returns nothing. Only its source text goes to the driver: it imports what it uses. The result is
     that of ``HudiWriteOperator``.
 

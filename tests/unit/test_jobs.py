@@ -249,7 +249,9 @@ def test_a_functions_arguments_go_pickled_without_airflows_classes():
 
 def test_an_argument_that_cannot_be_pickled_is_named():
     job = Function("f", "", TABLE, {"a": 1, "lock": threading.Lock()})
-    with pytest.raises(ConfigurationError, match=r"^op_kwargs: lock is a lock, which .*Remedy: pass"):
+    with pytest.raises(
+        ConfigurationError, match=r"^op_kwargs: lock is a _thread\.lock, which .*Remedy: pass"
+    ):
         job.work()
 
 

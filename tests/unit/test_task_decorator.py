@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import base64
 import pickle
+from collections import OrderedDict
+from datetime import date, timedelta
+from decimal import Decimal
 from types import SimpleNamespace
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
+import pendulum
 import pytest
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, Asset, task
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -72,14 +79,39 @@ def test_it_can_be_mapped_and_serialized(dag):
     assert again.task_dict["trips"].is_mapped
 
 
+class OfThisModule:
+    """A class that only this process can import."""
+
+
 def test_a_value_that_only_this_process_has_is_refused(dag):
     @task.hudi_write(table=TABLE)
-    def trips(spark, ti=None):
+    def trips(spark, ds=None):
         return None
 
     trips()
-    with pytest.raises(ConfigurationError, match=r"^op_kwargs: ti is a generator"):
-        dag.task_dict["trips"].job({"ti": (n for n in ())}).work()
+    for value, said in (
+        ((n for n in ()), r"ds is a builtins\.generator"),
+        (ParamsDict({"a": 1}), r"ds is a airflow\..*ParamsDict, .* it needs airflow,"),
+        ({"deep": [OfThisModule()]}, r"ds is a builtins\.dict, .* it needs tests,"),
+        ({"deep": [Asset("a"), Asset("b")]}, r"ds is a builtins\.dict, .* it needs airflow,"),
+        (pendulum.duration(days=1), r"ds is a pendulum.*, .* it needs pendulum,"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^op_kwargs: {said}"):
+            dag.task_dict["trips"].job({"ds": value}).work()
+    plain = [1, 2.5, "x", None, b"x", (1, {2}), Decimal(1), date(2026, 1, 1), timedelta(1), UUID(int=1)]
+    for value in (plain, pendulum.now("Europe/Rome"), OrderedDict(a=plain), ZoneInfo("UTC")):
+        _, _, arguments = call(dag.task_dict["trips"].job({"ds": value}))
+        assert arguments["ds"] == value
+
+
+@pytest.mark.parametrize("name", ["ti", "dag_run", "task_instance", "var", "outlet_events"])
+def test_an_object_of_airflow_is_refused_when_the_dag_is_parsed(dag, name):
+    space = {}
+    exec(f"def trips(spark, city, {name}=None): ...", space)  # noqa: S102 - a name per case
+    made = hudi_write_task(space["trips"], table=TABLE)
+    for make in (lambda: made("rome"), lambda: made.expand(city=["rome"])):
+        with pytest.raises(ConfigurationError, match=f"^op_kwargs: {name} is an object of Airflow"):
+            make()
 
 
 @pytest.mark.parametrize(
