@@ -163,7 +163,7 @@ def _run_ivy(
         raise EmbeddedError(f"Spark at {pyspark_home()} has no Ivy jar to resolve {what}")
     command = [
         str(find_java_home() / "bin" / "java"),
-        *_trust_store(scratch),
+        *trust_store(scratch),
         *("-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(scratch / "ivy"), *arguments),
     ]
     try:
@@ -179,7 +179,7 @@ def _run_ivy(
         )
 
 
-def _trust_store(scratch: Path) -> list[str]:
+def trust_store(scratch: Path) -> list[str]:
     """Return the JVM options that make Java trust the authorities that Python trusts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12

@@ -201,7 +201,8 @@ def table_tag(receiver, table):
         ("s3://key@lake/trips", "s3/lake/trips"),
         ("abfss://raw@me.dfs.core.windows.net/trips", "abfs/raw_me.dfs.core.windows.net/trips"),
         ("abfss://raw:secret@me.dfs.core.windows.net/trips", "abfs/raw_me.dfs.core.windows.net/trips"),
-        ("hdfs://namenode:8020/trips", "hdfs/namenode_8020/trips"),
+        ("hdfs://namenode:8020/trips", "hdfs/namenode/trips"),  # the default port
+        ("hdfs://namenode:9000/trips", "hdfs/namenode_9000/trips"),
         ("file:///lake/trips", "/lake/trips"),
         ("/lake/a@b/trips, v=2", "/lake/a_b/trips__v_2"),
         ("/lake/größe", "/lake/gr__e"),

@@ -117,7 +117,9 @@ PUBLIC = {
     "testing.store_contract": {"StoreContract"},
     "embedded.airflow": {"EmbeddedAirflow"},
     "embedded.azurite": {"EmbeddedAzurite"},
-    "embedded.bundle": {"cache_folder", "find_bundle", "pyspark_home", "resolve_jar", "resolve_jars"},
+    "embedded.bundle": {
+        *("cache_folder", "find_bundle", "pyspark_home", "resolve_jar", "resolve_jars", "trust_store"),
+    },
     "embedded.fake_gcs": {"EmbeddedFakeGcs"},
     "embedded.go_program": {"GoProgram"},
     "embedded.java": {"find_java_home"},

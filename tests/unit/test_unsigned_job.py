@@ -47,7 +47,9 @@ def test_commits_of_others_are_not_its_own(folder, table):
 
 def test_a_commit_without_a_check_for_conflicts_is_a_misconfiguration(folder, table):
     add(folder, f"{T1}_{C}.commit")
-    assert settle(table, UNWRITTEN, log_of(T1), 0).outcome is Outcome.MISCONFIGURATION
+    log = log_of(T1)
+    log.feed(f"x INFO ActiveTimelineV2: Created new file for toInstant ?{folder}/{T1}_{C}.commit")
+    assert settle(table, UNWRITTEN, log, 0).outcome is Outcome.MISCONFIGURATION
 
 
 def test_a_recorded_instant_of_an_earlier_try_is_its_commit(folder):
