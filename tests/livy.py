@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature, new_identity
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.staging import staged
@@ -92,7 +92,7 @@ class LivyWriter(WriterThread):
         self.submitter = self._submitter(files)
         signature = Signature(self.identity, "dag", "run", "task")
         journal = Journal(self.store, TryKey(1, 5))
-        journal.begin(self.identity, "")
+        journal.begin(self.identity, NOTHING_BEFORE)
         self.attempt = Attempt(
             journal,
             HudiTable(str(self.table), files),

@@ -34,7 +34,7 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
-from tests.unit.reports import reported
+from tests.unit.reports import fact, reported
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import mark
 from tests.unit.test_record import Store, Task
@@ -99,6 +99,7 @@ class Clean(HudiCleanOperator):
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs += 1
         self.on_run()
+        listen(fact("protected", options=20, followed=True))
         if self.logs:
             for line in self.logs.pop(0):
                 listen(line)
