@@ -116,7 +116,7 @@ def test_a_table_from_the_future(storage, folder):
     properties = folder / ".hoodie" / "hoodie.properties"
     properties.write_text(table_properties(version=10))
     storage.put(folder, "future")
-    with pytest.raises(UnknownTableVersionError, match=r"future has table version '10'.*Remedy"):
+    with pytest.raises(UnknownTableVersionError, match=r"future has table version 10, .*Remedy"):
         storage.open("future").snapshot()
 
 
