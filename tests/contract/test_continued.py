@@ -351,7 +351,7 @@ def test_a_commit_after_the_loss_of_its_only_fence_is_reported(world):
     world.go.set()
     ends(world, wait.handle)
     # This driver reports no end of its own: that the guard did not end it after its commit is not known.
-    with pytest.raises(FailedAfterCommitError, match=r"after its commit \d+: the lease .* expired before"):
+    with pytest.raises(FailedAfterCommitError, match=r"its commit \d+: the lease .* expired before"):
         Process(world, is_fenced=False).run()
 
 
