@@ -13,7 +13,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import LOCK_BASE_PATH, Writer
 
 pytestmark = pytest.mark.real
-ELSEWHERE = ("--option", "hoodie.write.lock.zookeeper.base_path=/elsewhere")
+ELSEWHERE = ("--jvm-option", "hoodie.write.lock.zookeeper.base_path=/elsewhere")
 
 
 @pytest.fixture
