@@ -21,7 +21,7 @@ from airflow_occ_provider.operators.release_lease import (
     release_lease,
 )
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
-from airflow_occ_provider.triggers.lease import HudiKeepLeaseTrigger
+from airflow_occ_provider.triggers.lease import FINISHED, HudiKeepLeaseTrigger, states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _BEFORE_OTHERS = 1000
 _RELEASE_TIMEOUT_S = 60.0
 _UNFINISHED = frozenset({"scheduled", "queued", "running", "restarting", "up_for_retry"})
-_FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 
 
 class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
@@ -84,6 +83,7 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
                 ticket=self.ticket,
                 ttl_ms=terms.ttl_ms,
                 claim_ttl_ms=terms.claim_ttl_ms,
+                release_task_ids=self._release_task_ids,
             ),
             method_name=self.execute_complete.__name__,
         )
@@ -117,7 +117,7 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
 
     def _check_release(self, context: Context) -> None:
         """Continue to renew the lease, unless the run's release ended without releasing it."""
-        if not self._release_states(context) & _FINISHED:
+        if not self._release_states(context) & FINISHED:
             self._hand_over()
         release_lease(self.lock_conn_id, self.ticket)
         raise AirflowFailException("the run's release ended without releasing the lease: it is now")
@@ -134,13 +134,13 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
 
     def _release_states(self, context: Context) -> set[str | None]:
         """Return the states of the run's releases of this lease; empty without such tasks."""
-        ti: Any = context["ti"]
+        releases, ti = self._release_task_ids, context["ti"]
+        return {None, *states_of(ti, releases, ti.get_task_states)} if releases else set()
+
+    @property
+    def _release_task_ids(self) -> list[str]:
         beside = {name for lease in self.upstream_list for name in lease.downstream_task_ids}
         dag = self.get_dag()
-        releases = [
+        return sorted(
             name for name in beside if dag and isinstance(dag.get_task(name), HudiReleaseLeaseOperator)
-        ]
-        if not releases:
-            return set()
-        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=releases, run_ids=[ti.run_id])
-        return {None, *found.get(ti.run_id, {}).values()}
+        )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.deployment import run_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -47,6 +48,8 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
     :param retry_delay: time before a retry for which the policy sets no delay.
     :param retry_policy: as for ``HudiWriteOperator``.
 
+    A DAG run holds one lease: name all its tables in one task, which cannot be mapped.
+
     The result is the ticket of the lease, for the other two operators. It holds no secret.
     """
 
@@ -73,6 +76,18 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
         self.admission_timeout: Any = admission_timeout
         self.take_arguments()
 
+    @classmethod
+    def partial(cls, **arguments: Any) -> NoReturn:  # noqa: ARG003 - that of any operator
+        """Refuse to map a lease.
+
+        :raises ConfigurationError: in any case.
+        """
+        raise ConfigurationError(
+            "partial, expand",
+            "a DAG run holds one lease, and a mapped task would request several",
+            remedy="name all tables in one HudiLeaseOperator",
+        )
+
     def held(self) -> HudiReleaseLeaseOperator:
         """Return the teardown that releases the lease, and add a task that renews it."""
         self.keep()
@@ -86,8 +101,9 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
 
         :param task_id: default: that of this task and ``_keep``.
         """
+        kwargs.setdefault("task_group", self.task_group)  # which puts its prefix before the task's id
         keeper = HudiKeepLeaseOperator(
-            task_id=task_id or f"{self.task_id}_keep",
+            task_id=task_id or f"{self.label}_keep",
             ticket=self.output,
             lock_conn_id=self.lock_conn_id,
             **kwargs,
@@ -100,8 +116,9 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
 
         :param task_id: default: that of this task and ``_release``.
         """
+        kwargs.setdefault("task_group", self.task_group)
         release = HudiReleaseLeaseOperator(
-            task_id=task_id or f"{self.task_id}_release",
+            task_id=task_id or f"{self.label}_release",
             ticket=self.output,
             lock_conn_id=self.lock_conn_id,
             **kwargs,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from airflow.sdk import conf
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
@@ -21,6 +24,8 @@ from airflow_occ_provider.triggers.base import serialized, until_earliest
 
 _RETRY_S = 1.0
 _CHECK_S = 900.0
+FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+"""States of a task that does nothing more."""
 # Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
 _REASSIGNED_MS = 180_000
 # The share of a triggerer's slots for waiters; the keepers of held leases need the others.
@@ -177,17 +182,30 @@ class HudiAdmissionTrigger(LeaseTrigger):
         await self._hand_over(release=True)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HudiKeepLeaseTrigger(LeaseTrigger):
-    """A trigger that renews a held lease until it is gone, or for a limited time.
+    """A trigger that renews a held lease until it is gone.
 
-    Event statuses: ``check`` (still held: check whether the run's release task ended without releasing
-    it), ``released`` (gone although renewed in time: by its owner or a person), ``lost`` (gone after a
-    TTL without a renewal), ``error``. All but the last have the ticket's ``name``.
+    It needs no worker while the lease is held: it asks Airflow itself, each quarter of an hour,
+    whether the run's release has ended.
+
+    Event statuses: ``check`` (still held, though a release has ended), ``released`` (gone although
+    renewed in time: by its owner or a person), ``lost`` (gone after a TTL without a renewal), ``error``.
+    All but the last have the ticket's ``name``.
+
+    :param release_task_ids: the run's tasks that release the lease.
     """
 
+    release_task_ids: Sequence[str] = ()
+
     async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
-        begun_s = time.monotonic()
-        while time.monotonic() - begun_s < _CHECK_S:
+        checked_s = time.monotonic()
+        while True:
+            if time.monotonic() - checked_s >= _CHECK_S:
+                checked_s = time.monotonic()
+                if await self._has_release_ended():
+                    await self._renew(queue, ticket, self.claim_ttl_ms)
+                    return {"status": "check", "name": ticket.name}
             try:
                 await self._renew(queue, ticket, self._term_ms)
                 await in_thread(self.lock_conn_id, queue.sweep, ticket)
@@ -196,5 +214,32 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
                 status = "released" if unrenewed_s < self._term_ms / 1000 * TRUSTED else "lost"
                 return {"status": status, "message": error.message, "name": ticket.name}
             await asyncio.sleep(self._period_s)
-        await self._renew(queue, ticket, self.claim_ttl_ms)
-        return {"status": "check", "name": ticket.name}
+
+    async def _has_release_ended(self) -> bool:
+        ti = self.task_instance
+        if ti is None or not self.release_task_ids:
+            return False
+        ask = partial(states_of, ti, self.release_task_ids, RuntimeTaskInstance.get_task_states)
+        try:
+            return bool(FINISHED.intersection(await in_thread("airflow", ask)))
+        except (AirflowRuntimeError, OSError, EOFError) as error:
+            self.log.warning("Airflow did not say whether the release has ended: %s", error)
+            return False
+
+
+def states_of(
+    ti: Any, task_ids: Sequence[str], get_task_states: Callable[..., dict[str, Any]]
+) -> set[str | None]:
+    """Return the states of other tasks of a task instance's run, with its map index.
+
+    :param ti: the task instance, of a worker or of a trigger.
+    :param get_task_states: Airflow's call.
+    """
+    is_mapped = ti.map_index is not None and ti.map_index >= 0
+    states = get_task_states(
+        dag_id=ti.dag_id,
+        map_index=ti.map_index if is_mapped else None,
+        task_ids=list(task_ids),
+        run_ids=[ti.run_id],
+    )
+    return set(states.get(ti.run_id, {}).values())

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup, task_group
 from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
@@ -59,11 +59,60 @@ def keeper(monkeypatch):
 def context(release):
     """That of a try of a run whose release is in a state."""
 
-    def states(dag_id, task_ids, run_ids):
-        assert (dag_id, task_ids, run_ids) == ("d", ["lease_release"], ["r"])
+    def states(dag_id, task_ids, run_ids, map_index):
+        assert (dag_id, task_ids, run_ids, map_index) == ("d", ["lease_release"], ["r"], None)
         return {"r": {"lease_release": release}} if release else {}
 
-    return {"ti": SimpleNamespace(dag_id="d", run_id="r", get_task_states=states)}
+    return {"ti": SimpleNamespace(dag_id="d", run_id="r", map_index=-1, get_task_states=states)}
+
+
+def test_in_a_task_group_the_prefix_stands_once():
+    with DAG("d", schedule=None) as dag:
+        with TaskGroup("outer"), TaskGroup("inner"):
+            within = HudiLeaseOperator(task_id="lease", tables=["/t"])
+            within.held()
+        with TaskGroup("bare", prefix_group_id=False):
+            HudiLeaseOperator(task_id="other", tables=["/t"]).held()
+        with TaskGroup("early"):
+            before = HudiLeaseOperator(task_id="lease", tables=["/t"])
+        before.held()  # its tasks belong to the lease's group all the same
+    assert set(dag.task_ids) == {
+        *(f"outer.inner.{name}" for name in ("lease", "lease_keep", "lease_release")),
+        *("other", "other_keep", "other_release"),
+        *(f"early.{name}" for name in ("lease", "lease_keep", "lease_release")),
+    }
+    assert dag.get_task("outer.inner.lease_keep")._release_task_ids == ["outer.inner.lease_release"]
+
+
+def test_a_lease_cannot_be_mapped():
+    with DAG("d", schedule=None), pytest.raises(ConfigurationError, match="a DAG run holds one lease"):
+        HudiLeaseOperator.partial(task_id="lease").expand(tables=[["/a"], ["/b"]])
+
+
+def test_in_a_mapped_group_only_the_release_of_the_same_index_counts(monkeypatch):
+    monkeypatch.setattr(keep_lease, "_RELEASE_TIMEOUT_S", 0.0)
+    with DAG("d", schedule=None) as dag:
+
+        @task_group
+        def city(name):
+            with HudiLeaseOperator(task_id="lease", tables=["/t"], scope=name).held():
+                BaseOperator(task_id="work")
+
+        city.expand(name=["a", "b"])
+    keeper = dag.get_task("city.lease_keep")
+    keeper.ticket = {"name": "n2"}
+
+    def states(dag_id, task_ids, run_ids, map_index):
+        of_index = {0: "failed", 1: "success"}
+        wanted = of_index if map_index is None else [map_index]
+        return {"r": {f"{task_ids[0]}_{index}": of_index[index] for index in wanted}}
+
+    event = {"status": "released", "message": "it was removed", "name": "n2"}
+    ti = SimpleNamespace(dag_id="d", run_id="r", map_index=0, get_task_states=states)
+    with pytest.raises(AirflowFailException, match="it was removed"):
+        keeper.execute_complete({"ti": ti}, event)
+    ti.map_index = 1
+    keeper.execute_complete({"ti": ti}, event)
 
 
 @pytest.mark.parametrize(

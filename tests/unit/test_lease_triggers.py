@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from airflow.models.trigger import Trigger
@@ -207,6 +208,39 @@ def test_a_keeper_distinguishes_a_release_from_a_loss(hook):
         return await keeping
 
     assert asyncio.run(released())["status"] == "released"
+
+
+@pytest.mark.parametrize("states", [{}, {"r": {"release": "scheduled"}}])
+def test_a_keeper_fires_only_once_a_release_has_ended_without_it(hook, monkeypatch, states):
+    monkeypatch.setattr(lease, "_CHECK_S", 0.0)
+    _, ticket = ask(hook, "r1")
+    asked = []
+
+    def get_task_states(**given):
+        asked.append(given)
+        if isinstance(states.get("away"), Exception):
+            raise states["away"]
+        return dict(states)
+
+    monkeypatch.setattr(lease.RuntimeTaskInstance, "get_task_states", get_task_states)
+    keeper = trigger(ticket, HudiKeepLeaseTrigger)
+    keeper.release_task_ids = ["release"]
+    ti = {"dag_id": "d", "run_id": "r", "task_id": "keep", "map_index": 2, "try_number": 1}
+    keeper.task_instance = SimpleNamespace(**ti)
+
+    async def fires():
+        keeping = asyncio.create_task(first_event(keeper))
+        await renewals(hook, ticket, 2)
+        states["away"] = OSError("the API server is away")
+        await renewals(hook, ticket, 4)
+        assert not keeping.done()
+        del states["away"]
+        states["r"] = {"release_2": "failed"}
+        return await keeping
+
+    assert asyncio.run(fires()) == {"status": "check", "name": ticket.name}
+    wanted = {"dag_id": "d", "map_index": 2, "task_ids": ["release"], "run_ids": ["r"]}
+    assert all(given == wanted for given in asked)
 
 
 def test_a_keeper_that_could_not_renew_in_time_reports_the_loss(hook, monkeypatch):

@@ -81,7 +81,9 @@ PUBLIC = {
     "triggers.free_scope": {"HudiFreeScopeTrigger"},
     "triggers.heartbeat": {"HudiHeartbeatTrigger", "parse_instants", "writer_payload"},
     "triggers.idle": {"HudiTableIdleTrigger"},
-    "triggers.lease": {"LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger"},
+    "triggers.lease": {
+        *("LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger", "states_of"),
+    },
     "triggers.survivor": {"HudiSurvivorTrigger"},
     "triggers.window": {"HudiIncrementalWindowTrigger", "why_empty", "window_facts"},
     "operators.retry_policy": {"HudiConflictRetryPolicy", "BudgetedRetries", "budgeted", "composed"},

@@ -63,7 +63,7 @@ WAYS = {
     "clean": classic(HudiCleanOperator, TABLES),
     "clustering": classic(HudiClusteringOperator, TABLES),
     "compaction": classic(HudiCompactionOperator, TABLES),
-    "lease": classic(HudiLeaseOperator, ("tables", ["/a", "/b"])),
+    "lease": {"plain": lambda **given: HudiLeaseOperator(task_id="t", tables=["/a"], **given)},
     "keep": classic(HudiKeepLeaseOperator, TICKETS),
     "release": classic(HudiReleaseLeaseOperator, TICKETS),
     "decorator": {
