@@ -21,6 +21,30 @@ _UI_TABLES = {
     "example": '[{"table": "s3://lake/trips", "storage_conn_id": "lake", "lock_conn_id": "hudi_lock"}]',
     "default": "[]",
 }
+_SITE_ID = {
+    "description": "Distinguishes this Airflow deployment from others that share a lock service or "
+    "write the same tables: the same in all processes of a deployment, different in each deployment. "
+    "Default: a hash of ``[api] base_url``. Change it only while no lease is held.",
+    "version_added": __version__,
+    "type": "string",
+    "example": "green",
+    "default": "",
+}
+_UI_ENABLED = {
+    "description": "Whether Airflow's UI has the pages about Hudi tables. Without them the API server "
+    "reads no table and starts no process.",
+    "version_added": __version__,
+    "type": "boolean",
+    "example": None,
+    "default": "True",
+}
+_UI_IDLE_S = {
+    "description": "Seconds after the last page until an API server ends the process that reads.",
+    "version_added": __version__,
+    "type": "integer",
+    "example": None,
+    "default": "120",
+}
 _UI_ATTEMPTS_TAB = {
     "description": "Whether task instances have a tab *Hudi attempts*: those of all DAGs, also without "
     "a Hudi table.",
@@ -74,8 +98,14 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": locks,
         "config": {
             "hudi_occ": {
-                "description": "The pages about Hudi tables in Airflow's UI.",
-                "options": {"ui_tables": _UI_TABLES, "ui_attempts_tab": _UI_ATTEMPTS_TAB},
+                "description": "This deployment's id, and the pages about Hudi tables in Airflow's UI.",
+                "options": {
+                    "site_id": _SITE_ID,
+                    "ui_enabled": _UI_ENABLED,
+                    "ui_idle_s": _UI_IDLE_S,
+                    "ui_tables": _UI_TABLES,
+                    "ui_attempts_tab": _UI_ATTEMPTS_TAB,
+                },
             }
         },
         "cli": ["airflow_occ_provider.cli.get_cli_commands"],

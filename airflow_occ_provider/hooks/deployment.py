@@ -2,62 +2,35 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from functools import cache
+import hashlib
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Variable
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk import conf
 
-from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.leases.rules import Owner
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SITE_KEY = "airflow_occ_site"
-"""Airflow Variable of the site id. Made with the first lease or signed write; two deployments that
-share a copied database need values of their own, such as by ``AIRFLOW_VAR_AIRFLOW_OCC_SITE``."""
-_SETTLE_S = 1.0
-_DESCRIPTION = (
-    "Tells this deployment from others in Hudi's queues; not to be changed while leases are held"
-)
+SECTION, SITE_OPTION = "hudi_occ", "site_id"
+# What all processes of one deployment have; a worker has neither the metadata database nor its address.
+_ADDRESSES = (("api", "base_url"), ("core", "execution_api_server_url"))
 
 
-@cache
 def site() -> str:
-    """Return this deployment's constant id, which no other deployment has.
+    """Return this deployment's constant id, which no other deployment should have.
 
-    :raises StateStoreError: if Airflow does not answer.
+    It is ``[hudi_occ] site_id``, or else a hash of the address of the deployment's API server.
     """
-    try:
-        return known_site() or _made()
-    except (AirflowRuntimeError, ImportError, OSError, EOFError) as error:
-        raise StateStoreError(
-            f"Airflow did not tell or take the Variable {SITE_KEY}: {error}",
-            remedy=f"look at the API server's log, or set the Variable {SITE_KEY} by hand, in each "
-            "deployment to another value",
-        ) from error
+    given = _configured(SECTION, SITE_OPTION)
+    if given:
+        return given
+    address = next(filter(None, (_configured(*option) for option in _ADDRESSES)), "")
+    return hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:12]
 
 
-def known_site() -> str:
-    """Return this deployment's id without making one; empty if there is none yet."""
-    return str(Variable.get(SITE_KEY, default="") or "").strip()
-
-
-def _made() -> str:
-    # Airflow also reports a Variable as missing while its API server is down.
-    if SITE_KEY not in list(Variable.keys(prefix=SITE_KEY)):
-        Variable.set(SITE_KEY, uuid.uuid4().hex[:12], _DESCRIPTION)
-    # If several tasks are the first at the same time, the last one to write decides.
-    found, before = known_site(), None
-    while found != before:
-        time.sleep(_SETTLE_S)
-        found, before = known_site(), found
-    if not found:
-        raise OSError(f"the Variable {SITE_KEY} is there, but was not read")
-    return found
+def _configured(section: str, option: str) -> str:
+    return str(conf.get(section, option, fallback="") or "").strip()
 
 
 def task_owner(context: Context) -> Owner:

@@ -10,7 +10,7 @@ from airflow.configuration import conf
 from starlette.exceptions import HTTPException
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.deployment import known_site
+from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.ui.known_tables import (
     Published,
@@ -36,7 +36,7 @@ class Catalog:
         self._configured: tuple[str | None, tuple[TableSource, ...]] = None, ()
         pool = ThreadPoolExecutor(2, "hudi-ui-airflow")  # apart from storages, which can block threads
         self._published = SharedRead(read_published, PERIOD_S, pool)
-        self._site = SharedRead(known_site, PERIOD_S, pool)
+        self._site = SharedRead(site, PERIOD_S, pool)
 
     async def published(self, until_s: float) -> Published:
         """Return what the newest tasks have published.

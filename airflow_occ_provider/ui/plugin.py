@@ -21,21 +21,30 @@ class HudiPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The app with the pages; only the API server asks for it."""
+        if not _is_enabled():
+            return []
         from airflow_occ_provider.ui.app import make_app
         from airflow_occ_provider.ui.reader_process import ReaderProcess
         from airflow_occ_provider.ui.table_reads import THREADS
 
-        app = make_app(ReaderProcess(calls=2 * THREADS))
+        idle_s = conf.getfloat(SECTION, "ui_idle_s", fallback=120.0)
+        app = make_app(ReaderProcess(calls=2 * THREADS, idle_s=idle_s))
         return [{"name": "Hudi", "url_prefix": f"/{PREFIX}", "app": app}]
 
     @cached_property
     def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The places in Airflow's UI that lead to the pages."""
+        if not _is_enabled():
+            return []
         views = [_view("Hudi", f"{PREFIX}/", "nav", "hudi")]
         # Airflow shows it on the tasks of all DAGs, also of those without a Hudi table.
         if conf.getboolean(SECTION, "ui_attempts_tab", fallback=False):
             views.append(_view("Hudi attempts", _ATTEMPTS, "task_instance", "hudi_attempts"))
         return views
+
+
+def _is_enabled() -> bool:
+    return conf.getboolean(SECTION, "ui_enabled", fallback=True)
 
 
 def _view(name: str, href: str, destination: str, url_route: str) -> dict[str, Any]:

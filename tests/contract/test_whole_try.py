@@ -43,7 +43,7 @@ def table(tmp_path, monkeypatch):
     submit.chmod(0o755)
     variables = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW_VAR_AIRFLOW_OCC_SITE": "here",
+        "AIRFLOW__HUDI_OCC__SITE_ID": "here",
         "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
         "SPARK_HOME": str(spark),
         "STAND_IN_TABLE": str(metadata.parent),

@@ -25,7 +25,6 @@ from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.hooks.deployment import SITE_KEY
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.kubernetes.manifests import IDENTITY_LABEL
 from tests.k8s.cluster.node import ADDRESS
@@ -245,7 +244,7 @@ def with_spark(folder, zookeeper):
     os.environ.update(environment(folder / "spark", folder))
     lock = {"conn_type": "hudi_zookeeper_lock", "host": f"{ADDRESS}:{zookeeper.port}"}
     os.environ["AIRFLOW_CONN_LOCK"] = json.dumps({**lock, "extra": {"base_path": "/hudi/locks"}})
-    os.environ[f"AIRFLOW_VAR_{SITE_KEY.upper()}"] = "rig"
+    os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "rig"
 
 
 def stand_in(folder):

@@ -22,7 +22,7 @@ PROPERTIES = table_properties()
 
 @pytest.fixture(autouse=True)
 def site_without_airflow(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_VAR_AIRFLOW_OCC_SITE", "here")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
@@ -20,7 +21,6 @@ from airflow_occ_provider.errors import (
     ConfigurationError,
     FenceError,
     LeaseRefusedError,
-    StateStoreError,
     WriteConflictError,
 )
 from airflow_occ_provider.hooks import deployment
@@ -86,59 +86,39 @@ def wait(request, ticket, status):
     return admission_trigger(request.keep(ticket, status), "lock")
 
 
-class Variables:
-    """Airflow's Variables, as the task SDK reads and writes them."""
-
-    def __init__(self, **kept):
-        self.kept, self.is_away = kept, False
-
-    def get(self, key, default=None):
-        return default if self.is_away else self.kept.get(key, default)
-
-    def keys(self, prefix):
-        return [key for key in self.kept if key.startswith(prefix)]
-
-    def set(self, key, value, description):
-        self.kept[key] = value
-
-
-@pytest.fixture
-def variables(monkeypatch):
-    variables = Variables()
-    monkeypatch.setattr(deployment, "Variable", variables)
-    monkeypatch.setattr(deployment, "_SETTLE_S", 0)
-    deployment.site.cache_clear()
-    yield variables
-    deployment.site.cache_clear()
-
-
-def test_a_site_is_made_once_and_known_again(variables):
-    first = deployment.site()
-    deployment.site.cache_clear()
-    assert deployment.site() == first == variables.kept[deployment.SITE_KEY] != ""
-
-
-def test_a_site_may_be_given(variables):
-    variables.kept[deployment.SITE_KEY] = "green"
+def test_a_site_is_the_one_of_the_configuration(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", " green ")
     assert deployment.site() == "green"
 
 
-def test_of_two_tasks_that_make_a_site_at_once_both_have_the_last_one(variables, monkeypatch):
-    monkeypatch.setattr(
-        deployment.time, "sleep", lambda _: variables.set(deployment.SITE_KEY, "theirs", "")
-    )
-    assert deployment.site() == "theirs"
+def test_without_one_it_follows_from_the_api_servers_address(monkeypatch):
+    monkeypatch.delenv("AIRFLOW__HUDI_OCC__SITE_ID", raising=False)
+    sites = []
+    for base, execution in (
+        ("https://a.example/airflow/", "http://one/execution/"),
+        ("https://a.example/airflow", "http://two/execution/"),
+        ("https://b.example/airflow", "http://one/execution/"),
+        ("", "http://one/execution/"),
+        ("", "http://two/execution/"),
+    ):
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base)
+        monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", execution)
+        sites.append(deployment.site())
+    assert sites[0] == sites[1]
+    assert len(set(sites)) == 4
+    assert all(len(site) == 12 for site in sites)
 
 
-def test_a_site_that_is_not_read_is_not_made_anew(variables):
-    variables.kept[deployment.SITE_KEY], variables.is_away = "green", True
-    with pytest.raises(StateStoreError, match=r"airflow_occ_site.*Remedy"):
-        deployment.site()
-    assert variables.kept == {deployment.SITE_KEY: "green"}
+def test_no_variable_is_read_or_made(monkeypatch):
+    monkeypatch.delenv("AIRFLOW__HUDI_OCC__SITE_ID", raising=False)
+    for method in ("get", "set", "keys", "delete"):
+        monkeypatch.setattr(Variable, method, lambda *_, **__: pytest.fail("asked for a Variable"))
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
+    assert deployment.task_owner({"ti": ti}).site == deployment.site()
 
 
-def test_an_owner_names_its_site_and_its_request_the_try(variables, store, line):
-    variables.kept[deployment.SITE_KEY] = "green"
+def test_an_owner_names_its_site_and_its_request_the_try(monkeypatch, store, line):
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "green")
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
     assert deployment.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
     assert deployment.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")

@@ -39,6 +39,19 @@ def connections():
     }
 
 
+def test_whatever_reads_tables_has_the_same_connections():
+    given = {
+        name: {key: value for key, value in service.get("environment", {}).items() if "_CONN_" in key}
+        for name, service in SERVICES.items()
+        if name in ("airflow-api-server", "airflow-scheduler", "airflow-triggerer")
+    }
+    of_spark = {"AIRFLOW_CONN_SPARK_DEFAULT"}
+    assert given["airflow-scheduler"] == given["airflow-triggerer"]
+    pages = given["airflow-api-server"]
+    assert pages.items() <= given["airflow-scheduler"].items()
+    assert given["airflow-scheduler"].keys() - pages.keys() == of_spark
+
+
 def test_the_stack_is_whole():
     assert SERVICES.keys() >= {
         *("airflow-api-server", "airflow-scheduler", "airflow-triggerer", "airflow-dag-processor"),

@@ -18,7 +18,6 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
 from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.deployment import SITE_KEY
 from airflow_occ_provider.hooks.table_link import TABLE_KEY
 from airflow_occ_provider.hudi.format.table_config import SUPPORTED, TABLE_VERSIONS
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -208,7 +207,7 @@ def test_every_format_of_the_persisted_state_is_that_of_the_code():
         r"^\| \[.+?\) \| (.+?) \| (.+?) \|", page("reference/persisted-state.md"), re.MULTILINE
     )
     named = {re.findall(r"`(\w+)`", where)[-1]: formats for where, formats in rows if "`" in where}
-    assert {RECORD_KEY, INSTANTS_KEY, TABLE_KEY, SITE_KEY, "hudi_retries"} == named.keys()
+    assert {RECORD_KEY, INSTANTS_KEY, TABLE_KEY, "hudi_retries"} == named.keys()
     assert named[RECORD_KEY] == f"`{TaskRecord().to_json()['format']}`"
     ticket, request = (formats for where, formats in rows if "`" not in where and formats != "none")
     assert ticket == f"`{Ticket('id', 'name', 1, 1).to_json()['format']}`"

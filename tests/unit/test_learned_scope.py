@@ -24,7 +24,6 @@ from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import TableUnreadableError, WriteConflictError
-from airflow_occ_provider.hooks import deployment
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.leases.queue import Queue
@@ -235,12 +234,10 @@ def test_a_table_service_that_copied_the_labels_teaches_nothing(commits, asked, 
 
 
 def test_a_site_is_compared_as_hudi_writes_it(commits, asked, monkeypatch):
-    monkeypatch.setenv("AIRFLOW_VAR_AIRFLOW_OCC_SITE", "two  words")
-    deployment.site.cache_clear()
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "two  words")
     for _ in TWICE:
         commits("dt=1", by=replace(OWN, site="two  words"))
     assert asked() == (F1,)
-    deployment.site.cache_clear()
 
 
 @pytest.mark.parametrize(("others", "found"), [(28, (F1,)), (29, ())])

@@ -194,7 +194,7 @@ def test_without_a_site_other_owners_have_no_names(client, monkeypatch):
 
 def test_twenty_pages_read_once_what_airflow_has(client, monkeypatch):
     reads = []
-    for name in ("read_published", "known_site"):
+    for name in ("read_published", "site"):
         real = getattr(catalog, name)
         monkeypatch.setattr(catalog, name, lambda real=real: reads.append(real) or real())
     app = client.app.routes[-1].app

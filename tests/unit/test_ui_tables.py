@@ -230,4 +230,13 @@ def test_the_options_are_ones_that_airflow_documents():
     given = get_provider_info()["config"]
     config = {**schema["properties"]["config"], "definitions": schema["definitions"]}
     jsonschema.validate(given, config)
-    assert set(given["hudi_occ"]["options"]) == {"ui_tables", "ui_attempts_tab"}
+    assert set(given["hudi_occ"]["options"]) == {
+        *("site_id", "ui_enabled", "ui_idle_s", "ui_tables", "ui_attempts_tab")
+    }
+
+
+def test_without_the_pages_the_api_server_has_neither_an_entry_nor_a_process(monkeypatch):
+    assert [view["name"] for view in HudiPlugin().external_views] == ["Hudi"]
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__UI_ENABLED", "False")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__UI_ATTEMPTS_TAB", "True")
+    assert (HudiPlugin().external_views, HudiPlugin().fastapi_apps) == ([], [])

@@ -34,7 +34,7 @@ def connections(hosts: str) -> dict[str, str]:
     return {
         f"AIRFLOW_CONN_{LOCK.upper()}": json.dumps(lock),
         f"AIRFLOW_CONN_{SPARK.upper()}": json.dumps(spark),
-        "AIRFLOW_VAR_AIRFLOW_OCC_SITE": SITE,
+        "AIRFLOW__HUDI_OCC__SITE_ID": SITE,
     }
 
 
