@@ -106,6 +106,7 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
             raise LockUnreachableError(event["message"])
         if event["status"] == "check":
             self._check_release(context)
+            return
         if event["status"] != "released" or not self._is_released(context):
             lost = LeaseLostError(
                 event["message"],
@@ -117,9 +118,12 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
 
     def _check_release(self, context: Context) -> None:
         """Continue to renew the lease, unless the run's release ended without releasing it."""
-        if not self._release_states(context) & FINISHED:
+        states = self._release_states(context)
+        if not states & FINISHED:
             self._hand_over()
-        release_lease(self.lock_conn_id, self.ticket)
+        if not release_lease(self.lock_conn_id, self.ticket) and "success" in states:
+            self.log.info("The lease was released.")
+            return
         raise AirflowFailException("the run's release ended without releasing the lease: it is now")
 
     def _is_released(self, context: Context) -> bool:

@@ -201,18 +201,19 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
     async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
         checked_s = time.monotonic()
         while True:
+            has_ended = False
             if time.monotonic() - checked_s >= _CHECK_S:
                 checked_s = time.monotonic()
-                if await self._has_release_ended():
-                    await self._renew(queue, ticket, self.claim_ttl_ms)
-                    return {"status": "check", "name": ticket.name}
-            try:
-                await self._renew(queue, ticket, self._term_ms)
+                has_ended = await self._has_release_ended()
+            try:  # a release that has just ended has ended the lease, as a rule
+                await self._renew(queue, ticket, self.claim_ttl_ms if has_ended else self._term_ms)
                 await in_thread(self.lock_conn_id, queue.sweep, ticket)
             except LeaseLostError as error:
                 unrenewed_s = time.monotonic() - self._renewed_s
                 status = "released" if unrenewed_s < self._term_ms / 1000 * TRUSTED else "lost"
                 return {"status": status, "message": error.message, "name": ticket.name}
+            if has_ended:
+                return {"status": "check", "name": ticket.name}
             await asyncio.sleep(self._period_s)
 
     async def _has_release_ended(self) -> bool:

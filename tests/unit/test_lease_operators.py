@@ -166,3 +166,16 @@ def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, mon
     with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
         keeper.execute_complete(context("failed"), {"status": "check", "name": keeper.ticket["name"]})
     assert line.requests() == ()
+
+
+def test_a_release_that_ended_before_the_keeper_looked_is_no_loss(keeper, monkeypatch):
+    line = Queue(MemoryStore())
+    request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
+    ticket = line.request(request)
+    line.release(ticket)
+    keeper.ticket = ticket.to_json()
+    monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
+    event = {"status": "check", "name": keeper.ticket["name"]}
+    keeper.execute_complete(context("success"), event)
+    with pytest.raises(AirflowFailException, match="ended without releasing the lease"):
+        keeper.execute_complete(context("failed"), event)

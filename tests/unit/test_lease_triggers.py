@@ -243,6 +243,26 @@ def test_a_keeper_fires_only_once_a_release_has_ended_without_it(hook, monkeypat
     assert all(given == wanted for given in asked)
 
 
+def test_a_keeper_that_sees_the_release_end_looks_for_the_lease_first(hook, monkeypatch):
+    monkeypatch.setattr(lease, "_CHECK_S", 0.0)
+    line, ticket = ask(hook, "r1")
+    states = {"r": {"release": "running"}}
+    monkeypatch.setattr(lease.RuntimeTaskInstance, "get_task_states", lambda **_: dict(states))
+    keeper = trigger(ticket, HudiKeepLeaseTrigger)
+    keeper.release_task_ids = ["release"]
+    ti = {"dag_id": "d", "run_id": "r", "task_id": "keep", "map_index": -1, "try_number": 1}
+    keeper.task_instance = SimpleNamespace(**ti)
+
+    async def released():
+        keeping = asyncio.create_task(first_event(keeper))
+        await renewals(hook, ticket, 2)
+        line.release(ticket)
+        states["r"] = {"release": "success"}
+        return await keeping
+
+    assert asyncio.run(released())["status"] == "released"
+
+
 def test_a_keeper_that_could_not_renew_in_time_reports_the_loss(hook, monkeypatch):
     _, ticket = ask(hook, "r1")
     renew = Queue.renew
