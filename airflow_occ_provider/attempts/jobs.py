@@ -10,7 +10,7 @@ import base64
 import pickle
 import pickletools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -22,6 +22,7 @@ from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.work import JobFile, canonical
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
@@ -51,8 +52,8 @@ class Job:
         """What no configuration of its driver may contradict."""
         return RULES
 
-    def work(self) -> tuple[str, Sequence[object]]:
-        """Return the words for the digest of the task run's work: a name and arguments."""
+    def work(self) -> tuple[object, ...]:
+        """Return the parts of the task run's work, of which its digest is made."""
         raise NotImplementedError
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
@@ -79,9 +80,9 @@ class PythonFile(Job):
     path: str
     arguments: tuple[object, ...] = ()
 
-    def work(self) -> tuple[str, Sequence[object]]:
-        """Return its path and arguments."""
-        return self.path, self.arguments
+    def work(self) -> tuple[object, ...]:
+        """Return the file and its arguments."""
+        return JobFile(self.path), *_words(self.arguments)
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         """Return the file itself."""
@@ -106,9 +107,9 @@ class Sql(Job):
         """Return those of Hudi's SQL too."""
         return (*RULES, *SQL_RULES)
 
-    def work(self) -> tuple[str, Sequence[object]]:
+    def work(self) -> tuple[object, ...]:
         """Return the text, and the name if one was given."""
-        return "sql", (self.text, *((self.name,) if self.name else ()))
+        return "sql", self.text, self.name
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
         """Return the file that runs the statements."""
@@ -152,9 +153,9 @@ class MainClass(Job):
         """Whether its commits are signed; those of Hudi Streamer have checkpoints only."""
         return self.name not in run_main.STREAMERS
 
-    def work(self) -> tuple[str, Sequence[object]]:
-        """Return the class's name and its arguments."""
-        return f"{self.jar}!{self.name}", self.arguments
+    def work(self) -> tuple[object, ...]:
+        """Return the jar, the class's name and its arguments."""
+        return JobFile(self.jar), self.name, *_words(self.arguments)
 
     def overwrites(self, table: HudiTable) -> bool:  # noqa: ARG002
         """Return whether Hudi Streamer is told to overwrite."""
@@ -187,19 +188,31 @@ class Function(Job):
     table: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def work(self) -> tuple[str, Sequence[object]]:
-        """Return its source text and its arguments."""
-        return f"function {self.name}", (self.source, self._call())
+    def work(self) -> tuple[object, ...]:
+        """Return its name, its source text and its arguments."""
+        return "function", self.name, self.source, self._plain_arguments()
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         """Return the file that calls it."""
         return run_function.__file__, (self.table, self.name, self.source, self._call())
 
     def _call(self) -> str:
-        given = {name: _plain(value) for name, value in sorted(self.arguments.items())}
-        for name, value in given.items():
-            _refuse_unpicklable(name, value)
-        return base64.b64encode(pickle.dumps(given, protocol=4)).decode()
+        return base64.b64encode(pickle.dumps(self._plain_arguments(), protocol=4)).decode()
+
+    def _plain_arguments(self) -> dict[str, Any]:
+        """Return the arguments as the driver's Python can read them.
+
+        :raises ConfigurationError: for one that it cannot read, or that has no canonical form.
+        """
+        arguments = {name: _plain(value) for name, value in sorted(self.arguments.items())}
+        for name, value in arguments.items():
+            _refuse_undeliverable(name, value)
+        return arguments
+
+
+def _words(arguments: Iterable[object]) -> list[object]:
+    """Return arguments of a command; a number and its text are the same there."""
+    return [str(word) if isinstance(word, int | float) else word for word in arguments]
 
 
 def _plain(value: Any) -> Any:
@@ -207,9 +220,10 @@ def _plain(value: Any) -> Any:
     return datetime.fromisoformat(value.isoformat()) if isinstance(value, datetime) else value
 
 
-def _refuse_unpicklable(name: str, value: Any) -> None:
+def _refuse_undeliverable(name: str, value: Any) -> None:
     try:
         pickled = pickle.dumps(value, protocol=4)
+        canonical(value)
     except Exception as error:
         raise _undeliverable(name, value, str(error)) from error
     foreign = sorted(_modules(pickled) - _OF_DRIVERS)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -248,15 +247,3 @@ class TaskRecord:
 
 def _key(attempt: AttemptRecord) -> tuple[int, int]:
     return attempt.try_number, attempt.started_ms
-
-
-def digest(
-    application: str, arguments: Sequence[object], table: str, scope: Sequence[str] | None = None
-) -> str:
-    """Return a digest of the rendered work of a task run.
-
-    :param scope: the partitions that it declared, ``None`` for none.
-    """
-    work = [application, [str(one) for one in arguments], table]
-    text = json.dumps(work if scope is None else [*work, list(scope)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

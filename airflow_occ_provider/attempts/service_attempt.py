@@ -14,15 +14,16 @@ from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import digest
 from airflow_occ_provider.attempts.rivals import find_rival, pending_rivals
 from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_plans import ServicePlans
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
+from airflow_occ_provider.attempts.work import work_digest
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.table_service import ServiceOp
+from airflow_occ_provider.storage.address import canonical_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ServiceAttempt:
         pending = plans.pending(before, own)
         outside = {plan.time for plan in pending if self.limits.is_outside(plan, admitted)}
         choice = plans.choose(before, pending, own, outside)
-        work = digest(job.application, (task.service, task.op), plans.path)
+        work = work_digest((str(task.service), str(task.op), canonical_table(plans.path)))
         plans.run.begin(work, table_before(before))
         steps = choice.steps(task.op)
         if steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,14 @@ def open_journal(context: Context) -> Journal:
     task = context.get("task")
     retries = (task.retries if task else 0) or 0
     return Journal(store, TryKey(ti.try_number, ti.max_tries or 0, retries), publish)
+
+
+def bundle_folders(context: Context) -> tuple[str, ...]:
+    """Return the paths of this version of the task's DAG bundle on this machine."""
+    bundle = getattr(context["ti"], "bundle_instance", None)
+    if bundle is None:
+        return ()
+    return tuple(dict.fromkeys((os.path.realpath(bundle.path), os.fspath(bundle.path))))
 
 
 def longest_absence_ms(task: BaseOperator, try_number: int) -> int:

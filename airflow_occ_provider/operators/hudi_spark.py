@@ -30,7 +30,7 @@ from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preflight import resume_unwatched
 from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
 from airflow_occ_provider.attempts.reattach import begun_attempt
-from airflow_occ_provider.attempts.record import AttemptRecord, digest
+from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.submission import refuse_contradictions
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
@@ -50,7 +50,7 @@ from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
-from airflow_occ_provider.storage.address import canonical_table, is_one_table
+from airflow_occ_provider.storage.address import is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.spark_submit import Flag
 
@@ -186,7 +186,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         run.warn_of_few_retries()
         with known_state(run.journal):
             begun = begun_attempt(
-                run.journal, run.spark.submitter, self.table, self._digest(run), self.log
+                run.journal, run.spark.submitter, self.table, run.work_digest, self.log
             )
             commit = None if begun else self._settle_earlier(run)
         if begun:
@@ -210,12 +210,9 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         run.journal.succeed()
         return result
 
-    def _digest(self, run: ProtectedRun) -> str:
-        return digest(*run.user_job.work(), canonical_table(self.table), run.claim.partitions)
-
     def _settle_earlier(self, run: ProtectedRun) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
-        journal, work, preparation = run.journal, self._digest(run), run.prepare()
+        journal, work, preparation = run.journal, run.work_digest, run.prepare()
         rule = HeartbeatRule.of(preparation.options)
         tries = EarlierTries(
             journal,
@@ -259,7 +256,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
         """Run the job once; return what it committed, if anything."""
         preparation = run.prepare(admitted.order_token, starts=True)
-        return self._write_attempt(run).commit(run.job, self._digest(run), preparation, admitted)
+        return self._write_attempt(run).commit(run.job, run.work_digest, preparation, admitted)
 
     def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:
         """Continue the attempt that an earlier process began; return what it committed."""

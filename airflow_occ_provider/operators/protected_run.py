@@ -32,6 +32,7 @@ from airflow_occ_provider.attempts.site import Site, read_site
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import InstantsWait, wait_for_instants
+from airflow_occ_provider.attempts.work import work_digest
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.deployment import task_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -39,7 +40,13 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.spark import environment
 from airflow_occ_provider.hooks.table_link import show_table
-from airflow_occ_provider.hooks.task_run import hide, longest_absence_ms, open_journal, sign
+from airflow_occ_provider.hooks.task_run import (
+    bundle_folders,
+    hide,
+    longest_absence_ms,
+    open_journal,
+    sign,
+)
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
 from airflow_occ_provider.operators.spark_run import SparkRun
@@ -102,6 +109,13 @@ class ProtectedRun:
     def user_job(self) -> Job:
         """The task's own job."""
         return self._task.job(self.context)
+
+    @cached_property
+    def work_digest(self) -> str:
+        """The digest of the task run's work."""
+        table, partitions = canonical_table(self._task.table), self.claim.partitions
+        scope = None if partitions is None else frozenset(partitions)
+        return work_digest((*self.user_job.work(), table, scope), bundle_folders(self.context))
 
     @cached_property
     def job(self) -> SparkJob:

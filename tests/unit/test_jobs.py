@@ -25,6 +25,7 @@ from airflow_occ_provider.attempts.jobs import (
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import driver_input, effective_options
+from airflow_occ_provider.attempts.work import JobFile
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import CATALOG, SERIALIZER, SPARK_SETTINGS
@@ -56,7 +57,7 @@ def test_a_pyspark_file_runs_itself():
     job = job_of(write(application="job.py", application_args=["a", 1]))
     assert job == PythonFile("job.py", ("a", 1))
     assert job.application(TRIPS) == ("job.py", ("a", "1"))
-    assert job.work() == ("job.py", ("a", 1))
+    assert job.work() == (JobFile("job.py"), "a", "1")
 
 
 def test_sql_runs_in_a_file_of_ours_under_the_tables_own_name():
@@ -64,7 +65,7 @@ def test_sql_runs_in_a_file_of_ours_under_the_tables_own_name():
     job = job_of(write(sql=text))
     view = "CREATE TEMP VIEW v AS SELECT 1"
     assert job.application(TRIPS) == (run_sql.__file__, (TABLE, "trips", "`trips`", view, UPDATE))
-    assert job.work() == ("sql", (text,))
+    assert job.work() == ("sql", text, None)
     named = job_of(write(sql="DELETE FROM lake.trips", table_name="lake.trips"))
     assert named.application(TRIPS)[1] == (
         TABLE,
@@ -72,7 +73,7 @@ def test_sql_runs_in_a_file_of_ours_under_the_tables_own_name():
         "`lake`.`trips`",
         "DELETE FROM lake.trips",
     )
-    assert named.work() == ("sql", ("DELETE FROM lake.trips", "lake.trips"))
+    assert named.work() == ("sql", "DELETE FROM lake.trips", "lake.trips")
 
 
 def test_sql_needs_a_table_that_exists():
@@ -174,7 +175,7 @@ def test_a_main_class_is_called_with_its_jar(tmp_path):
     jar.touch()
     job = job_of(write(application=str(jar), java_class="com.acme.Write", application_args=["x", 1]))
     assert job.application(TRIPS) == (run_main.__file__, (str(jar), "com.acme.Write", "x", "1"))
-    assert job.work() == (f"{jar}!com.acme.Write", ("x", 1))
+    assert job.work() == (JobFile(str(jar)), "com.acme.Write", "x", "1")
     assert job.signs
     assert MainClass("com.acme.Write", "").application(TRIPS)[1] == ("", "com.acme.Write")
     with pytest.raises(ConfigurationError, match=r"^application: .*not a jar on this machine"):
@@ -244,7 +245,7 @@ def test_a_functions_arguments_go_pickled_without_airflows_classes():
     assert (path, given, name) == (run_function.__file__, TABLE, "f")
     assert b"pendulum" not in base64.b64decode(call)
     assert pickle.loads(base64.b64decode(call)) == {"a": 1, "at": datetime(2026, 11, 23, tzinfo=UTC)}
-    assert job.work() == ("function f", (source, call))
+    assert job.work() == ("function", "f", source, pickle.loads(base64.b64decode(call)))
 
 
 def test_an_argument_that_cannot_be_pickled_is_named():

@@ -8,7 +8,7 @@ from airflow.sdk import NEVER_EXPIRE
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord, digest
+from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import (
     NOTHING_BEFORE,
     QueueEntry,
@@ -220,12 +220,6 @@ def test_tries_that_ended_without_a_record_are_counted_since_the_last_clear():
         replace(died, try_number=8),  # the try that asks
     )
     assert TaskRecord(attempts=tries).unexplained(TryKey(8, 14)) == (2, 3, 4)
-
-
-def test_the_digest_distinguishes_work():
-    same = digest("a.py", ["1", 2], "/t")
-    assert same == digest("a.py", ["1", "2"], "/t")
-    assert len({same, digest("b.py", ["1", 2], "/t"), digest("a.py", ["12"], "/t")}) == 3
 
 
 def test_a_store_that_was_busy_is_asked_again(start, store, monkeypatch):
