@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
-	golden-tables differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
+	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
@@ -54,7 +54,7 @@ test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery,
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) SMOKE=1 --keep-going test-nightly differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages bench-conflict
+	$(MAKE) SMOKE=1 --keep-going test-nightly corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -77,6 +77,14 @@ docs: $(VENV)/.docs-installed  ## The documentation as a site in build/docs; a w
 $(VENV)/.browser-installed: $(INSTALLED)
 	$(UV) install --quiet --python $(VENV) --constraint constraints.txt --group browser
 	touch $@
+
+$(VENV)/.corpus-installed: $(INSTALLED)
+	$(UV) install --quiet --target $(VENV)/corpus --constraint constraints.txt pandas
+	touch $@
+
+ONLY ?=
+corpus: $(VENV)/.corpus-installed  ## Ordinary PySpark jobs, plainly and as tasks, on real Hudi; writes docs/reference/job-shapes.md (ONLY="upsert py_files")
+	PYTHONPATH=$(CURDIR)/$(VENV)/corpus $(BIN)/python -m tests.corpus --page $(if $(ONLY),--only $(ONLY))
 
 PICTURES := build/pages
 pages: $(VENV)/.browser-installed  ## The pages in Airflow's UI beside real writers, by either auth manager, and while services are away; needs a Chromium on the PATH
