@@ -218,12 +218,11 @@ def settle(
     writes = [write for time in log.own_instants if (write := timeline.find(time)) and write.is_write]
     is_overruled = commit and stop and stop.instant == commit.instant.time and not own.left
     if commit is None:
-        judged = ended.unsigned(writes) or ended.without_commit()
-    elif commits is Commits.MANY:
-        is_done = ended_well and not own.left
-        judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
+        judged = ended.unsigned(writes) or ended.vanished() or ended.without_commit()
     else:
-        is_done = bool(ended_well or is_overruled)
+        is_done = (
+            ended_well and not own.left if commits is Commits.MANY else bool(ended_well or is_overruled)
+        )
         judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
     if loss:
         judged = _Judged(Outcome.ROLLED_BACK, (str(loss),))
@@ -316,6 +315,18 @@ class _Ended:
             return None
         line = f"{signless} was completed by this driver but is not signed"
         return _Judged(Outcome.UNKNOWN, (line,), signless.time)
+
+    def vanished(self) -> _Judged | None:
+        """Return the outcome of a driver whose completed write the table does not show, if it ended well.
+
+        The archived history was searched too. So another process has taken the write back, or has
+        removed the table.
+        """
+        if self.code or self.stop or not self.own.committed:
+            return None
+        time = self.own.committed[-1]
+        line = f"the driver completed {time}, and the table does not show it any more"
+        return _Judged(Outcome.ROLLED_BACK, (line,), time)
 
     def unchecked(self, commit: Commit) -> _Judged | None:
         """Return the outcome of a commit without a check for conflicts, if it was one.

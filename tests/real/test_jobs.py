@@ -11,6 +11,7 @@ import pytest
 from airflow_occ_provider.attempts.commit import earlier_commit
 from airflow_occ_provider.attempts.jobs import Function, MainClass, Sql
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.errors import CommitStateUnknownError
 from airflow_occ_provider.in_driver.run_main import STREAMER
@@ -161,7 +162,7 @@ def test_unsigned_commits_of_two_rounds_are_found_by_their_drivers_instants(hudi
         assert "_airflow_identity" not in settlement.commit.metadata.extra
         instants.append(settlement.instant)
     assert len(set(instants)) == 2
-    found = earlier_commit(HudiTable(str(copied)), ["none"], "", [instants[1]], signed=False)
+    found = earlier_commit(HudiTable(str(copied)), ["none"], NOTHING_BEFORE, [instants[1]], signed=False)
     assert found.instant.time == instants[1]
     with pytest.raises(CommitStateUnknownError, match="is not signed"):
-        earlier_commit(HudiTable(str(copied)), ["none"], "", [instants[1]])
+        earlier_commit(HudiTable(str(copied)), ["none"], NOTHING_BEFORE, [instants[1]])

@@ -92,7 +92,7 @@ def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_pat
     assert settlement.loss.missing
     assert {name.rpartition("/")[2] for name in settlement.loss.missing}.isdisjoint(data_files(table))
     with pytest.raises(DataLossError):
-        earlier_commit(HudiTable(str(table)), (victim.identity,), "")
+        earlier_commit(HudiTable(str(table)), (victim.identity,))
     found = {one.check: one for one in examine(HudiTable(str(table)))}
     assert settlement.instant in found["lost_files"].instants
     assert found["eager_cleaner"].instants == (settlement.instant, rollback(table))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.attempts.survivor import dangling
@@ -40,6 +41,42 @@ def test_what_the_driver_rolled_back_itself_is_its_own_error(folder, table, roll
     log = log_of(T1)
     log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{rollback}__rollback__REQUESTED]")
     assert settled(folder, table, rollback, failed(log, BAD_RECORD)).outcome is Outcome.JOB_ERROR
+
+
+RAN = (
+    f"x INFO TransactionManager: State change starting for Option{{val=[==>{SOON}__rollback__INFLIGHT]}}"
+)
+REQUESTED = "x INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time "
+
+
+@pytest.mark.parametrize("read", [DriverLog.feed, lambda log, line: log.instants.feed_printed(line)])
+def test_a_rollback_of_others_that_the_driver_ends_is_theirs(folder, table, read):
+    """To end it, Hudi requests a rollback of the same time in the metadata table."""
+    log = log_of(T1)
+    for line in (RAN, f"{REQUESTED}[==>{SOON}__rollback__REQUESTED]"):
+        read(log, line)
+    settlement = settled(folder, table, SOON, failed(log, BAD_RECORD))
+    assert settlement.outcome is Outcome.ROLLED_BACK
+    assert f"rollback {SOON} took back {T1}" in str(settlement.error())
+
+
+@pytest.mark.parametrize("action", ["commit", "deltacommit", "replacecommit"])
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_a_completed_write_that_the_table_does_not_show_is_no_success(
+    folder, table, action, is_rolled_back
+):
+    log = log_of(T1)
+    log.feed(
+        f"x INFO ActiveTimelineV2: Created new file for toInstant /t/.hoodie/timeline/{T1}_{C}.{action}"
+    )
+    log.feed(fact("protected", followed=True))
+    log.feed(fact("ended"))
+    add(folder, f"{T0}_{C}.commit")
+    if is_rolled_back:
+        roll_back(folder, T1, f"{SOON}_{DONE}.rollback")
+    settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE)
+    assert settlement.outcome is Outcome.ROLLED_BACK
+    assert T1 in str(settlement.error())
 
 
 @pytest.mark.parametrize("error", [GONE, BAD_RECORD])

@@ -16,6 +16,7 @@ _REQUESTED = re.compile(
 _MENTIONED = re.compile(
     rf"\[(?:==>)?({_TIME})(?:__{_TIME})?__(\w+?)__(?:REQUESTED|INFLIGHT|COMPLETED)\]"
 )
+_ROLLBACK = re.compile(rf"\[==>({_TIME})__rollback__")
 _FILE_MADE = re.compile(
     rf"Created? new file for toInstant[ ?:]+(\S*/)({_TIME})(?:_{_TIME})?"
     r"\.(\w+(?:\.inflight)?)(?!\w|\.\w)"
@@ -81,6 +82,7 @@ class OwnInstants:
     _dying: str = ""
     _newest: dict[str, str] = field(default_factory=dict)
     _created: set[str] = field(default_factory=set)
+    _run: set[str] = field(default_factory=set)
 
     def feed(self, line: str, thread: str = "") -> None:
         """Take the next line of the log.
@@ -101,9 +103,8 @@ class OwnInstants:
 
     def feed_printed(self, line: str) -> None:
         """Take the next printed line of a log whose Hudi records the runner reports."""
-        requested = _REQUESTED.search(line) if "REQUESTED" in line else None
-        if requested:
-            self.requested.add(requested[1])
+        if "__" in line:
+            self._count_request(line)
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
@@ -170,12 +171,24 @@ class OwnInstants:
         if requested:  # an instant of the metadata table has the time of the table's
             self._newest[thread] = "" if requested[1] in self._created else requested[1]
             self._created.add(requested[1])
+        self._count_request(line)
         if requested and not requested[1].startswith("0000"):
-            self.requested.add(requested[1])
             if requested[1] not in self._logged and follows_record_start(line, requested.start()):
                 self._logged.append(requested[1])
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
+
+    def _count_request(self, line: str) -> None:
+        """Count a requested instant as the driver's own, unless it is a rollback that ran before.
+
+        A driver also finishes rollbacks that others have requested, and then requests one of the same
+        time for the metadata table (Hudi 1.2.0, ``HoodieBackedTableMetadataWriter.update``).
+        """
+        requested = _REQUESTED.search(line)
+        if requested is None:
+            self._run.update(_ROLLBACK.findall(line))
+        elif requested[1] not in self._run and not requested[1].startswith("0000"):
+            self.requested.add(requested[1])
 
     def _note_comparison(self, thread: str) -> None:
         """Count the line for what its thread requested last, if that is the only write that has begun.
