@@ -17,6 +17,7 @@ from pathlib import Path
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.attempts.typed_values import option_text, option_texts
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
@@ -130,8 +131,8 @@ def effective_options(
             remedy="use early_conflict_detection",
         )
     sources = [
-        Source("hudi_options", tuple((key, _text(value)) for key, value in given.items())),
-        Source("conf", tuple((key, _text(value)) for key, value in job.conf.items())),
+        Source("hudi_options", tuple(option_texts("hudi_options", given).items())),
+        Source("conf", tuple((key, _spark_text(key, value)) for key, value in job.conf.items())),
         site.environment,
         site.spark,
         *site.hudi,
@@ -241,5 +242,6 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _spark_text(key: str, value: object) -> str:
+    """Return a property as the command line has it; those of Hudi have values that Hudi can read."""
+    return option_text("conf", key, value) if key.startswith("spark.hoodie.") else str(value)

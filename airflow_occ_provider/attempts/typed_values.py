@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -115,6 +116,49 @@ def mapping(field: str, value: object) -> Any:
             f"'{{{{ var.json.{field} }}}}'",
         )
     return parsed
+
+
+def option_texts(field: str, value: object) -> Any:
+    """Return options as Hudi gets them, each as text.
+
+    A boolean is in lower case. An option without a value is left out, since Hudi would read the
+    text ``None``.
+
+    :param value: a dictionary, its text, or ``None``.
+    :raises ConfigurationError: for a value of any other type, or none that is a dictionary.
+    """
+    given = mapping(field, value)
+    if given is None:
+        return None
+    return {str(key): option_text(field, key, item) for key, item in given.items() if item is not None}
+
+
+def option_text(field: str, key: object, value: object) -> str:
+    """Return the value of one option as Hudi gets it.
+
+    :raises ConfigurationError: if it is neither text, nor a number, nor a boolean.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float | Decimal):
+        raise ConfigurationError(
+            field,
+            f"{key} is {type(value).__name__} {str(value)[:80]!r}, which is no value of an option",
+            remedy="give text, a number or a boolean; a list as text with commas",
+        )
+    return str(value)
+
+
+def whole_number(field: str, value: object, *, at_least: int) -> int:
+    """Return a whole number; text is read as the number that it names.
+
+    :raises ConfigurationError: if it is none, or too small.
+    """
+    refuse_template(field, value)
+    text = "" if isinstance(value, bool) else str(value).strip()
+    if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
+        raise _refusal(field, value, f"is no whole number of {at_least} or more", "give a number")
+    return int(text)
 
 
 def refuse_template(field: str, value: object) -> None:

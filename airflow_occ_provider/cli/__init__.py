@@ -22,6 +22,13 @@ def _positive(text: str) -> float:
     return number
 
 
+def _count(text: str) -> int:
+    """Return an argument that is a whole number of one or more."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
 _FORMATS = ("table", "json", "yaml", "plain")
 _LOG = Arg(
     ("log",),
@@ -77,9 +84,9 @@ _LOCK_KEY = Arg(
 _ANY_TABLE = Arg(("table",), nargs="?", default=None, help="Base path of the table; default: all tables")
 _ID = Arg(("--id",), required=True, help="Id of the request, from airflow hudi leases list")
 _INTERVAL = Arg(
-    ("--heartbeat-interval-ms",), type=int, default=60_000, help="The writers' heartbeat interval"
+    ("--heartbeat-interval-ms",), type=_count, default=60_000, help="The writers' heartbeat interval"
 )
-_MISSES = Arg(("--tolerable-misses",), type=int, default=2, help="The writers' tolerable misses")
+_MISSES = Arg(("--tolerable-misses",), type=_count, default=2, help="The writers' tolerable misses")
 _YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
 _CONSUMER = Arg(("consumer",), help="The consumer's name")
 _AT = Arg(

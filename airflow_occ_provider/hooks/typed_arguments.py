@@ -12,6 +12,7 @@ from airflow_occ_provider.attempts.typed_values import (
     has_template,
     mapping,
     names,
+    option_texts,
     refuse_template,
     switch,
     words,
@@ -37,7 +38,7 @@ def _switch_or_none(field: str, value: Any) -> bool | None:
 TYPES: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("scope", "tables", "partitions", "operations", "instants"), names),
     "streamer_args": words,
-    "hudi_options": mapping,
+    "hudi_options": option_texts,
     "require_commit": _switch_or_none,
     "signed": _labels,
     **dict.fromkeys(("reads_table", "key_safe", "learn_scope", "deferrable"), switch),

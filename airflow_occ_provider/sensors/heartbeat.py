@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
-from airflow_occ_provider.attempts.typed_values import switch
+from airflow_occ_provider.attempts.typed_values import switch, whole_number
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
@@ -75,11 +75,8 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
-        for name, given in (("interval_ms", interval_ms), ("tolerable_misses", tolerable_misses)):
-            if given < 1:
-                raise ConfigurationError(
-                    name, f"{given} is less than 1", remedy="use the value of the table's writers"
-                )
+        interval_ms = whole_number("interval_ms", interval_ms, at_least=1)
+        tolerable_misses = whole_number("tolerable_misses", tolerable_misses, at_least=1)
         super().__init__(poke_interval=poke_interval or interval_ms / 4000, **kwargs)
         self.table = table
         self.instants = instants

@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, conf
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_occ_provider.attempts.rivals import busy_writers
+from airflow_occ_provider.attempts.typed_values import whole_number
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
@@ -58,6 +59,8 @@ class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
+        interval_ms = whole_number("interval_ms", interval_ms, at_least=1)
+        tolerable_misses = whole_number("tolerable_misses", tolerable_misses, at_least=1)
         super().__init__(poke_interval=poke_interval or interval_ms / 4000, **kwargs)
         self.table = table
         self.scope = scope

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import FILE_LOCK_EXPIRE, LOCK_PROVIDER
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 
 _PATH_OPTION = "hoodie.write.lock.filesystem.path"
-_EXPIRE_OPTION = "hoodie.write.lock.filesystem.expire"
 _STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
 # Hudi allows for this clock difference before it takes a lock over (1.2.0, StorageBasedLockProvider).
 _CLOCKS_APART_MS = 500
@@ -74,7 +73,7 @@ def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
     if "lock" not in listing.names:
         return LockFile(path)
     since_ms = listing.modified("lock")
-    minutes, until_ms = options.get(_EXPIRE_OPTION, "0"), None
+    minutes, until_ms = options.get(FILE_LOCK_EXPIRE, "0"), None
     if since_ms is not None and minutes.isdigit() and int(minutes):
         until_ms = since_ms + int(minutes) * 60_000
     return LockFile(path, until_ms is None or _now_ms() <= until_ms, "", since_ms, until_ms)

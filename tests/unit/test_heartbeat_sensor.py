@@ -113,8 +113,8 @@ def test_a_tasks_own_writes(table):
     [
         ({"until": ["ill"]}, "'ill' is not a valid Fate"),
         ({"match": "most"}, "'most' is not a valid Match"),
-        ({"interval_ms": 0}, "interval_ms: 0 is less than 1"),
-        ({"tolerable_misses": 0}, "tolerable_misses: 0 is less than 1"),
+        ({"interval_ms": 0}, "interval_ms: '0' is no whole number of 1 or more"),
+        ({"tolerable_misses": 0}, "tolerable_misses: '0' is no whole number of 1 or more"),
         ({"match": "any", "until": ["committed"]}, "none of those has ended"),
     ],
 )

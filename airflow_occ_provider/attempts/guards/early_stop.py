@@ -24,10 +24,10 @@ from airflow_occ_provider.hudi.conflict.strategy import (
 )
 from airflow_occ_provider.hudi.conflict.verdict import Conflict
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.options import RETRIES_IN_JOB
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners
 from airflow_occ_provider.storage.snapshot import Snapshot
 
-_RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
 _PERIOD_S = 10.0
 _MOST_NAMED = 3
 
@@ -72,8 +72,8 @@ def log_outcomes(logger: Any, findings: Iterable[Finding | None], outcome: Outco
 
 def _why_off(options: Mapping[str, str]) -> str:
     """Return why a writer's options leave no certain verdict; empty if they do."""
-    if options.get(_RETRIES_IN_JOB, "0").strip() not in ("", "0"):
-        return f"with {_RETRIES_IN_JOB} Hudi writes again after a conflict"
+    if options.get(RETRIES_IN_JOB, "0").strip() not in ("", "0"):
+        return f"with {RETRIES_IN_JOB} Hudi writes again after a conflict"
     named = options.get(STRATEGY_OPTION, "").strip()
     if named and strategy_of(options) is None:
         return f"the rules of {named} are not known"

@@ -67,6 +67,16 @@ def _option(*keys: str) -> str:
 
 # Of Spark's own process, or as the property by which Spark passes it to a driver elsewhere.
 _VARIABLE = r"(?:spark\.[\w.-]*[eE]nv\.)?"
+_AT_LEAST = {0: "[0-9]{1,9}", 1: "[1-9][0-9]{0,8}", 1000: "[1-9][0-9]{3,8}"}
+RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
+FILE_LOCK_EXPIRE = "hoodie.write.lock.filesystem.expire"
+_NUMBERS = {
+    INTERVAL_OPTION: (1000, "milliseconds"),  # a storage's times may be whole seconds
+    TOLERABLE_MISSES_OPTION: (1, "misses"),
+    RETRIES_IN_JOB: (0, "retries"),
+    FILE_LOCK_EXPIRE: (0, "minutes"),
+}
+"""The options that this provider reads as numbers, as Hudi does: the least, and what it counts."""
 _NO_CONNECT = (
     "remove it: a server of Spark Connect is shared, so that the job would write outside its driver"
 )
@@ -115,6 +125,14 @@ RULES = (
         re.escape(SERIALIZER),
         re.escape(SPARK_SETTINGS[SERIALIZER]),
         f"remove it: Hudi writes only with {SPARK_SETTINGS[SERIALIZER]}, which is the default here",
+    ),
+    *(
+        Rule(
+            _option(key),
+            _AT_LEAST[least],
+            f"give a whole number of {unit}, without a unit, from {least} to 999999999",
+        )
+        for key, (least, unit) in _NUMBERS.items()
     ),
 )
 SQL_RULES = (
