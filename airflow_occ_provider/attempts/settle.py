@@ -317,7 +317,7 @@ class _Ended:
         return _Judged(Outcome.UNKNOWN, (line,), signless.time)
 
     def vanished(self) -> _Judged | None:
-        """Return the outcome of a driver whose completed write the table does not show, if it ended well.
+        """Return the outcome of a driver that ended well, and whose write the table does not show.
 
         The archived history was searched too. So another process has taken the write back, or has
         removed the table.

@@ -172,9 +172,13 @@ class OwnInstants:
             self._newest[thread] = "" if requested[1] in self._created else requested[1]
             self._created.add(requested[1])
         self._count_request(line)
-        if requested and not requested[1].startswith("0000"):
-            if requested[1] not in self._logged and follows_record_start(line, requested.start()):
-                self._logged.append(requested[1])
+        if (
+            requested
+            and not requested[1].startswith("0000")
+            and requested[1] not in self._logged
+            and follows_record_start(line, requested.start())
+        ):
+            self._logged.append(requested[1])
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
 
