@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
     FILE_LOCK_PROVIDER,
     file_lock_store,
 )
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_MS = 15_000
 LONGEST_ANSWER_S = 10.0
+_SHORTEST_TTL_S = 3
 _QUEUE_MODULE = "airflow_occ_provider.leases.queue"
 
 
@@ -215,6 +218,28 @@ def answer_timeout_s(fields: Fields) -> float:
     """Return the seconds after which a lock service counts as unreachable."""
     timeout_ms = fields.number("connection_timeout_ms", ANSWER_TIMEOUT_MS, at_least=1)
     return min(timeout_ms / 1000, LONGEST_ANSWER_S)
+
+
+def ttl_s(fields: Fields, name: str, default_s: int) -> int:
+    """Return a field with the TTL of a lease; refuse one in which three answers do not fit.
+
+    A holder renews three times within a TTL, and one renewal may take as long as an answer may. With a
+    shorter TTL a slow answer costs the lease, or is never in time to show that it is held.
+
+    :param fields: of the connection.
+    :param name: of the field.
+    :param default_s: if the field is empty.
+    """
+    seconds, timeout_s = fields.number(name, default_s), answer_timeout_s(fields)
+    least_s = max(_SHORTEST_TTL_S, math.ceil(RENEWALS_PER_TTL * timeout_s))
+    if seconds != default_s and seconds < least_s:
+        raise fields.error(
+            name,
+            f"{seconds} s, but an answer of the lock service may take {timeout_s:g} s, and a holder "
+            f"renews {RENEWALS_PER_TTL} times within that",
+            f"enter {least_s} or more, leave it empty, or shorten connection_timeout_ms",
+        )
+    return seconds
 
 
 def _given_options(fields: Fields) -> dict[str, str]:

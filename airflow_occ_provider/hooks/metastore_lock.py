@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s
+from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, metastore_lock_options
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.storage.address import canonical_table
@@ -255,7 +255,7 @@ class MetastoreBackend:
 
     @property
     def _given_timeout_s(self) -> int:
-        return self.service.fields.number("lock_timeout_s", 0)
+        return ttl_s(self.service.fields, "lock_timeout_s", 0)
 
     @property
     def _poll_s(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +12,13 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_occ_provider.leases.storage.access import Access, AzureAccess, GcsAccess, S3Access
+from airflow_occ_provider.leases.storage.access import (
+    Access,
+    AzureAccess,
+    AzureHost,
+    GcsAccess,
+    S3Access,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -26,7 +31,6 @@ _KEPT = timedelta(minutes=5)
 _OF_THE_PROCESS = "leave storage_conn_id empty, for the credentials of the process"
 _GCS_UNREAD = ("key_secret_name", "credential_config_file", "impersonation_chain", "idp_issuer_url")
 _AZURE_UNREAD = ("managed_identity_client_id", "workload_identity_tenant_id")
-_AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.blob\.core\..+")
 
 
 def storage_access(kind: type[Access] | None, conn_id: str, fields: Fields) -> Access:
@@ -126,29 +130,39 @@ def _azure(given: _Given) -> AzureAccess:
     given.refuse(_AZURE_UNREAD, "wasb", "enter login and password, sas_token or connection_string")
     if written := given.text("connection_string", "wasb"):
         parts = dict(one.split("=", 1) for one in written.split(";") if "=" in one)
+        endpoint, suffix = parts.get("BlobEndpoint", ""), parts.get("EndpointSuffix", "")
+        account = parts.get("AccountName", "")
+        if suffix and not endpoint:
+            host = AzureHost.of(f"{account}.blob.{suffix}")
+            endpoint = host.endpoint if host else ""
         return AzureAccess(
-            account=parts.get("AccountName", ""),
+            account=account,
             key=parts.get("AccountKey", ""),
             sas=parts.get("SharedAccessSignature", ""),
-            endpoint=parts.get("BlobEndpoint", ""),
+            endpoint=endpoint,
         )
     login, password = given.connection.login or "", given.connection.password or ""
-    account, endpoint = _azure_address(given.connection.host or "")
+    account, endpoint, authority = _azure_address(given.connection.host or "")
     if tenant := given.text("tenant_id", "wasb"):
         return AzureAccess(
-            account, endpoint=endpoint, client_id=login, client_secret=password, tenant_id=tenant
+            account,
+            endpoint=endpoint,
+            authority=authority,
+            client_id=login,
+            client_secret=password,
+            tenant_id=tenant,
         )
     key = given.text("shared_access_key", "wasb") or password
     sas = given.text("sas_token", "wasb").rpartition("?")[2]
     return AzureAccess(account or login, "" if sas else key, sas, endpoint=endpoint)
 
 
-def _azure_address(host: str) -> tuple[str, str]:
-    """Return the account of a host, and its URL unless that is Azure's own."""
+def _azure_address(host: str) -> AzureHost:
+    """Return the account of a connection's host, with the URL of a server that is not Azure's."""
     url = urlsplit(host if "://" in host else f"https://{host}")
-    if found := _AZURE_HOST.fullmatch(url.hostname or ""):
-        return found["account"], ""
-    return (url.path.strip("/"), host) if "://" in host else ("", "")
+    if azure := AzureHost.of(url.hostname or ""):
+        return azure
+    return AzureHost(url.path.strip("/"), host) if "://" in host else AzureHost("")
 
 
 _READERS: dict[type[Access], tuple[str, Callable[[_Given], Access]]] = {

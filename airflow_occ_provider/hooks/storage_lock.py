@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s
+from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.hooks.storage_access import storage_access
 from airflow_occ_provider.hudi.writer.storage_lock import (
     FILE_LOCK_SCHEMES,
@@ -176,9 +176,9 @@ class StorageLeases:
     def terms(self) -> Terms:
         """Return the TTLs of the leases, by default those of the folder's storage."""
         fields, pace = self.service.fields, self.service.root.pace
-        ttl_s = fields.number("lease_ttl_s", pace.ttl_s, at_least=3)
-        claim_ttl_s = fields.number("claim_ttl_s", max(pace.claim_ttl_s, ttl_s), at_least=ttl_s)
-        return Terms(ttl_s * 1000, claim_ttl_s * 1000)
+        lease_s = ttl_s(fields, "lease_ttl_s", pace.ttl_s)
+        claim_s = fields.number("claim_ttl_s", max(pace.claim_ttl_s, lease_s), at_least=lease_s)
+        return Terms(lease_s * 1000, claim_s * 1000)
 
     def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""
@@ -186,8 +186,8 @@ class StorageLeases:
         from airflow_occ_provider.leases.storage.store import StorageStore
 
         shared, pace = self.service.open(), self.service.root.pace
-        timeout_s, ttl_s = answer_timeout_s(self.service.fields), self.terms().ttl_ms / 1000
-        gather_s = min(pace.gather_s, ttl_s / _GATHERS_PER_TTL)
+        timeout_s, lease_s = answer_timeout_s(self.service.fields), self.terms().ttl_ms / 1000
+        gather_s = min(pace.gather_s, lease_s / _GATHERS_PER_TTL)
         return Queue(StorageStore(shared, self._poll_s, timeout_s, gather_s))
 
     def validate(self) -> None:

@@ -12,6 +12,7 @@ from airflow_occ_provider.hooks.hudi_lock import (
     HudiLock,
     HudiLockHook,
     answer_timeout_s,
+    ttl_s,
 )
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 from airflow_occ_provider.leases.lease import Terms
@@ -175,9 +176,9 @@ class ZookeeperLeases:
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""
         fields = self.service.fields
-        ttl_s = fields.number("lease_ttl_s", 60, at_least=3)
-        claim_ttl_s = fields.number("claim_ttl_s", max(600, ttl_s), at_least=ttl_s)
-        return Terms(ttl_s * 1000, claim_ttl_s * 1000)
+        lease_s = ttl_s(fields, "lease_ttl_s", 60)
+        claim_s = fields.number("claim_ttl_s", max(600, lease_s), at_least=lease_s)
+        return Terms(lease_s * 1000, claim_s * 1000)
 
     def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""

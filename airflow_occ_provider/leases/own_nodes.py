@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_occ_provider.errors import LeaseLostError
+from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
@@ -14,6 +14,22 @@ from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import QueuedRequest, Request
 from airflow_occ_provider.leases.run_leases import refuse_older
 from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionError, Store, Version
+
+# Each round but the last met a change by another process, or an answer later than the TTL allows.
+_ROUNDS = 20
+
+
+def bounded(what: str) -> Iterator[None]:
+    """Yield for each round of a call that is repeated until nothing has changed in between.
+
+    :param what: what the call could not do, for the error.
+    :raises LockUnreachableError: after too many rounds, so that each call ends.
+    """
+    yield from [None] * _ROUNDS
+    raise LockUnreachableError(
+        f"{what} ({_ROUNDS} times)",
+        remedy="check how long the lock service takes for an answer, beside the TTL of the connection",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +95,9 @@ class OwnNodes:
 
         :raises LeaseLostError: as for ``mine``.
         """
+        tries = bounded(f"request {ticket.id} could not be renewed")
         while True:
+            next(tries)
             own = self.mine(ticket)
             with suppress(NodeVersionError):
                 own = self._put(ticket, change(own.content), own.version)
@@ -97,7 +115,9 @@ class OwnNodes:
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
         own = self._load(ticket, any_epoch=True)
+        tries = bounded(f"request {ticket.id} could not be adopted")
         while True:
+            next(tries)
             held, epoch = own.content.request, own.content.epoch
             if asked:
                 refuse_older(asked, [own_request(ticket, held)])
@@ -117,8 +137,10 @@ class OwnNodes:
 
     def release(self, ticket: Ticket) -> bool:
         """Delete the ticket's node; return whether it was still there and the ticket's."""
+        tries = bounded(f"request {ticket.id} could not be released")
         with suppress(LeaseLostError, NodeGoneError):
             while True:
+                next(tries)
                 own = self.mine(ticket)
                 with suppress(NodeVersionError):
                     self._store.delete(ticket.name, own.version)

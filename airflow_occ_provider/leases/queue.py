@@ -14,7 +14,7 @@ from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.deletion_watches import DeletionWatches
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer
-from airflow_occ_provider.leases.own_nodes import OwnNodes, own_request
+from airflow_occ_provider.leases.own_nodes import OwnNodes, bounded, own_request
 from airflow_occ_provider.leases.reader import Reader
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, Request, blockers
@@ -53,8 +53,9 @@ class Queue:
         A created request is checked again before it counts: two requests that are created at the same
         time do not see each other before both are queued.
         """
-        created = ""
+        created, tries = "", bounded(f"request {asked.id} could not be queued")
         while True:
+            next(tries)
             queue = self._reader.read(request_node.related_names(asked, self._store.stamps()))
             refuse_older(asked, queue)
             same = sorted(
@@ -75,7 +76,9 @@ class Queue:
         self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
     ) -> Status:
         """Return the request's status, after removing expired requests before it."""
+        tries = bounded(f"the status of request {ticket.id} changed at each look, or each came too late")
         while True:
+            next(tries)
             own = self._own.trusted(ticket)
             names, age_s = self._reader.names(age_s), 0.0  # a listing that led to nothing is replaced
             if ticket.name not in names:
@@ -195,7 +198,9 @@ class Queue:
 
         :param asked: the owner's new request: refused if a later try adopted the other one.
         """
+        tries = bounded(f"request {queued.request.id} could not be removed")
         while node := self._store.read([queued.name], latest=True).get(queued.name):
+            next(tries)
             if node.token != queued.token and not queued.unknown:
                 break
             if asked:

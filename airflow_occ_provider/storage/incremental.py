@@ -87,6 +87,7 @@ def incremental_read(
     :param rule: by which the writers' heartbeats are judged.
     :param previous: an earlier snapshot, which saves requests.
     :param most: at most so many commits.
+    :raises ConfigurationError: as for ``window_after``.
     :raises CheckpointLostError: if the table has none of the commits that the consumer has read.
     :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
     :raises NotHudiTableError: if there is no table at the path.
@@ -118,10 +119,18 @@ def window_after(
 
     :param since: what the consumer has read; ``None`` for the whole table.
     :param most: at most so many commits.
+    :raises ConfigurationError: if the table's rows do not have Hudi's columns, by which they are chosen.
     :raises CheckpointLostError: if the table has none of the commits that the consumer has read.
     :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
     :raises TableUnreadableError: if the storage cannot be read.
     """
+    if not writes.snapshot.config.has_meta_fields:
+        raise ConfigurationError(
+            "table",
+            f"{writes.snapshot.path} has hoodie.populate.meta.fields=false, so its rows do not name the "
+            "commits that wrote them, and no window of commits can be read",
+            remedy="read the whole table, or make it anew with hoodie.populate.meta.fields=true",
+        )
     snapshot, pending = writes.snapshot, writes.pending
     since, order = None if since and since.is_empty else since, Order.of(snapshot.config)
     completed = completed_writes(snapshot, since)

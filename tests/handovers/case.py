@@ -47,6 +47,7 @@ def gone_by(term_s: float) -> float:
 def connection(hosts: str, root: str) -> dict[str, str]:
     """Return the environment that holds the connection which workers and triggers use."""
     extra = {"lease_root": root, "base_path": "/hudi", "lease_ttl_s": TTL_S, "claim_ttl_s": CLAIM_S}
+    extra |= {"connection_timeout_ms": TTL_S * 1000 // 3}
     value = {"conn_type": "hudi_zookeeper_lock", "host": hosts, "extra": json.dumps(extra)}
     return {f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(value)}
 

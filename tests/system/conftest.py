@@ -107,7 +107,12 @@ def airflow(hudi_stack, tmp_path_factory):
             "hudi_lock_quick",
             conn_type="hudi_zookeeper_lock",
             host=hudi_stack.zookeeper.hosts,
-            extra={"base_path": LOCK_BASE_PATH, "lease_ttl_s": 10, "claim_ttl_s": 120},
+            extra={
+                "base_path": LOCK_BASE_PATH,
+                "lease_ttl_s": 10,
+                "claim_ttl_s": 120,
+                "connection_timeout_ms": 3000,
+            },
         )
         provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
         running.add_connection(

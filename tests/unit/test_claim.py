@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import unquote
+
 import pytest
 
 from airflow_occ_provider.attempts.claim import Claim, inherited, known_options, leases_above
@@ -9,12 +12,21 @@ from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden.table_archive import unpack
 
 TABLE = "s3://lake/trips"
+GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 IN_PROCESS = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
 HIVE = {
     "hoodie.table.partition.fields": "dt,hour",
     "hoodie.datasource.write.hive_style_partitioning": "true",
+}
+ENCODED = {**HIVE, "hoodie.datasource.write.partitionpath.urlencode": "true"}
+SLASHES = "hoodie.datasource.write.slash.separated.date.partitioning"
+PLAIN_ENCODED = {
+    "hoodie.table.partition.fields": "dt,hour",
+    "hoodie.datasource.write.partitionpath.urlencode": "true",
 }
 PLAIN = {"hoodie.table.partition.fields": "dt:SIMPLE,hour:SIMPLE"}
 
@@ -32,6 +44,12 @@ def claim(partitions=None, key_safe=False, reads_table=False):
         ("dt=2026/11/21/hour=7", HIVE),
         ("2026-11-21", PLAIN),
         ("2026/11/21", PLAIN),
+        ("dt=2026-11-21 00%3A00", ENCODED),
+        ("dt=2026-11-21 00%3A00", HIVE),
+        ("dt=über%2Fß/hour=a b&c", ENCODED),
+        ("2026-11-21 00%3A00/7", PLAIN_ENCODED),
+        ("dt%3D1", PLAIN_ENCODED),
+        ("2026/11/21", {**PLAIN_ENCODED, SLASHES: "true"}),
     ],
 )
 def test_what_can_be_a_partition_is_let_pass(path, properties):
@@ -50,10 +68,32 @@ def test_what_can_be_a_partition_is_let_pass(path, properties):
         ("s3a://lake/trips/dt=1", HIVE, "not a path below the table"),
         ("dt=1/../dt=2", HIVE, "not a path below the table"),
         ("dt=1//hour=2", HIVE, "not a path below the table"),
+        ("dt=2026-11-21 00:00", ENCODED, "URL-encodes partition values, so write dt=2026-11-21 00%3A00"),
+        ("dt=2026-11-21 00%3a00", ENCODED, "so write dt=2026-11-21 00%3A00"),
+        ("dt=a%20b", ENCODED, "so write dt=a b"),
+        ("dt=50%/hour=it's", ENCODED, "so write dt=50%25/hour=it%27s"),
+        ("dt=x=1", ENCODED, "so write dt=x%3D1"),
+        ("dt=a/b/hour=1", ENCODED, "so write dt=a%2Fb/hour=1"),
+        ("2026/11/21", PLAIN_ENCODED, "so write 2026/11%2F21"),
+        ("2026-11-21 00:00/7", PLAIN_ENCODED, "so write 2026-11-21 00%3A00/7"),
     ],
 )
 def test_what_cannot_be_a_partition_is_said(path, properties, why):
     assert why in rejection_reason(path, TableConfig(properties))
+
+
+@pytest.mark.parametrize("release", ["0.15.0", "1.0.2", "1.2.0"])
+def test_the_encoded_partitions_that_hudi_wrote_are_let_pass_and_their_values_are_not(tmp_path, release):
+    unpack(GOLDEN / release / "hive_style_encoded.zip", tmp_path)
+    table = HudiTable(str(tmp_path / "table"))
+    config = table.snapshot().config
+    paths = {path.parent.name for path in (tmp_path / "table").glob("*/.hoodie_partition_metadata*")}
+    assert len(paths) > 5
+    assert any("%" in path for path in paths)
+    for path in paths:
+        assert rejection_reason(path, config) is None
+        if (value := unquote(path)) != path:
+            assert path in rejection_reason(value, config)
 
 
 def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():

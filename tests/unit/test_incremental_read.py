@@ -220,6 +220,17 @@ def test_an_empty_checkpoint_is_none(folder, table):
     assert read.scan == "it is the first window"
 
 
+def test_a_table_without_hudis_columns_has_no_windows(folder, table):
+    properties = folder / "hoodie.properties"
+    properties.write_text(table_properties(populate__meta__fields="false"))
+    complete(folder, T[0], C[0])
+    for since in (None, READ_T0):
+        with pytest.raises(ConfigurationError, match=r"populate.meta.fields=false, .*Remedy: read the"):
+            incremental_read(table, since)
+    properties.write_text(table_properties(populate__meta__fields="true"))
+    assert times(incremental_read(table)) == [T[0]]
+
+
 def test_an_unknown_release_is_refused(folder, table):
     complete(folder, T[1], C[1])
     with pytest.raises(ConfigurationError, match=r"'1\.1' is unknown"):

@@ -88,6 +88,7 @@ def test_the_forms_defaults_are_the_hooks(connection):
         ({"wait_time_ms": "soon"}, "wait_time_ms"),
         ({"num_retries": -1}, "num_retries"),
         ({"lock_timeout_s": "5m"}, "lock_timeout_s"),
+        ({"lock_timeout_s": 20, "connection_timeout_ms": 9000}, "lock_timeout_s"),
         ({"kerberos": "perhaps"}, "kerberos"),
     ],
 )
@@ -154,7 +155,9 @@ def test_the_metastores_time_out_is_read(connection, told, milliseconds):
 
     assert connection().lease_backend._timeout_ms(Told()) == milliseconds
     # A longer one of ours would be trusted after the server has dropped the lock.
-    assert connection(lock_timeout_s=7).lease_backend._timeout_ms(Told()) == min(7000, milliseconds)
+    assert connection(lock_timeout_s=7, connection_timeout_ms=2000).lease_backend._timeout_ms(
+        Told()
+    ) == min(7000, milliseconds)
     longer = connection(lock_timeout_s=7200).lease_backend._timeout_ms(Told())
     assert longer == (milliseconds if told not in ("", "x") else 7_200_000)
 

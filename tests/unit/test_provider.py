@@ -158,6 +158,8 @@ def test_hosts_that_may_mean_two_things_are_refused(monkeypatch, host, port):
         ({"lease_root": "leases"}, "lease_root"),
         ({"lease_root": "/hudi/locks/../locks"}, "lease_root"),
         ({"lease_ttl_s": 2}, "lease_ttl_s"),
+        ({"lease_ttl_s": 29}, "lease_ttl_s"),
+        ({"lease_ttl_s": 11, "connection_timeout_ms": 4000}, "lease_ttl_s"),
         ({"lease_ttl_s": 60, "claim_ttl_s": 59}, "claim_ttl_s"),
         ({"tls": "perhaps"}, "tls"),
         ({"password": "s3cret"}, "login"),
@@ -221,7 +223,7 @@ def test_a_claim_lasts_at_least_as_long_as_a_lease(monkeypatch):
     assert lock_hook("lock").terms() == Terms(60_000, 600_000)
     connection(monkeypatch, lease_ttl_s=900)
     assert lock_hook("lock").terms() == Terms(900_000, 900_000)
-    connection(monkeypatch, lease_ttl_s="10", claim_ttl_s=10)
+    connection(monkeypatch, lease_ttl_s="10", claim_ttl_s=10, connection_timeout_ms=3000)
     assert lock_hook("lock").terms() == Terms(10_000, 10_000)
 
 

@@ -41,7 +41,7 @@ PUBLIC = {
     "hooks.staged": {"StagedDrivers", "StagingService", "staged_follower"},
     "hooks.spark": {"add_lineage", "attempt_hook", "environment", "spark_hook"},
     "hooks.hudi_lock": {
-        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s"),
+        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s", "ttl_s"),
     },
     "hooks.metastore_lock": {
         *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -66,6 +73,22 @@ def test_a_path_names_a_file(root):
             "credentials: more than one kind",
         ),
         ("wasb://c@a/x", AzureAccess(client_id="i"), "credentials: of a service principal"),
+        (
+            "abfss://c@a.example.com/x",
+            AZURE,
+            "lease_root: a.example.com is no host of a storage account",
+        ),
+        ("abfss://c@a.b.blob.core.windows.net/x", AZURE, "lease_root: a.b.blob.core.windows.net is no"),
+        (
+            "az://c@a/x",
+            AzureAccess("b", KEY),
+            "credentials: they are of the account b, but the URL names",
+        ),
+        (
+            "abfss://c@a.dfs.core.windows.net/x",
+            AzureAccess("b", KEY),
+            "credentials: they are of the acc",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_before_a_request(root, access, wrong):
@@ -80,3 +103,82 @@ def test_no_secret_is_shown():
     shown = repr((S3Access("i", "secret", "secret"), GcsAccess("secret"), AzureAccess(key="secret")))
     assert "secret=" not in shown
     assert "'secret'" not in shown
+
+
+@pytest.mark.parametrize(
+    ("host", "endpoint"),
+    [
+        ("acc.dfs.core.windows.net", None),
+        ("acc.privatelink.blob.core.windows.net", None),
+        ("acc.dfs.core.chinacloudapi.cn", "https://acc.blob.core.chinacloudapi.cn"),
+        ("Acc.Blob.Core.ChinaCloudApi.cn", "https://acc.blob.core.chinacloudapi.cn"),
+        ("acc.dfs.core.usgovcloudapi.net", "https://acc.blob.core.usgovcloudapi.net"),
+        ("acc.privatelink.dfs.core.usgovcloudapi.net", "https://acc.blob.core.usgovcloudapi.net"),
+        ("onelake.dfs.fabric.microsoft.com", "https://onelake.blob.fabric.microsoft.com"),
+        ("acc.z01.dfs.storage.azure.net", "https://acc.z01.blob.storage.azure.net"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["abfss", "wasbs", "az"])
+def test_requests_go_to_the_cloud_that_the_url_names(scheme, host, endpoint):
+    config = open_shared_object(f"{scheme}://c@{host}/leases", AZURE)._store.config
+    assert (config["account_name"], config.get("endpoint")) == (host.split(".")[0].lower(), endpoint)
+
+
+def test_the_endpoint_of_the_connection_goes_before_that_of_the_url():
+    proxy = AzureAccess("acc", KEY, endpoint="http://127.0.0.1:1/acc")
+    opened = open_shared_object("abfss://c@acc.dfs.core.chinacloudapi.cn/leases", proxy)
+    assert opened._store.config["endpoint"] == "http://127.0.0.1:1/acc"
+
+
+def test_a_service_principal_gets_its_token_in_the_cloud_of_its_account():
+    principal = AzureAccess(client_id="i", client_secret="s", tenant_id="t")
+    for cloud, authority in (
+        ("chinacloudapi.cn", "https://login.chinacloudapi.cn"),
+        ("usgovcloudapi.net", "https://login.microsoftonline.us"),
+        ("windows.net", None),
+    ):
+        opened = open_shared_object(f"abfss://c@acc.dfs.core.{cloud}/leases", principal)
+        assert opened._store.config.get("authority_host") == authority
+
+
+@pytest.mark.parametrize(
+    ("folder_mode", "file_mode"), [(0o2775, 0o664), (0o777, 0o666), (0o700, 0o600), (0o750, 0o640)]
+)
+def test_the_files_of_a_folder_have_its_permissions(tmp_path, folder_mode, file_mode):
+    folder = tmp_path / "leases"
+    folder.mkdir()
+    folder.chmod(folder_mode)
+    before = os.umask(0o077)
+    try:
+        shared = open_shared_object(str(folder))
+        shared.write(b"2", shared.write(b"1", ""))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {file_mode}
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_two_accounts_of_one_group_write_one_folder():
+    # Not below tmp_path, which other accounts may not enter.
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o711)
+        folder = Path(name, "leases")
+        folder.mkdir()
+        os.chown(folder, -1, 4242)
+        folder.chmod(0o2770)
+        (folder / "queue.json.new").touch(0o600)  # of a process that was killed
+        shared = open_shared_object(str(folder))
+        tag = shared.write(b"1", "")
+        script = (
+            "import os, sys; os.setgroups([4242]); os.setgid(4343); os.setuid(4343); os.umask(0o077)\n"
+            "from airflow_occ_provider.leases.storage.folder import FolderObject\n"
+            "from pathlib import Path\n"
+            "FolderObject(Path(sys.argv[1])).write(b'2', sys.argv[2])"
+        )
+        # The package is imported before the change of account: its folder may be closed to others.
+        script = "import airflow_occ_provider.leases.storage.folder\n" + script
+        command = [sys.executable, "-c", script, str(folder / "queue.json"), tag]
+        subprocess.run(command, check=True, timeout=60)
+        assert shared.read("").data == b"2"
+        shared.write(b"3", shared.read("").tag)

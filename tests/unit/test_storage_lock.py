@@ -105,6 +105,8 @@ def test_the_defaults_depend_on_the_lease_root(connection, host, terms):
         ({"host": "/lake/t/.hoodie/leases"}, "lease_root"),
         ({"host": "s3://lake/t/.hoodie"}, "lease_root"),
         ({"lease_ttl_s": 2}, "lease_ttl_s"),
+        ({"lease_ttl_s": 29}, "lease_ttl_s"),
+        ({"lease_ttl_s": 2, "connection_timeout_ms": 1}, "lease_ttl_s"),
         ({"lease_ttl_s": 60, "claim_ttl_s": 59}, "claim_ttl_s"),
         ({"lease_poll_s": "soon"}, "lease_poll_s"),
         ({"wait_time_ms": 0}, "wait_time_ms"),
@@ -186,6 +188,39 @@ def test_a_google_connection_is_read(access_of, extra, access):
         ),
         ({"host": f"{CLOSED}/a", "password": "k"}, AzureAccess("a", "k", endpoint=f"{CLOSED}/a")),
         ({}, AzureAccess()),
+        (
+            {
+                "host": "acc.blob.core.usgovcloudapi.net",
+                "login": "id",
+                "password": "p",
+                "extra": {"tenant_id": "t"},
+            },
+            AzureAccess(
+                "acc",
+                client_id="id",
+                client_secret="p",
+                tenant_id="t",
+                endpoint="https://acc.blob.core.usgovcloudapi.net",
+                authority="https://login.microsoftonline.us",
+            ),
+        ),
+        (
+            {"host": "https://acc.blob.core.chinacloudapi.cn", "password": "k"},
+            AzureAccess("acc", "k", endpoint="https://acc.blob.core.chinacloudapi.cn"),
+        ),
+        (
+            {
+                "extra": {
+                    "connection_string": "AccountName=acc;AccountKey=k==;"
+                    "EndpointSuffix=core.chinacloudapi.cn"
+                }
+            },
+            AzureAccess("acc", "k==", endpoint="https://acc.blob.core.chinacloudapi.cn"),
+        ),
+        (
+            {"extra": {"connection_string": "AccountName=acc;EndpointSuffix=core.windows.net"}},
+            AzureAccess("acc"),
+        ),
     ],
 )
 def test_an_azure_connection_is_read(access_of, given, access):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 
+# Hudi escapes these characters of a value, and no other ones (PartitionPathEncodeUtils, 1.2.0).
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 NOT_BELOW = "is not a path below the table"
 
 
@@ -31,10 +36,48 @@ def rejection_reason(path: str, table: TableConfig) -> str | None:
     if not fields:
         return "cannot be: the table is not partitioned"
     if table.hive_style_partitioning:
-        return _hive_style_rejection(parts, fields)
+        rejection = _hive_style_rejection(parts, fields)
+        return rejection or _encoding_rejection(parts, table)
     if parts[0].startswith(f"{fields[0]}="):
         return f"cannot be: the table is not in hive style, so remove {fields[0]}="
-    return None
+    return _encoding_rejection(parts, table)
+
+
+def _encoding_rejection(parts: list[str], table: TableConfig) -> str | None:
+    """Return why parts are not spelled as in a table whose values are URL-encoded.
+
+    Two spellings of one partition would be two scopes, whose writers do not wait for each other.
+    """
+    if not table.encodes_partitions:
+        return None
+    values = _values(parts, table)
+    spelled = "/".join(_encoded(value, hive_style=table.hive_style_partitioning) for value in values)
+    if spelled == "/".join(parts):
+        return None
+    return f"cannot be: the table URL-encodes partition values, so write {spelled}"
+
+
+def _values(parts: list[str], table: TableConfig) -> list[str]:
+    """Return parts with one for each field: a slash between two parts may belong to a value."""
+    if table.separates_dates:
+        return parts
+    if not table.hive_style_partitioning:
+        last = len(table.partition_fields) - 1
+        return [*parts[:last], "/".join(parts[last:])] if len(parts) > last else parts
+    values: list[str] = []
+    for part in parts:
+        if "=" in part:
+            values.append(part)
+        else:
+            values[-1] += f"/{part}"
+    return values
+
+
+def _encoded(part: str, *, hive_style: bool) -> str:
+    """Return a part as Hudi spells it, whether its value was given encoded or not."""
+    field, separator, value = part.partition("=") if hive_style and "=" in part else ("", "", part)
+    decoded = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
+    return field + separator + _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", decoded)
 
 
 def _hive_style_rejection(parts: list[str], fields: list[str]) -> str | None:

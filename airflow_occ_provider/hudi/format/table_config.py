@@ -113,6 +113,23 @@ class TableConfig:
         return self.properties.get(key, "false").lower() == "true"
 
     @property
+    def encodes_partitions(self) -> bool:
+        """Whether the values in partition paths are URL-encoded."""
+        key = "hoodie.datasource.write.partitionpath.urlencode"
+        return self.properties.get(key, "false").lower() == "true"
+
+    @property
+    def separates_dates(self) -> bool:
+        """Whether the partition path of a date has a folder for each of year, month and day."""
+        key = "hoodie.datasource.write.slash.separated.date.partitioning"
+        return self.properties.get(key, "false").lower() == "true"
+
+    @property
+    def has_meta_fields(self) -> bool:
+        """Whether rows have Hudi's own columns, such as ``_hoodie_commit_time``."""
+        return self.properties.get("hoodie.populate.meta.fields", "true").lower() != "false"
+
+    @property
     def metadata_partitions(self) -> tuple[str, ...]:
         """The partitions of the metadata table, such as ``files`` and ``record_index``."""
         given = self.properties.get("hoodie.table.metadata.partitions", "")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Provider: TypeAlias = Callable[[], Any]
 """A credential provider of obstore, such as ``obstore.auth.boto3.Boto3CredentialProvider``."""
+
+_PUBLIC_CLOUD = "core.windows.net"
+# A zone, as in lake.z01.blob.storage.azure.net, is a part of the endpoint.
+_AZURE_HOST = re.compile(
+    r"(?P<account>[a-z0-9-]+)(?P<zone>\.z\d+)?(?:\.privatelink)?\.(?:blob|dfs)\.(?P<cloud>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+)
+_AUTHORITIES = {
+    "core.chinacloudapi.cn": "https://login.chinacloudapi.cn",
+    "core.usgovcloudapi.net": "https://login.microsoftonline.us",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,7 @@ class AzureAccess:
     :param tenant_id: of the service principal.
     :param provider: called for credentials, also when they expire.
     :param endpoint: URL of another server, including the account: ``http://127.0.0.1:10000/account``.
+    :param authority: URL where a service principal gets its token; by default that of the public cloud.
     """
 
     account: str = ""
@@ -78,6 +90,36 @@ class AzureAccess:
     tenant_id: str = ""
     provider: Provider | None = field(default=None, repr=False)
     endpoint: str = ""
+    authority: str = ""
+
+
+class AzureHost(NamedTuple):
+    """A storage account of Azure, and the endpoint of its blobs.
+
+    :param account: its name.
+    :param endpoint: its URL; empty in the public cloud, which the client knows.
+    :param authority: where a service principal of that cloud gets its token; empty in the public one.
+    """
+
+    account: str
+    endpoint: str = ""
+    authority: str = ""
+
+    @classmethod
+    def of(cls, host: str) -> AzureHost | None:
+        """Return what a host name names; ``None`` if it is no host of a storage account.
+
+        ``lake.dfs.core.chinacloudapi.cn`` and ``lake.blob.core.chinacloudapi.cn`` are one account, and
+        its blobs are served by the second one. A private link's name is that of its account.
+        """
+        match = _AZURE_HOST.fullmatch(host.lower())
+        if match is None:
+            return None
+        account, cloud = match["account"], match["cloud"]
+        if cloud == _PUBLIC_CLOUD:
+            return cls(account)
+        endpoint = f"https://{account}{match['zone'] or ''}.blob.{cloud}"
+        return cls(account, endpoint, _AUTHORITIES.get(cloud, ""))
 
 
 Access: TypeAlias = S3Access | GcsAccess | AzureAccess

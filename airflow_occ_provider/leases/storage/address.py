@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.storage.access import Access, AzureAccess, GcsAccess, S3Access
+from airflow_occ_provider.leases.storage.access import (
+    Access,
+    AzureAccess,
+    AzureHost,
+    GcsAccess,
+    S3Access,
+)
 from airflow_occ_provider.leases.storage.folder import FolderObject
 
 if TYPE_CHECKING:
@@ -23,7 +29,6 @@ _KINDS: dict[str, type[S3Access | GcsAccess | AzureAccess]] = {
     **dict.fromkeys(("az", "abfs", "abfss", "wasb", "wasbs"), AzureAccess),
 }
 _AUTHORITY = re.compile(r"(?:(?P<container>[^@:/]+)@)?(?P<host>[^@:/]+)")
-_ACCOUNT_HOST = re.compile(r"(?P<account>[^.]+)\.(?:blob|dfs)\..+")
 _EXAMPLE = "name a folder, such as s3://lake/leases or /srv/leases"
 
 
@@ -55,13 +60,13 @@ class Root:
     :param kind: the kind of access that its store needs; ``None`` for a local folder.
     :param bucket: or container.
     :param folder: its path in the bucket without slashes around it, or in the file system.
-    :param account: of Azure, if the URL names it.
+    :param azure: the storage account of Azure, if the URL names it.
     """
 
     kind: type[Access] | None
     bucket: str
     folder: str
-    account: str = ""
+    azure: AzureHost | None = None
 
     @property
     def is_local(self) -> bool:
@@ -95,8 +100,15 @@ def parse_root(root: str) -> Root:
     folder = posixpath.normpath(f"/{url.path}").strip("/")
     if match["container"] is None:
         return Root(kind, match["host"], folder)
-    named = _ACCOUNT_HOST.fullmatch(match["host"])
-    return Root(kind, match["container"], folder, named["account"] if named else match["host"])
+    host = match["host"]
+    azure = AzureHost.of(host) if "." in host else AzureHost(host)
+    if azure is None:
+        raise _wrong(
+            f"{host} is no host of a storage account of Azure",
+            "name one such as abfss://container@account.dfs.core.windows.net/leases, or the account "
+            "alone, and another server in the connection of storage_conn_id",
+        )
+    return Root(kind, match["container"], folder, azure)
 
 
 def open_shared_object(

@@ -10,7 +10,13 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.storage.access import Access, AzureAccess, GcsAccess, S3Access
+from airflow_occ_provider.leases.storage.access import (
+    Access,
+    AzureAccess,
+    AzureHost,
+    GcsAccess,
+    S3Access,
+)
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 
 if TYPE_CHECKING:
@@ -53,8 +59,8 @@ def _opened(root: Root, access: Access, timeout_s: float) -> tuple[Any, str]:
         return _s3(root, access, options), f"s3://{root.bucket}"
     if isinstance(access, GcsAccess):
         return _gcs(root, access, options), f"gs://{root.bucket}"
-    account = access.account or root.account
-    return _azure(root, access, account, options), f"az://{root.bucket}@{account}"
+    host = _azure_host(root, access)
+    return _azure(root, access, host, options), f"az://{root.bucket}@{host.account}"
 
 
 def _s3(root: Root, access: S3Access, options: dict[str, Any]) -> S3Store:
@@ -98,19 +104,39 @@ def _gcs(root: Root, access: GcsAccess, options: dict[str, Any]) -> GCSStore:
     return GCSStore(root.bucket, config=_given(config), **options)
 
 
-def _azure(root: Root, access: AzureAccess, account: str, options: dict[str, Any]) -> AzureStore:
-    if not account:
+def _azure_host(root: Root, access: AzureAccess) -> AzureHost:
+    """Return the account that the URL and the connection name, and its endpoint.
+
+    The connection's endpoint goes first: it may be a proxy, or an emulator. Credentials of one account
+    are not sent to another one.
+    """
+    named = AzureHost(access.account, access.endpoint, access.authority)
+    of_url = root.azure or AzureHost("")
+    if not (of_url.account or named.account):
         raise _wrong("no storage account is named")
+    if of_url.account and named.account and of_url.account.lower() != named.account.lower():
+        raise _wrong(
+            f"they are of the account {named.account}, but the URL names the account {of_url.account}"
+        )
+    return AzureHost(
+        named.account or of_url.account,
+        named.endpoint or of_url.endpoint,
+        named.authority or of_url.authority,
+    )
+
+
+def _azure(root: Root, access: AzureAccess, host: AzureHost, options: dict[str, Any]) -> AzureStore:
     if bool(access.client_id) != bool(access.client_secret and access.tenant_id):
         raise _wrong("of a service principal, the id, the secret or the tenant is empty")
     config: dict[str, Any] = {
-        "account_name": account,
+        "account_name": host.account,
         "account_key": access.key,
         "sas_key": access.sas.removeprefix("?"),
         "client_id": access.client_id,
         "client_secret": access.client_secret,
         "tenant_id": access.tenant_id,
-        "endpoint": access.endpoint,
+        "endpoint": host.endpoint,
+        "authority_host": host.authority if access.client_id else "",
         "credential_type": _azure_kind(access),
     }
     return AzureStore(root.bucket, config=_given(config), **options)

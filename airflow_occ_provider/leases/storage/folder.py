@@ -5,20 +5,25 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
 
 _PAUSE_S = 0.01
+_READ_WRITE = 0o666
 
 
 class FolderObject:
     """A ``SharedObject`` in a file, replaced under a lock of the host's kernel.
+
+    Each account that may write the folder may use it: its files get the folder's group and permissions,
+    whatever the umask of the process is.
 
     :param path: of the file; its folder is made if it is missing.
     :param timeout_s: for the lock.
@@ -44,7 +49,9 @@ class FolderObject:
                 if self._content().tag != tag:
                     raise SupersededError(self.place)
                 new = self._path.with_name(f"{self._path.name}.new")
+                new.unlink(missing_ok=True)  # of a process that was killed, perhaps another account's
                 with new.open("wb") as file:
+                    self._share(file)
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -68,10 +75,20 @@ class FolderObject:
             return Content(b"", "")
         return Content(data, _tag(data))
 
+    def _share(self, file: IO[bytes]) -> None:
+        """Give an own file the group of its folder, and the permissions that accounts have there."""
+        with suppress(PermissionError):  # another account's file, which that account has shared
+            folder, number = self._path.parent.stat(), file.fileno()
+            if os.fstat(number).st_gid != folder.st_gid and folder.st_mode & stat.S_IWGRP:
+                with suppress(PermissionError):  # the account is no member of that group
+                    os.fchown(number, -1, folder.st_gid)
+            os.fchmod(number, folder.st_mode & _READ_WRITE | stat.S_IRUSR | stat.S_IWUSR)
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout_s
         with self._lock.open("ab") as file:
+            self._share(file)
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +109,8 @@ class FolderObject:
             raise ConfigurationError(
                 "lease_root",
                 f"{error.filename} may not be written by this account",
-                remedy="give the account of Airflow's processes that folder",
+                remedy="give the accounts of Airflow's processes one group, and that group the folder: "
+                f"chgrp -R GROUP {self._path.parent}, then chmod -R g+rwXs,-t on it",
             ) from None
         except OSError as error:
             raise UnansweredError(str(error)) from None

@@ -63,7 +63,7 @@ class Ledger:
                 for name, (content, version, token, created_ms) in given["nodes"].items()
             }
             return cls(int(given["revision"]), nodes, tuple(given["writes"]))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             if isinstance(error, LedgerFormatError):
                 raise
             raise LedgerFormatError(f"it is no queue of this provider ({error})") from error
