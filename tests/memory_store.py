@@ -46,14 +46,15 @@ class MemoryStore:
             if name in self._nodes:
                 raise NodeTakenError(name)
             self._token += 1
-            self._nodes[name] = node = Node(data, 0, self._token, self._now_ms())
+            self._nodes[name] = node = Node(data, 0, self._token, *2 * [self._now_ms()])
             return node
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
         with self._lock:
             node = self._at(name, version)
-            self._nodes[name] = node._replace(data=data, version=int(version) + 1)
+            node = node._replace(data=data, version=int(version) + 1, renewed_ms=self._now_ms())
+            self._nodes[name] = node
             return self._nodes[name].version
 
     def delete(self, name: str, version: Version) -> None:

@@ -88,6 +88,11 @@ _INTERVAL = Arg(
 )
 _MISSES = Arg(("--tolerable-misses",), type=_count, default=2, help="The writers' tolerable misses")
 _YES = Arg(("-y", "--yes"), action="store_true", help="Do not ask")
+_FORCE = Arg(
+    ("--force",),
+    action="store_true",
+    help="Release it although its last renewal is younger than its TTL",
+)
 _CONSUMER = Arg(("consumer",), help="The consumer's name")
 _AT = Arg(
     ("--at",),
@@ -121,8 +126,10 @@ _LEASE_COMMANDS = (
         "leases.leases_release",
         "Remove a request from the queue by force",
         "Remove a request from the queue, whether it is held or waits. Its owner may be writing, and "
-        "notices only at its next renewal. The request of a dead owner expires by itself.",
-        *(_TABLE, _ID, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
+        "notices only at its next renewal. The request of a dead owner expires by itself. Without "
+        "--force, a request is refused that was renewed within its TTL. Airflow's audit log gets the "
+        "release and its account.",
+        *(_TABLE, _ID, _FORCE, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
     ),
 )
 _CHECKPOINT_COMMANDS = (

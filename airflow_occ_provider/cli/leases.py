@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import groupby
 from typing import Any, NoReturn
 
+from airflow_occ_provider.attempts.overview.renewal import describe_renewal, renewal
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
+from airflow_occ_provider.cli.task_instances import record_release, task_states
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.leases.rules import Blocker, QueuedRequest, blockers
+from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
+_UNKNOWN = "not known"
 _RISK = """\
 Its owner may be writing now, and notices the release only at its next renewal. Until then a rival may
 write beside it. Hudi's commit check still refuses the second of two writers that touched the same file
@@ -31,7 +35,7 @@ def leases_list(args: argparse.Namespace) -> None:
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
         # Of all tables: a request may be blocked in another one of its tables.
         queue = service.requests()
-    described = list(_described(queue, table))
+    described = list(_described(queue, table, task_states(one.request.owner for one in queue)))
     print_described(described, args.output, partial(_print_text, described))
 
 
@@ -47,18 +51,30 @@ def leases_release(args: argparse.Namespace) -> None:
         ]
         if not found:
             _end(f"no request {args.id} is in the queue of {table}")
+        queued, owner = found[0], found[0].request.owner
+        state = task_states([owner]).get(owner, _UNKNOWN)
+        if not args.force and queued.is_fresh(now_ms := round(time.time() * 1000)):
+            _end(
+                f"request {args.id} of {owner} (task: {state}) {', '.join(renewal(queued, now_ms))}, so "
+                f"its process lives, or died just now. Wait {queued.request.ttl_ms // 1000} s and look "
+                "again, or end the task; --force releases it nevertheless"
+            )
         if not args.yes:
-            _confirm(found[0])
-        if not service.evict(found[0]):
+            _confirm(queued, state)
+        if not service.evict(queued):
             _end(f"request {args.id} is no longer in the queue")
-    print(f"released {args.id} of {found[0].request.owner}")
+    account, is_recorded = record_release(owner, args.id, table)
+    place = "recorded in" if is_recorded else "not recorded: no answer of"
+    print(f"released {args.id} of {owner} as {account} ({place} Airflow's audit log)")
 
 
-def _confirm(queued: QueuedRequest) -> None:
+def _confirm(queued: QueuedRequest, state: str) -> None:
     request = queued.request
+    words = ", ".join(renewal(queued, round(time.time() * 1000)))
     scopes = "".join(f"\n  {scope}" for scope in request.scopes)
     since = format_time(queued.since_ms)
     print(f"Request {request.id} of {request.owner}, queued since {since}:{scopes}")
+    print(f"Task: {state}. {words[:1].upper()}{words[1:]}.")
     print(_RISK)
     print("Release it? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -69,7 +85,9 @@ def _end(message: str) -> NoReturn:
     raise SystemExit(f"airflow hudi leases release: {message}")
 
 
-def _described(queue: Sequence[QueuedRequest], table: str | None) -> Iterator[dict[str, Any]]:
+def _described(
+    queue: Sequence[QueuedRequest], table: str | None, states: Mapping[Owner, str]
+) -> Iterator[dict[str, Any]]:
     """Describe each request once for each of its tables."""
     pairs = sorted((name, one.order, one) for one in queue for name in one.request.tables)
     places: dict[tuple[str, str], int] = {}
@@ -77,7 +95,7 @@ def _described(queue: Sequence[QueuedRequest], table: str | None) -> Iterator[di
         places |= {(name, one.name): place for place, (_, _, one) in enumerate(group, start=1)}
     for name, _, one in pairs:
         if one.unknown or table in (None, name):
-            yield _request(one, name, queue, places)
+            yield _request(one, name, queue, places) | {"task_state": states.get(one.request.owner)}
 
 
 def _request(
@@ -97,6 +115,8 @@ def _request(
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": queued.since_ms,
+        **describe_renewal(queued),
+        "renewal": list(renewal(queued, round(time.time() * 1000))),
         "scopes": [
             {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
             for scope in request.scopes
@@ -131,8 +151,8 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
     return {
         "place": str(described["place"]),
         "owner": described["owner"]["text"],
-        "state": _state(described),
-        "since": format_time(described["since_ms"]),
+        "state": "\n".join((_state(described), f"task: {described['task_state'] or _UNKNOWN}")),
+        "since": "\n".join((format_time(described["since_ms"]), *described["renewal"])),
         "mode": "\n".join(scope["mode"] for scope in scopes),
         "partitions": "\n".join(_some(scope["partitions"] or ["the whole table"]) for scope in scopes),
         "token": described["token"],

@@ -15,9 +15,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from airflow_occ_provider.attempts.overview.described import describe
+from airflow_occ_provider.attempts.overview.described import MOST_BLOCKERS, describe
 from airflow_occ_provider.attempts.overview.read import read_state
-from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.attempts.overview.renewal import renewal
+from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
@@ -94,8 +95,9 @@ def _parts(state: TableState) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Yield the titles with their rows; the first one says what the table comes to."""
     described = describe(state)
     yield state.table, [_summary(state)]
+    if state.queue:
+        yield "Queue", [_line(line, state.at_ms) for line in state.queue]
     for title, key, row in (
-        ("Queue", "queue", _line),
         ("Writers", "writers", _writer),
         ("Pending table services", "services", _service),
         (f"The last {_LAST} instants", "instants", _instant),
@@ -115,14 +117,15 @@ def _summary(state: TableState) -> dict[str, str]:
     }
 
 
-def _line(line: dict[str, Any]) -> dict[str, str]:
-    more = [f"and {line['waits_for_more']} more"] if line["waits_for_more"] else []
+def _line(line: QueueLine, at_ms: int) -> dict[str, str]:
+    blockers = [f"waits for {one}" for one in line.waits_for[:MOST_BLOCKERS]]
+    more = len(line.waits_for) - len(blockers)
     return {
-        "place": str(line["place"]),
-        "owner": line["owner"],
-        "state": "\n".join([*(f"waits for {one}" for one in line["waits_for"]), *more]) or "holds",
-        "since": format_time(line["since_ms"]),
-        "scope": "\n".join(line["scopes"]),
+        "place": str(line.place),
+        "owner": str(line.queued.request.owner),
+        "state": "\n".join([*blockers, *([f"and {more} more"] if more else [])]) or "holds",
+        "since": "\n".join((format_time(line.queued.since_ms), *renewal(line.queued, at_ms))),
+        "scope": "\n".join(map(str, line.queued.request.scopes)),
     }
 
 

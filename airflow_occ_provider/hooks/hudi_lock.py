@@ -221,7 +221,7 @@ def answer_timeout_s(fields: Fields) -> float:
 
 
 def ttl_s(fields: Fields, name: str, default_s: int) -> int:
-    """Return a field with the TTL of a lease; refuse one in which three answers do not fit.
+    """Return a TTL of a field; refuse one in which three answers do not fit.
 
     A holder renews three times within a TTL, and one renewal may take as long as an answer may. With a
     shorter TTL a slow answer costs the lease, or is never in time to show that it is held.

@@ -192,7 +192,7 @@ class LeaseService(Protocol):
         """
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
-        """Return all requests, earliest first.
+        """Return all requests, earliest first, with the times of their last renewals.
 
         :param table: canonical base path of one table; ``None`` for all tables.
         """

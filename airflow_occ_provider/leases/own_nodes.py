@@ -20,7 +20,7 @@ _ROUNDS = 20
 
 
 def bounded(what: str) -> Iterator[None]:
-    """Yield for each round of a call that is repeated until nothing has changed in between.
+    """Yield for each round of a call that is repeated after others' changes.
 
     :param what: what the call could not do, for the error.
     :raises LockUnreachableError: after too many rounds, so that each call ends.

@@ -150,10 +150,8 @@ class Queue:
         return self._remove(queued)
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
-        """Return all requests, earliest first."""
-        names = self._reader.names()
-        queue = self._reader.read(request_node.names_of_tables([table], names) if table else names)
-        return tuple(sorted(queue, key=lambda one: one.order))
+        """Return all requests, earliest first, with their last renewals."""
+        return self._requests(table, renewals=True)
 
     def requests_of_run(self, owner: Owner) -> tuple[QueuedRequest, ...]:
         """Return the requests of an owner's run, earliest first."""
@@ -163,9 +161,9 @@ class Queue:
 
     def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
         """Return a table's requests, after removing expired ones."""
-        found = self.requests(table)
+        found = self._requests(table)
         shortest_ms = min((one.request.ttl_ms for one in found), default=0)
-        return self.requests(table) if self._observer.remove_expired(found, shortest_ms) else found
+        return self._requests(table) if self._observer.remove_expired(found, shortest_ms) else found
 
     def observations(self, table: str) -> dict[str, Any]:
         """Return what this process has observed of a table's requests."""
@@ -181,6 +179,12 @@ class Queue:
     def close(self) -> None:
         """Close the connection; requests stay until they expire."""
         self._store.close()
+
+    def _requests(self, table: str | None, *, renewals: bool = False) -> tuple[QueuedRequest, ...]:
+        names = self._reader.names()
+        concerned = request_node.names_of_tables([table], names) if table else names
+        queue = self._reader.read(concerned, renewals=renewals)
+        return tuple(sorted(queue, key=lambda one: one.order))
 
     def _create(self, asked: Request, queue: list[QueuedRequest]) -> str:
         """Create the node of a request, instead of those that it supersedes."""

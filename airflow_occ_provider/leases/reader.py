@@ -68,10 +68,14 @@ class Reader:
             raise NodeGoneError("one of the names")
         return found
 
-    def read(self, names: Iterable[str]) -> list[QueuedRequest]:
-        """Return the requests of the nodes that exist; a cached one is not read again."""
+    def read(self, names: Iterable[str], *, renewals: bool = False) -> list[QueuedRequest]:
+        """Return the requests of the nodes that exist; a cached one is not read again.
+
+        :param renewals: whether all are read, for the times of their last renewals.
+        """
         wanted = set(names)
-        found = {name: known for name in wanted if (known := self._known.get(name))}
+        cached = {} if renewals else self._known
+        found = {name: known for name in wanted if (known := cached.get(name))}
         unread = {name for name in wanted - found.keys() if request_node.parse(name)}
         nodes = self._store.read(unread) if unread else {}
         if missing := unread - nodes.keys():  # gone since, or not yet known to a lagging server

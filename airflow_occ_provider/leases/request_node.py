@@ -188,10 +188,17 @@ def queued(name: str, node: Node | None) -> QueuedRequest:
         return QueuedRequest.unreadable(name, _UNKNOWN_ORDER)
     order = (*known.under, node.token)
     try:
-        request = Content.decode(node.data, name).request
+        content = Content.decode(node.data, name)
     except LeaseRefusedError:
         return QueuedRequest.unreadable(name, order, known.tables, node.created_ms)
-    return QueuedRequest(request, name, order, node.created_ms)
+    return QueuedRequest(
+        content.request,
+        name,
+        order,
+        node.created_ms,
+        renewed_ms=node.renewed_ms,
+        term_ms=content.term_ms,
+    )
 
 
 def announced(name: str, node: Node) -> dict[str, Owner]:

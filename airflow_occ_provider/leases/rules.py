@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -153,6 +153,9 @@ class QueuedRequest:
     :param order: its position: the order tokens of the leases that cover it, then its own.
     :param since_ms: epoch milliseconds by the lock service's clock at which it was queued; for display.
     :param unknown: whether this release cannot read it. It blocks, and is never removed as expired.
+    :param renewed_ms: epoch milliseconds by the lock service's clock of its last renewal when it was
+        read; 0 if that is unknown. For display.
+    :param term_ms: milliseconds from then after which it expires; 0 if that is unknown.
     """
 
     request: Request
@@ -160,6 +163,25 @@ class QueuedRequest:
     order: tuple[int, ...]
     since_ms: int = 0
     unknown: bool = False
+    renewed_ms: int = field(default=0, compare=False)
+    term_ms: int = field(default=0, compare=False)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether no process renews it: it is kept for the next process of its task."""
+        return self.term_ms > self.request.ttl_ms
+
+    @property
+    def expires_ms(self) -> int:
+        """Epoch milliseconds at which it expires, if not renewed; 0 if unknown."""
+        return self.renewed_ms + self.term_ms if self.renewed_ms and self.term_ms else 0
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Return whether it was renewed within its TTL, so that its process may live.
+
+        :param now_ms: epoch milliseconds; by another clock, the answer is off by their difference.
+        """
+        return bool(self.renewed_ms) and now_ms - self.renewed_ms < self.request.ttl_ms
 
     @property
     def token(self) -> int:

@@ -28,12 +28,15 @@ class Node(NamedTuple):
     :param version: changed by every replacement.
     :param token: greater than the tokens of all nodes created before; it never changes.
     :param created_ms: epoch milliseconds by the store's clock.
+    :param renewed_ms: the same, of its last replacement or its creation; 0 if the store does not know.
+        For display: no decision is made by it.
     """
 
     data: bytes
     version: Version
     token: int
     created_ms: int
+    renewed_ms: int = 0
 
 
 class Store(Protocol):

@@ -37,6 +37,20 @@ class StoreContract:
         assert second.stamps().keys() == {_NAME}
         assert store.read([_NAME]) == {_NAME: created}
 
+    def test_a_replacement_is_dated(self, store: Store, second: Store) -> None:
+        created = store.create("n", b"")
+        if not created.renewed_ms:
+            pytest.skip("this store does not know when a node was replaced")
+        assert abs(created.renewed_ms - created.created_ms) < 1000
+        version, renewed_ms = created.version, created.renewed_ms
+        for _ in range(10_000):  # until the clock has moved on
+            version = second.replace("n", b"", version)
+            renewed_ms = store.read(["n"], latest=True)["n"].renewed_ms
+            if renewed_ms > created.renewed_ms:
+                break
+        assert renewed_ms > created.renewed_ms
+        assert store.read(["n"], latest=True)["n"].created_ms == created.created_ms
+
     def test_an_empty_store_lists_nothing(self, store: Store) -> None:
         assert dict(store.stamps()) == {}
         assert store.read(["missing"]) == store.read([]) == {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.claim import HINTS
+from airflow_occ_provider.attempts.overview.renewal import renewal
 from airflow_occ_provider.attempts.overview.values import LiveWriter, PendingService, QueueLine
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.leases.rules import Blocker, Scope
@@ -52,6 +53,7 @@ class QueueRow:
     blocked_by: tuple[BlockedBy, ...]
     more: int
     since: str
+    renewal: tuple[str, ...]
     scopes: Names
 
 
@@ -110,7 +112,8 @@ def _queued(line: QueueLine, view: TableView) -> QueueRow:
     more = len(line.waits_for) - len(blocked_by)
     owner = of_request(queued, view.viewer)
     texts = Names.of(_scope(one, path) for one in scopes)
-    return QueueRow(line.place, owner, line.holds, blocked_by, more, since, texts)
+    words = renewal(queued, view.now_ms)
+    return QueueRow(line.place, owner, line.holds, blocked_by, more, since, words, texts)
 
 
 def _blocker(blocker: Blocker, path: str, viewer: Viewer) -> BlockedBy:

@@ -57,12 +57,13 @@ class ToyStore:
             if name in bucket.nodes:
                 raise NodeTakenError(name)
             bucket.token += 1
-            bucket.nodes[name] = Node(data, _version(), bucket.token, round(time.time() * 1000))
+            bucket.nodes[name] = Node(data, _version(), bucket.token, _now_ms(), _now_ms())
             return bucket.nodes[name]
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         with self._bucket.lock:
-            node = self._at(name, version)._replace(data=data, version=_version())
+            node = self._at(name, version)
+            node = node._replace(data=data, version=_version(), renewed_ms=_now_ms())
             self._bucket.nodes[name] = node
             return node.version
 
@@ -94,6 +95,10 @@ class ToyStore:
         if node.version != version:
             raise NodeVersionError(name)
         return node
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _version() -> str:

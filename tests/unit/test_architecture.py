@@ -85,7 +85,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": (
         {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "cli"},
-        {"airflow", "rich"},
+        {"airflow", "sqlalchemy", "rich"},
     ),
     "ui": (
         {"errors", "hudi", "storage", "leases", "attempts", "hooks", "ui"},

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 import io
 import json
+import time
 
 import pytest
 from airflow.cli.cli_parser import get_parser
+from airflow.models.log import Log
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
 
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from tests.memory_store import MemoryStore
+from tests.unit import airflow_database
 
 TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"
-BASE_MS = 1_795_288_900_000
+BASE_MS = round(time.time() * 1000) - 3_600_000
 
 
 @pytest.fixture
@@ -135,6 +141,66 @@ def test_a_release_names_its_risk_and_asks(line, monkeypatch, capsys, answer, re
     for text in ("dag_a / run", "dt=1", "may be writing", "commit check", "key_safe", "reads_table"):
         assert text in asked
     assert bool(line.requests(TABLE)) is not released
+
+
+def test_a_living_holder_is_released_by_force_only(line, nodes, run):
+    held = ask(line, "a", exclusive(TABLE))
+    nodes._now_ms = lambda: round(time.time() * 1000)
+    line.renew(held)
+    with pytest.raises(SystemExit, match=r"request a of dag_a.* renewed 0 s ago, .*--force"):
+        run("release", TABLE, "--id", "a", "--yes")
+    assert line.requests(TABLE)
+    run("release", TABLE, "--id", "a", "--yes", "--force")
+    assert not line.requests(TABLE)
+
+
+def test_the_list_shows_whether_an_owner_lives(line, nodes, run):
+    alive, claimed = ask(line, "a", exclusive(TABLE, "1")), ask(line, "b", exclusive(TABLE, "2"))
+    ask(line, "dead", exclusive(TABLE, "3"))
+    service = Queue(nodes)
+    service.requests()  # what it has read before does not hide the later renewals
+    now_ms = round(time.time() * 1000)
+    nodes._now_ms = lambda: now_ms - 5000
+    line.renew(alive)
+    line.renew(claimed, 600_000)
+    renewed = [one.renewed_ms for one in service.requests()]
+    assert renewed == [now_ms - 5000, now_ms - 5000, BASE_MS]
+    first, second, third = json.loads(run("list", TABLE, "-o", "json"))
+    assert [first["expires_ms"], second["expires_ms"]] == [now_ms + 55_000, now_ms + 595_000]
+    assert [one["claimed"] for one in (first, second, third)] == [False, True, False]
+    assert [one["task_state"] for one in (first, second, third)] == [None] * 3
+    printed = run("list", TABLE)
+    for text in ("expires in 9 min", "kept for its next process", "expired 59 min ago", "not known"):
+        assert text in printed
+
+
+@pytest.fixture
+def database():
+    airflow_database.create()
+    yield
+    airflow_database.drop()
+
+
+def test_airflows_database_knows_the_task_and_the_release(line, run, database):
+    airflow_database.push("ours", "run", "task")
+    with create_session() as session:
+        session.query(TaskInstance).update({"state": "deferred"})
+    # Of one site each: the tasks of one run would have to be covered by one lease.
+    owners = [
+        Owner(("ours", "run", "task"), "", "1"),
+        Owner(("ours", "run"), "task", "2"),
+        Owner(("ours", "run", "task", "1"), "", "3"),
+    ]
+    for number, owner in enumerate(owners):
+        line.request(Request(f"q{number}", owner, (exclusive(TABLE, str(number)),), 60_000))
+    listed = json.loads(run("list", TABLE, "-o", "json"))
+    assert [one["task_state"] for one in listed] == ["deferred", "deferred", None]
+    assert "recorded in Airflow's audit log" in run("release", TABLE, "--id", "q1", "--yes")
+    with create_session() as session:
+        (entry,) = session.query(Log).filter_by(event="hudi_lease_released")
+        assert (entry.dag_id, entry.run_id, entry.task_id) == ("ours", "run", "task")
+        assert entry.owner == getpass.getuser()
+        assert json.loads(entry.extra)["request"] == "q1"
 
 
 @pytest.mark.parametrize(

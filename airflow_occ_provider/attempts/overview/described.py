@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_occ_provider.attempts.overview.renewal import describe_renewal
 from airflow_occ_provider.attempts.overview.values import (
     Bar,
     LiveWriter,
@@ -39,6 +40,7 @@ def _line(line: QueueLine) -> dict[str, Any]:
         "waits_for": [str(one) for one in line.waits_for[:MOST_BLOCKERS]],
         "waits_for_more": max(len(line.waits_for) - MOST_BLOCKERS, 0),
         "since_ms": line.queued.since_ms,
+        **describe_renewal(line.queued),
         "scopes": [str(scope) for scope in request.scopes],
     }
 

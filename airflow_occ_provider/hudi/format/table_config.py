@@ -120,7 +120,7 @@ class TableConfig:
 
     @property
     def separates_dates(self) -> bool:
-        """Whether the partition path of a date has a folder for each of year, month and day."""
+        """Whether a date is three folders of a partition path: year, month and day."""
         key = "hoodie.datasource.write.slash.separated.date.partitioning"
         return self.properties.get(key, "false").lower() == "true"
 

@@ -210,6 +210,7 @@ def _foreign(row: Row, scope: Scope) -> QueuedRequest:
 def _request_lock(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> RequestLock:
     text = "".join(part.partition("=")[2] for part in sorted(row.part.partition for row in pieces))
     asked_by, taken = pieces[0].agent, epochs(of_epochs)
+    renewed_ms = max(row.since_ms for row in pieces)
     try:
         packed = base64.b32decode(text.upper() + "=" * (-len(text) % 8))
         under_text, since_ms, content = zlib.decompress(packed).split(b" ", 2)
@@ -225,7 +226,15 @@ def _request_lock(lock_id: int, pieces: list[Row], of_epochs: Iterable[Row]) -> 
     _, dot, number = _agent(taken, asked_by).rpartition(".")
     if dot and number.isdecimal():
         request = replace(request, incarnation=max(request.incarnation, int(number)))
-    return RequestLock(QueuedRequest(request, called, (*under, lock_id), since), asked_by, taken)
+    queued = QueuedRequest(
+        request,
+        called,
+        (*under, lock_id),
+        since,
+        renewed_ms=renewed_ms,
+        term_ms=request.ttl_ms,
+    )
+    return RequestLock(queued, asked_by, taken)
 
 
 def _agent(taken: Sequence[Epoch], asked_by: str) -> str:

@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.store import (
     Version,
 )
 
-_FORMAT = 1
+_FORMAT = 2
 _REMEMBERED = 64  # writes, so that a client whose answer was lost finds its own
 
 
@@ -59,8 +59,8 @@ class Ledger:
             if given["format"] != _FORMAT:
                 raise LedgerFormatError(f"its format is {given['format']}, this release reads {_FORMAT}")
             nodes = {
-                name: Node(content.encode(errors="surrogateescape"), version, token, created_ms)
-                for name, (content, version, token, created_ms) in given["nodes"].items()
+                name: Node(content.encode(errors="surrogateescape"), *numbers)
+                for name, (content, *numbers) in given["nodes"].items()
             }
             return cls(int(given["revision"]), nodes, tuple(given["writes"]))
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -97,16 +97,17 @@ class Ledger:
         if name in self.nodes:
             raise NodeTakenError(name)
         revision = self.revision + 1
-        return self._with(revision, {**self.nodes, name: Node(data, revision, revision, now_ms)})
+        return self._with(revision, {**self.nodes, name: Node(data, revision, revision, now_ms, now_ms)})
 
-    def replaced(self, name: str, data: bytes, version: Version) -> Ledger:
+    def replaced(self, name: str, data: bytes, version: Version, now_ms: int) -> Ledger:
         """Return the ledger with another content of a node.
 
         :raises NodeGoneError: if it does not exist.
         :raises NodeVersionError: if it has another version.
         """
         node, revision = self._at(name, version), self.revision + 1
-        return self._with(revision, {**self.nodes, name: node._replace(data=data, version=revision)})
+        node = node._replace(data=data, version=revision, renewed_ms=now_ms)
+        return self._with(revision, {**self.nodes, name: node})
 
     def deleted(self, name: str, version: Version) -> Ledger:
         """Return the ledger without a node.

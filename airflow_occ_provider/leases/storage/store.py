@@ -50,7 +50,10 @@ class StorageStore:
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
-        after = self._ledger.change(lambda before: before.replaced(name, data, version), is_urgent=False)
+        now_ms = round(time.time() * 1000)
+        after = self._ledger.change(
+            lambda before: before.replaced(name, data, version, now_ms), is_urgent=False
+        )
         return after.nodes[name].version
 
     def delete(self, name: str, version: Version) -> None:

@@ -188,4 +188,4 @@ def _once(first: Any, again: Callable[[str], Any], path: str) -> Callable[[], An
 
 
 def _node(data: bytes, stat: Any) -> Node:
-    return Node(data, stat.version, stat.czxid, stat.ctime)
+    return Node(data, stat.version, stat.czxid, stat.ctime, stat.mtime)
