@@ -21,7 +21,7 @@ from airflow_occ_provider.attempts.choices import AdmissionMode
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, local_path
 from airflow_occ_provider.attempts.work import JobFile, canonical
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
@@ -166,7 +166,7 @@ class MainClass(Job):
         """Return the file that calls the class."""
         if not self.signs:
             refuse_unsafe_arguments(self.arguments, table.path)
-        if self.jar and not Path(self.jar.removeprefix("file://").removeprefix("file:")).is_file():
+        if self.jar and not Path(local_path(self.jar) or "").is_file():
             raise ConfigurationError(
                 "application",
                 f"{self.jar!r} is not a jar on this machine",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, driver_input
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, driver_input, local_path
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.in_driver import report, run_job
 from airflow_occ_provider.storage.report import RunFolder
@@ -35,11 +35,12 @@ def staged(
     url = folder.report(attempt)
     given = driver_input(job, options, without)
     given["report"] = {"url": url, "program": Path(report.__file__).read_text(encoding="utf-8")}
-    local = Path(job.application.removeprefix("file://").removeprefix("file:"))
+    path = local_path(job.application, is_remote=True)
     with ExitStack() as removal:
         removal.callback(folder.remove, attempt)
-        if local.is_file():
-            given["application"] = folder.put(f"{attempt}/job/{local.name}", local.read_bytes())
+        if path is not None and Path(path).is_file():
+            content = Path(path).read_bytes()
+            given["application"] = folder.put(f"{attempt}/job/{Path(path).name}", content)
         runner = folder.put(f"{attempt}/run_job.py", Path(run_job.__file__).read_bytes())
         payload = folder.put(f"{attempt}/payload.json", json.dumps(given).encode())
         try:

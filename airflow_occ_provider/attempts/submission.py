@@ -42,7 +42,7 @@ _DEPLOY_MODE = "spark.submit.deployMode"
 class SparkJob:
     """The user's job.
 
-    :param application: path of a PySpark file on this machine.
+    :param application: path or URL of a PySpark file.
     :param deploy_mode: Spark's deploy mode, ``None`` for Spark's default.
     :param scheme: of the table's base path, on which the classes depend that Hudi's lock needs.
     :param rules: what no configuration may contradict.
@@ -85,7 +85,7 @@ def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> No
 
     :param is_remote: whether the driver runs elsewhere, so that Spark fetches its files.
     :raises ConfigurationError: for another deploy mode than the submitter's, or an application that
-        is not a PySpark file there.
+        is not a PySpark file, or a missing one of this machine.
     """
     expected = "cluster" if is_remote else "client"
     given = (  # the first one counts, as in Spark's SparkSubmitArguments (3.5)
@@ -101,13 +101,11 @@ def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> No
             remedy="use client mode, or cluster mode on YARN or Kubernetes: name both the master "
             "and the deploy-mode in the Spark connection",
         )
-    path = local_path(job.application)
-    if not job.application.endswith(".py") or (path is None and not is_remote):
+    if not job.application.endswith(".py"):
         raise ConfigurationError(
-            "application",
-            f"{job.application!r} is not a PySpark file{'' if is_remote else ' on this machine'}",
-            remedy="give a .py file" + ("" if is_remote else " that lies on the worker"),
+            "application", f"{job.application!r} is not a PySpark file", remedy="give a .py file"
         )
+    path = local_path(job.application, is_remote=is_remote)
     if path is not None and not Path(path).is_file():
         raise ConfigurationError("application", f"{path} does not exist", remedy="correct the path")
 
@@ -187,10 +185,11 @@ def prepared(
     handle, path = tempfile.mkstemp(prefix=file_prefix(identity), suffix=".json")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as payload:
-            driven = replace(job, application=_name(job.application)) if is_remote else job
+            is_sent = is_remote and not job.application.startswith("local:")
+            driven = replace(job, application=_name(job.application)) if is_sent else job
             json.dump(driver_input(driven, options, without), payload)
         if is_remote:
-            files = (path, job.application)
+            files = (path, job.application) if is_sent else (path,)
             yield Submission(run_job.__file__, (_name(path),), {IDENTITY_VARIABLE: identity}, files)
         else:
             yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
@@ -215,7 +214,7 @@ def file_prefix(identity: str) -> str:
 def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
     """Return what ``run_job.py`` reads; options are stripped, as in Hudi's own file."""
     return {
-        "application": job.application,
+        "application": _plain_path(job.application),
         "arguments": [str(one) for one in job.arguments],
         "options": {key.strip(): value.strip() for key, value in options.items()},
         "without": list(without),
@@ -232,10 +231,19 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
     }
 
 
-def local_path(application: str) -> str | None:
-    """Return the path of a file on this machine; ``None`` for one elsewhere."""
-    path = application.removeprefix("file://").removeprefix("file:")
-    return None if "://" in path or path.startswith("hdfs:") else path
+def local_path(application: str, *, is_remote: bool = False) -> str | None:
+    """Return the path of a file on this machine; ``None`` for one elsewhere.
+
+    :param is_remote: whether the driver runs elsewhere: ``local:`` names a file of its machine.
+    """
+    if is_remote and application.startswith("local:"):
+        return None
+    path = _plain_path(application)
+    return None if run_job.REMOTE.match(path) else path
+
+
+def _plain_path(application: str) -> str:
+    return str(run_job.plain_path(application))  # type: ignore[no-untyped-call]
 
 
 def _name(path: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from airflow_occ_provider.attempts.submission import local_path
 from airflow_occ_provider.errors import ConfigurationError
 
 
@@ -90,7 +91,7 @@ class _CanonicalPickler(pickle.Pickler):
         if shortened != path:
             return (shortened,)
         try:
-            with Path(path.removeprefix("file://").removeprefix("file:")).open("rb") as file:
+            with Path(local_path(path) or "").open("rb") as file:
                 return Path(path).name, hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:  # elsewhere, or missing, which is refused before a driver starts
             return (path,)

@@ -81,11 +81,10 @@ class KubernetesDrivers:
     ) -> Iterator[Submission]:
         """Make the input, which the driver finds in a Secret."""
         content = {"run_job.py": Path(run_job.__file__).read_bytes()}
-        application, path = job.application, local_path(job.application)
+        application, path = job.application, local_path(job.application, is_remote=True)
         if path is not None:
             application = f"{FOLDER}/{Path(path).name}"
             content[Path(path).name] = Path(path).read_bytes()
-        application = application.removeprefix(_OF_IMAGE)
         given = driver_input(replace(job, application=application), options, without)
         content["payload.json"] = json.dumps(given).encode()
         refuse_large(content)

@@ -105,8 +105,8 @@ def hadoop_configuration(jvm):
 
 def content_of(name):
     """Return the content of a file, of this machine or of Hadoop's file systems."""
-    if not REMOTE.match(name) or name.startswith("file:"):
-        return pathlib.Path(local_path(name)).read_bytes()
+    if not REMOTE.match(plain_path(name)):
+        return pathlib.Path(plain_path(name)).read_bytes()
     from pyspark import SparkContext
 
     jvm = SparkContext._jvm
@@ -115,9 +115,14 @@ def content_of(name):
         return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
 
 
+def plain_path(name):
+    """Return a file's path without what says that it is one of this machine."""
+    return re.sub("^(file|local):(//)?", "", name)
+
+
 def local_path(name):
     """Return a file's path on this machine; of a remote file, its name."""
-    path = re.sub("^file:(//)?", "", name)
+    path = plain_path(name)
     return os.path.basename(path) if REMOTE.match(path) else path
 
 

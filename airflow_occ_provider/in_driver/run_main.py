@@ -55,7 +55,7 @@ def add(jvm, loader, jar):
 
     ``--jars`` would replace the jars of the site, such as Hudi's own.
     """
-    path = os.path.abspath(re.sub("^file:(//)?", "", jar))
+    path = os.path.abspath(re.sub("^(file|local):(//)?", "", jar))
     loader.addURL(jvm.java.io.File(path).toURI().toURL())
     others = jvm.java.lang.System.getProperty(JARS)  # the context to come reads it
     jvm.java.lang.System.setProperty(JARS, ",".join(filter(None, (others, path))))

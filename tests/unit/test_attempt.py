@@ -6,14 +6,17 @@ import stat
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source, read_site
+from airflow_occ_provider.attempts.staging import staged
 from airflow_occ_provider.attempts.submission import (
     IDENTITY_VARIABLE,
     SparkJob,
     effective_options,
+    local_path,
     prepared,
     refuse_unproven,
     remove_leftovers,
@@ -23,6 +26,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.address import parse_table_path
+from airflow_occ_provider.storage.report import RunFolder
 
 MODE = "hoodie.write.concurrency.mode"
 OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}
@@ -152,9 +156,11 @@ def test_early_detection_has_one_switch(job):
         ({"deploy_mode": "cluster"}, EMPTY, "deploy_mode"),
         ({"conf": {"spark.submit.deployMode": "cluster"}}, EMPTY, "conf"),
         ({}, Site(Source("p", (("spark.submit.deployMode", "cluster"),))), "p "),
-        ({"application": "s3a://lake/job.py"}, EMPTY, "application"),
         ({"application": "/lake/job.jar"}, EMPTY, "application"),
+        ({"application": "s3a://lake/job.zip"}, EMPTY, "application"),
         ({"application": "/no/such/job.py"}, EMPTY, "application"),
+        ({"application": "file:///no/such/job.py"}, EMPTY, "application"),
+        ({"application": "local:///no/such/job.py"}, EMPTY, "application"),
     ],
 )
 def test_what_is_not_proven_is_refused(changed, site, field, job):
@@ -166,6 +172,46 @@ def test_what_is_not_proven_is_refused(changed, site, field, job):
 def test_client_mode_passes(job):
     refuse_unproven(SparkJob(job.application, deploy_mode="client"), EMPTY)
     refuse_unproven(SparkJob(f"file://{job.application}"), EMPTY)
+
+
+REMOTE = [
+    "s3a://lake/job.py",
+    "hdfs:/jobs/job.py",
+    "hdfs://nn/job.py",
+    "https://host/job.py",
+    "abfs:/job.py",
+]
+
+
+@pytest.mark.parametrize("application", REMOTE)
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_job_that_the_driver_reads_by_its_url_stays_there(application, is_remote):
+    job = SparkJob(application)
+    refuse_unproven(job, EMPTY, is_remote=is_remote)
+    assert local_path(application) is None
+    with prepared(job, OURS) as submission:
+        assert payload_of(submission)["application"] == application
+
+
+def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
+    named = f"local://{job.application}"
+    refuse_unproven(SparkJob(named), EMPTY)
+    with prepared(SparkJob(named), OURS) as submission:
+        assert payload_of(submission)["application"] == job.application
+    of_image = SparkJob("local:///opt/image/job.py")
+    refuse_unproven(of_image, EMPTY, is_remote=True)
+    with prepared(of_image, OURS, is_remote=True) as submission:
+        assert submission.files == (submission.files[0],)
+        payload = json.loads(Path(submission.files[0]).read_text(encoding="utf-8"))
+        assert payload["application"] == "/opt/image/job.py"
+    folder = RunFolder(f"file://{tmp_path}/run", file_system=fsspec.filesystem("file"))
+    with staged(of_image, OURS, folder, "one"):
+        payload = json.loads((tmp_path / "run" / "one" / "payload.json").read_text(encoding="utf-8"))
+    assert payload["application"] == "/opt/image/job.py"
+
+
+def payload_of(submission):
+    return json.loads(Path(submission.arguments[0]).read_text(encoding="utf-8"))
 
 
 def test_the_deploy_mode_that_spark_takes_decides(job):

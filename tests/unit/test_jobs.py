@@ -180,6 +180,8 @@ def test_a_main_class_is_called_with_its_jar(tmp_path):
     assert MainClass("com.acme.Write", "").application(TRIPS)[1] == ("", "com.acme.Write")
     with pytest.raises(ConfigurationError, match=r"^application: .*not a jar on this machine"):
         MainClass("com.acme.Write", "s3a://code/jobs.jar").application(TRIPS)
+    for prefix in ("file:", "file://", "local:", "local://"):
+        assert MainClass("com.acme.Write", f"{prefix}{jar}").application(TRIPS)
 
 
 def streamer(**given):

@@ -243,7 +243,9 @@ def test_a_call_that_keeps_all_threads_from_running_is_no_pause():
         assert running.stdout.read().endswith("it lives\n")
 
 
-@pytest.mark.parametrize("name", ["/a/b.py", "b.py", "file:/a/b.py", "file:///a/b.py"])
+@pytest.mark.parametrize(
+    "name", ["/a/b.py", "b.py", "file:/a/b.py", "file:///a/b.py", "local:///a/b.py"]
+)
 def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
 
