@@ -40,6 +40,7 @@ EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside oth
 API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 COPIES = []  # where facts go besides the log
+LOG = []  # a file descriptor of the driver's log that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
 
 
@@ -129,6 +130,7 @@ def local_path(name):
 def run(application, arguments):
     """Run the job, and report its end."""
     code = 1
+    keep_log()
     report_sudden_end()
     try:
         become(application, arguments)
@@ -181,8 +183,38 @@ def report(fact, **details):
     line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
     for copy in COPIES:
         copy.add(line.encode())
-    with contextlib.suppress(OSError), open(2, "wb", closefd=False) as log:
+    with contextlib.suppress(OSError), open(descriptor_of_log(), "wb", closefd=False) as log:
         log.write(line.encode())
+
+
+def keep_log():
+    """Have facts reach the driver's log, although the job may redirect or close its output."""
+    with contextlib.suppress(OSError):
+        log = os.dup(2)
+        LOG[:] = log, identity(log)
+        os.register_at_fork(after_in_child=forget_log)  # a daemon would hold the log open
+
+
+def forget_log():
+    """Close the kept log in a fork of this process."""
+    with contextlib.suppress(OSError):
+        if LOG and identity(LOG[0]) == LOG[1]:
+            os.close(LOG[0])
+    LOG.clear()
+
+
+def descriptor_of_log():
+    """Return the kept log, or stderr if the job has closed it, or opened another file as it."""
+    with contextlib.suppress(OSError):
+        if LOG and identity(LOG[0]) == LOG[1]:
+            return LOG[0]
+    return 2
+
+
+def identity(descriptor):
+    """Return which file a descriptor stands for."""
+    file = os.fstat(descriptor)
+    return file.st_dev, file.st_ino
 
 
 def causes_of(error):

@@ -45,6 +45,10 @@ def run(folder, code):
         ("import sys; sys.stderr.close(); sys.exit(5)", 5),
         ("import sys; sys.stderr = None", 0),
         ("import os; os._exit(3)", 3),
+        ("import os; os.close(2)", 0),
+        ("import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)", 0),
+        ("import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2); os._exit(3)", 3),
+        ("import os; os.closerange(3, 99)", 0),
         ("import os; child = os.fork() or os._exit(7); os.waitpid(child, 0)", 0),
     ],
 )
@@ -52,6 +56,21 @@ def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, code, exit_co
     done, facts = run(tmp_path, code)
     assert done.returncode == exit_code
     assert facts == [{"fact": "end", "exit_code": exit_code}]
+
+
+def test_no_fact_goes_to_a_file_of_the_job_and_no_fork_holds_the_log(tmp_path):
+    code = (
+        "import os, subprocess, sys\n"
+        "os.closerange(3, 99)\n"
+        "file = open(sys.argv[0] + '.out', 'w')\n"
+        "if os.fork() == 0:\n"
+        "    nowhere = os.open(os.devnull, os.O_RDWR)\n"
+        "    [os.dup2(nowhere, each) for each in range(3)]\n"
+        "    os.execvp('sleep', ['sleep', '60'])\n"
+    )
+    _, facts = run(tmp_path, code)  # it waits for the end of all that hold the log
+    assert facts == [{"fact": "end", "exit_code": 0}]
+    assert (tmp_path / "job.py.out").read_text() == ""
 
 
 def test_what_the_job_died_of_is_reported_and_printed(tmp_path):
