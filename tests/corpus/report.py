@@ -98,8 +98,11 @@ def _counted(run: Run) -> str:
     parts = []
     for name in tables:
         commits = run.commits()[name]
-        actions = ", ".join(f"{count} {action}" for action, count in sorted(commits.items()))
-        parts.append(f"{len(run.rows[name])} rows by {actions or 'no commit'}")
+        actions = ", ".join(
+            f"`{action}`" + (f" x {count}" if count > 1 else "")
+            for action, count in sorted(commits.items())
+        )
+        parts.append(f"{len(run.rows[name])} rows, {actions or 'no commit'}")
     return "; ".join(parts) or "no table"
 
 

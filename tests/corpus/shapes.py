@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 JOBS = Path(__file__).parent / "jobs"
-MODULES = Path(__file__).parent / "modules"
 ONE_COMMIT = ("MisconfigurationError", "commits='one'")
 """How a job that makes several commits fails without ``commits="many"``."""
 
