@@ -188,7 +188,7 @@ def report(fact, **details):
 
 
 def keep_log():
-    """Have facts reach the driver's log, although the job may redirect or close its output."""
+    """Keep the log open for facts; the job may redirect or close its output."""
     with contextlib.suppress(OSError):
         log = os.dup(2)
         LOG[:] = log, identity(log)
@@ -204,7 +204,7 @@ def forget_log():
 
 
 def descriptor_of_log():
-    """Return the kept log, or stderr if the job has closed it, or opened another file as it."""
+    """Return the kept log, or stderr if the job has closed or replaced it."""
     with contextlib.suppress(OSError):
         if LOG and identity(LOG[0]) == LOG[1]:
             return LOG[0]
