@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         item.add_marker(folder)
+        if "airflow" in item.fixturenames:  # side by side, one Airflow serves them all
+            item.add_marker(pytest.mark.xdist_group("airflow"))
         if folder != "unit" and _names_metastore(item):
             item.add_marker("metastore")
         if item.get_closest_marker("k8s") or item.get_closest_marker("nightly"):

@@ -45,7 +45,7 @@ class OwnWrites:
         """Tell a driver's writes apart.
 
         A write that the driver began in this table, and that its timeline no longer shows, was rolled
-        back, unless the log shows that it completed: then it was archived since.
+        back, unless the log shows that it completed, and no rollback names it: then it was archived.
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
@@ -62,7 +62,11 @@ class OwnWrites:
             elif instant is None and not (table or log.instants.has_completed(time)):
                 unplaced.append(time)
             elif instant is None or not is_service(snapshot, instant):
-                is_over = instant.completed if instant else log.instants.has_completed(time)
+                is_over = (
+                    instant.completed
+                    if instant
+                    else log.instants.has_completed(time) and not snapshot.rollback_of(time)
+                )
                 (committed if is_over else unfinished).append(time)
                 left = None if is_over else time
         return cls(tuple(committed), tuple(unfinished), tuple(unplaced), tuple(elsewhere), left)

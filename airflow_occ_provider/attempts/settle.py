@@ -85,11 +85,12 @@ class Settlement:
             return None
         if self.outcome is Outcome.COMMITTED:
             return self._error_after_commit()
+        is_taken_back = self.outcome is Outcome.ROLLED_BACK
         return _ERRORS[self.outcome](
             sentence(self.failure or self.described()),
             outcome=self.outcome,
             remedy=self.advice or REMEDIES[self.outcome],
-            committed=bool(self.commit or self.own.committed),
+            committed=bool(self.commit or (self.own.committed and not is_taken_back)),
         )
 
     def _error_after_commit(self) -> errors.OccError | None:
@@ -224,8 +225,8 @@ def settle(
             ended_well and not own.left if commits is Commits.MANY else bool(ended_well or is_overruled)
         )
         judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
-    if loss:
-        judged = _Judged(Outcome.ROLLED_BACK, (str(loss),))
+    if commit and loss:
+        judged = _Judged(Outcome.ROLLED_BACK, (str(loss),), commit.instant.time)
     elif taken and judged.outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
         judged = _Judged(taken.outcome, taken.lines, judged.instant)
     is_committed = judged.outcome is Outcome.COMMITTED

@@ -171,6 +171,7 @@ def traces(table, instant):
     return {str(path) for path in found if path.name.startswith(instant)}
 
 
+@pytest.mark.nightly
 def test_hudi_cleans_writers_that_we_call_dead_after_the_tolerance_and_not_before(
     hudi_stack, tmp_path, cleaner
 ):

@@ -114,6 +114,7 @@ def killed_with_the_lock(writer, table):
         resume(writer.process.pid)
 
 
+@pytest.mark.nightly
 def test_the_lock_of_a_killed_writer_is_taken_over_once_it_has_expired(start, table):
     committed(start())
     dead = start()

@@ -81,8 +81,10 @@ def test_jobs_with_their_own_options_end_in_the_right_outcome(airflow, start, tm
         assert (signature.task_id, signature.map_index, signature.try_number) == ("variants", index, 1)
         result = run.result("variants", index)
         assert set(result) == {
-            *("instant", "action", "operation", "partitions", "file_groups", "records", "seconds"),
+            *("instant", "instants", "action", "operation", "partitions", "file_groups", "records"),
+            "seconds",
         }
+        assert result["instants"] == [result["instant"]]
         assert (result["action"], result["operation"]) == ("commit", "UPSERT")
         assert (result["partitions"], result["file_groups"], result["records"]) == (["0", "1"], 2, 20)
     assert run.result("variants", 2)["instant"] is None

@@ -104,7 +104,8 @@ def test_the_commands_of_the_tutorial_lead_to_a_conflict_and_its_retry(account, 
     shapes, commands = {shape(line) for line in text.splitlines()}, 0
     for language, block, _ in blocks():
         commands += language == "bash"
-        if language == "text":
+        # Which of two detections sees the conflict first is up to the machine.
+        if language == "text" and "Early conflict: " not in text:
             assert {shape(line) for line in block.splitlines()} <= shapes
     assert len(answers) == commands + 1
     tasks = dict(re.findall(r"^trips +(\w+) +(\w+)", text, re.MULTILINE))

@@ -75,7 +75,8 @@ def test_a_completed_write_that_the_table_does_not_show_is_no_success(
     if is_rolled_back:
         roll_back(folder, T1, f"{SOON}_{DONE}.rollback")
     settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE)
-    assert settlement.outcome is Outcome.ROLLED_BACK
+    assert (settlement.outcome, settlement.instant) == (Outcome.ROLLED_BACK, T1)
+    assert not settlement.error().committed
     assert T1 in str(settlement.error())
 
 
