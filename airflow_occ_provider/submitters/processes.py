@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import psutil
 
@@ -21,7 +22,7 @@ _POLL_S = 0.02
 _LOOKS = 3
 
 
-def end_session(driver: subprocess.Popen[str], identity: str = "") -> bool:
+def end_session(driver: subprocess.Popen[Any], identity: str = "") -> bool:
     """End a driver and all processes of its session, and wait for their end.
 
     First SIGTERM, so that Spark removes its scratch folders, then SIGKILL; within ``LONGEST_END_S``,

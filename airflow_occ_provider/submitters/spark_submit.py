@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import queue
-import signal
+import select
 import subprocess
 import sys
+import termios
 import threading
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import IncrementalNewlineDecoder
 from typing import Any
+
+import psutil
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.submitters import gate
@@ -21,7 +27,6 @@ from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
     marked,
-    send,
     session_of,
 )
 
@@ -30,6 +35,8 @@ _LOOK_S = 0.5
 _LOOKS = 3
 _LINES_AHEAD = 10_000
 _LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
+_PART = 1 << 16  # bytes
+_SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 class Flag:
@@ -67,6 +74,8 @@ class SparkSubmit:
     killed: Flag = field(default_factory=Flag)
     _process: Any = field(default=None, init=False)
     _is_gone: bool = field(default=False, init=False)
+    _is_abandoned: threading.Event = field(default_factory=threading.Event, init=False)
+    _unread: int | None = field(default=None, init=False)
     _lines: queue.Queue[str | None] = field(
         default_factory=lambda: queue.Queue(_LINES_AHEAD), init=False
     )
@@ -79,8 +88,6 @@ class SparkSubmit:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
         self._process = process
@@ -93,11 +100,14 @@ class SparkSubmit:
             process.stdout.close()
             raise
         threading.Thread(target=self._read, daemon=True, name="driver-log").start()
-        threading.Thread(target=self._end_orphans, daemon=True, name="driver-orphans").start()
+        orphans = threading.Thread(
+            target=self._end_orphans, args=(key,), daemon=True, name="driver-orphans"
+        )
+        orphans.start()
         if self.killed.is_set():
             end_session(process, key)
         with contextlib.suppress(OSError):  # it ended before: its log shows why
-            process.stdin.write("\n")
+            process.stdin.write(b"\n")
             process.stdin.close()
         return handle
 
@@ -150,18 +160,66 @@ class SparkSubmit:
             end_survivors(key, driver)
 
     def _read(self) -> None:
-        process = self._process
-        with process.stdout as log:
-            while line := log.readline(_LONGEST_LINE):
-                self._lines.put(line)
+        """Read the log until it is closed, or nothing that writes to it is awaited any more."""
+        process, waiting, text = self._process, select.poll(), ""
+        decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8")("replace"), translate=True)
+        waiting.register(process.stdout, select.POLLIN)
+        while data := self._next_part(process.stdout.fileno(), waiting):
+            *lines, text = (text + decoder.decode(data)).split("\n")
+            for line in lines:
+                self._put(f"{line}\n")
+            if len(text) >= _LONGEST_LINE:
+                self._put(text)
+                text = ""
+        self._put(text)
+        process.stdout.close()
         process.wait()
         self._lines.put(None)
 
-    def _end_orphans(self) -> None:
-        """End the processes that survive a killed JVM: they keep the log open, and cannot commit."""
-        process = self._process
+    def _next_part(self, log: int, waiting: select.poll) -> bytes:
+        """Return what comes next in the log; nothing at its end, or if it is not awaited."""
+        while not self._is_abandoned.is_set():
+            if waiting.poll(_LOOK_S * 1000):
+                return os.read(log, _PART)
+        if self._unread is None:  # the driver's last lines
+            self._unread = int.from_bytes(fcntl.ioctl(log, termios.FIONREAD, bytes(4)), sys.byteorder)
+        data = os.read(log, min(self._unread, _PART)) if self._unread else b""
+        self._unread -= len(data)
+        return data
+
+    def _put(self, text: str) -> None:
+        for start in range(0, len(text), _LONGEST_LINE):
+            self._lines.put(text[start : start + _LONGEST_LINE])
+
+    def _end_orphans(self, key: str) -> None:
+        """End the processes that outlive the driver, and stop waiting for what they write.
+
+        They keep the log open, in its session or in one of their own. A JVM of Spark among them is the
+        driver itself, which a wrapper has started: it is waited for.
+        """
+        process, quiet = self._process, 0
         process.wait()
         deadline = time.monotonic() + _ORPHAN_GRACE_S
-        while time.monotonic() < deadline and session_of(process.pid):
-            time.sleep(_LOOK_S)
-        send(session_of(process.pid), signal.SIGKILL)
+        while quiet < _LOOKS:  # a process shows no environment during its exec
+            survivors = _survivors(process.pid, key)
+            quiet = 0 if survivors else quiet + 1
+            if survivors and time.monotonic() > deadline and not any(map(_is_driver, survivors)):
+                pids = ", ".join(str(survivor.pid) for survivor in survivors)
+                self._lines.put(f"Ending processes that the driver has left behind: {pids}.\n")
+                end_session(process, key)
+                break
+            time.sleep(_LOOK_S if survivors else _LOOK_S / 10)
+        self._is_abandoned.set()
+
+
+def _survivors(leader: int, key: str) -> list[psutil.Process]:
+    """Return the living processes of a driver's session, and those marked as its own elsewhere."""
+    return list({*session_of(leader), *marked(key)})
+
+
+def _is_driver(process: psutil.Process) -> bool:
+    """Whether a process is the JVM of a driver."""
+    try:
+        return _SPARK_MAIN in process.cmdline()
+    except psutil.Error:
+        return False
