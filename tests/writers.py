@@ -143,7 +143,7 @@ class Writer(WriterThread):
     hosts: str | None = None
     identity: str = field(default_factory=new_identity)
     retire: bool = True
-    application: Path = JOB
+    application: Path | str = JOB
     watched: bool = False
     early_stop: EarlyStop = EarlyStop.OFF
     lease: Announcements | None = None

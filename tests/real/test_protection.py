@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import stat
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import (
+    JOB,
     NO_METADATA_TABLE,
     Writer,
     commit_lock_held,
@@ -106,6 +110,16 @@ class Places:
 @pytest.fixture
 def places(hudi_stack, tmp_path):
     return Places(hudi_stack, tmp_path)
+
+
+def test_a_job_is_read_by_its_url_in_client_mode(hudi_stack, tmp_path):
+    """The URL is one of Hadoop's file systems; the worker has no such file."""
+    handler = partial(SimpleHTTPRequestHandler, directory=JOB.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/{JOB.name}"
+        assert_protected(Writer(hudi_stack, tmp_path / "t", application=url))
+        server.shutdown()
 
 
 @pytest.mark.parametrize("place", ["sparks_conf_folder", "spark_env", "user_jar_first"])
