@@ -51,6 +51,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 
+def install_extra(extra: str) -> str:
+    """Return the remedy for a missing extra of this package.
+
+    In words: Airflow's commands print errors through Rich, which drops a name in brackets as markup.
+    """
+    return f"install airflow-occ-provider with its extra {extra}"
+
+
 class OccError(Exception):
     """The root of all errors of this provider.
 

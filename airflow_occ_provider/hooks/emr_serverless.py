@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.staged import StagedDrivers
 from airflow_occ_provider.storage.address import parse_table_path
@@ -150,7 +150,7 @@ class EmrService:
             raise ConfigurationError(
                 "conn_id",
                 f"{self.conn_id!r} is a connection of AWS, whose provider is not installed",
-                remedy="install airflow-occ-provider[emr] on the workers and triggerers",
+                remedy=f"{install_extra('emr')} on the workers and triggerers",
             ) from error
         hook = EmrServerlessHook(aws_conn_id=self.conn_id)
         retries = {"mode": "standard", "total_max_attempts": _CALLS}

@@ -25,7 +25,7 @@ from airflow_occ_provider.attempts.submission import (
     local_path,
 )
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError, install_extra
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.in_driver import run_job
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
@@ -183,7 +183,7 @@ def api_client(extra: Mapping[str, Any]) -> Any:
         raise ConfigurationError(
             "conn_id",
             "it is a connection of Kubernetes, whose client is not installed",
-            remedy="install airflow-occ-provider[kubernetes] on the workers and triggerers",
+            remedy=f"{install_extra('kubernetes')} on the workers and triggerers",
         ) from error
     given, content = client.Configuration(), extra.get("kube_config")
     context = extra.get("cluster_context") or None

@@ -11,7 +11,7 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.staged import StagedDrivers
 from airflow_occ_provider.hooks.yarn import addresses_of, yarn_cluster
@@ -159,7 +159,7 @@ def livy_hook(conn_id: str) -> LivyConnection:
         raise ConfigurationError(
             "conn_id",
             f"{conn_id!r} is a connection of Livy, whose provider is not installed",
-            remedy="install airflow-occ-provider[livy] on the workers and triggerers",
+            remedy=f"{install_extra('livy')} on the workers and triggerers",
         ) from error
     hook = LivyHook(livy_conn_id=conn_id)
     connection = hook.get_connection(conn_id)

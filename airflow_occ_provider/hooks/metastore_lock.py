@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from airflow_occ_provider.errors import install_extra
 from airflow_occ_provider.hooks.fields import Fields
 from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, metastore_lock_options
@@ -115,7 +116,7 @@ class Metastore:
             raise self.fields.error(
                 "type",
                 f"the client of the Hive metastore is not installed ({error})",
-                "pip install 'airflow-occ-provider[hive]'",
+                install_extra("hive"),
             ) from error
 
 

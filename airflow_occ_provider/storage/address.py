@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
@@ -42,6 +42,7 @@ _OF_DEFAULT = ("hdfs", "viewfs")
 _DEFAULT_FS = ("fs.defaultFS", "fs.default.name")
 # One account of Azure has a host for each of its two APIs, which name the same containers.
 _BLOB_HOST = re.compile(r"(@[^.]+)\.blob\.")
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "az": "azure", "hdfs": "hdfs"}
 
 
 def parse_table_path(table: object) -> tuple[str, str]:
@@ -214,7 +215,8 @@ def open_file_system(scheme: str, path: str) -> Any:
     try:
         return over_http(fsspec.core.url_to_fs(fsspec_url(scheme, path), use_listings_cache=False)[0])
     except (ValueError, ImportError) as error:
-        remedy = "install the fsspec package for this storage"
+        extra = _EXTRAS.get(fsspec_scheme(scheme))
+        remedy = install_extra(extra) if extra else "install the fsspec package for this storage"
         if isinstance(error, ValueError) and fsspec_scheme(scheme) in fsspec.available_protocols():
             remedy = "give the worker the credentials of this storage, or name a storage_conn_id"
         raise ConfigurationError("table", f"{path}: {error}", remedy=remedy) from error
@@ -234,7 +236,7 @@ def _open_hdfs(scheme: str, path: str) -> Any:
         raise ConfigurationError(
             "table",
             f"{path}: {said}",
-            remedy="install airflow-occ-provider[hdfs], and set HADOOP_CONF_DIR for the worker or write "
+            remedy=f"{install_extra(_EXTRAS['hdfs'])}, and set HADOOP_CONF_DIR for the worker or write "
             "the NameNode's address into the path",
         ) from error
 

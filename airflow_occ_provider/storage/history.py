@@ -11,6 +11,7 @@ from airflow_occ_provider.errors import (
     HistoryUnreadableError,
     MetadataCorruptError,
     TableUnreadableError,
+    install_extra,
 )
 from airflow_occ_provider.hudi.format.history import (
     VERSION_FILE,
@@ -143,6 +144,6 @@ def _parquet() -> Any:
     except ImportError as error:
         raise HistoryUnreadableError(
             "archived instants are parquet files, and pyarrow, which reads them, is not installed",
-            remedy="pip install 'airflow-occ-provider[history]'",
+            remedy=install_extra("history"),
         ) from error
     return parquet

@@ -370,7 +370,7 @@ def test_a_connection_without_a_region_is_explained(start, connection, monkeypat
 def test_a_missing_provider_is_named_before_the_task_is_queued(start, monkeypatch):
     monkeypatch.setitem(sys.modules, "airflow.providers.amazon.aws.hooks.emr", None)
     task, context = start()
-    with pytest.raises(ConfigurationError, match=r"conn_id: 'my_emr'.*airflow-occ-provider\[emr\]"):
+    with pytest.raises(ConfigurationError, match=r"conn_id: 'my_emr'.*with its extra emr"):
         task.execute(context)
 
 

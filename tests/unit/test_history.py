@@ -230,7 +230,7 @@ def test_the_parts_of_a_history():
 
 def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(HistoryUnreadableError, match=r"pip install 'airflow-occ-provider\[history\]'"):
+    with pytest.raises(HistoryUnreadableError, match=r"its extra history"):
         history_in(folder).instants()
 
 

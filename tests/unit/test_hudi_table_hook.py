@@ -210,7 +210,7 @@ def test_the_package_that_hdfs_needs_is_named(monkeypatch):
         raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", looks_for_libhdfs)
-    remedy = r"Unable to load libjvm\. Remedy: install airflow-occ-provider\[hdfs\]"
+    remedy = r"Unable to load libjvm\. Remedy: install airflow-occ-provider with its extra hdfs"
     with pytest.raises(ConfigurationError, match=remedy):
         HudiTable("hdfs://127.0.0.1:1/lake/t")
 

@@ -196,7 +196,7 @@ def test_a_connection_without_a_cluster_is_named(connect, job, kubeconfig):
 
 def test_a_missing_client_is_named(connect, job, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    with pytest.raises(ConfigurationError, match=r"conn_id: .*airflow-occ-provider\[kubernetes\]"):
+    with pytest.raises(ConfigurationError, match=r"conn_id: .*with its extra kubernetes"):
         run_of().refuse(job, NO_SITE)
 
 

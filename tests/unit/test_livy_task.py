@@ -425,7 +425,7 @@ def test_an_address_that_sparks_hook_takes_for_kubernetes_is_explained(start, co
 def test_a_missing_provider_is_named_before_the_task_is_queued(start, server, monkeypatch):
     monkeypatch.setitem(sys.modules, "airflow.providers.apache.livy.hooks.livy", None)
     task, context = start()
-    with pytest.raises(ConfigurationError, match=r"conn_id: 'my_livy'.*airflow-occ-provider\[livy\]"):
+    with pytest.raises(ConfigurationError, match=r"conn_id: 'my_livy'.*with its extra livy"):
         task.execute(context)
 
 

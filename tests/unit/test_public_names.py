@@ -15,6 +15,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 PUBLIC = {
     "errors": {
+        "install_extra",
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "DriverKilledError", "TaskEndedError"),

@@ -14,7 +14,7 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
 
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, install_extra
 
 _PORT = 9083
 # Errors of the connection, not answers of the metastore.
@@ -182,6 +182,6 @@ def _authenticated(connection: Any, host: str, kerberos: Kerberos) -> Any:
         raise ConfigurationError(
             "kerberos",
             f"the Kerberos client is not installed ({error})",
-            remedy="pip install 'airflow-occ-provider[kerberos]'",
+            remedy=install_extra("kerberos"),
         ) from error
     return authenticated(connection, host, kerberos.service)

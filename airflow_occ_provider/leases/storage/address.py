@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.leases.storage.access import (
     Access,
     AzureAccess,
@@ -138,7 +138,7 @@ def open_shared_object(
         raise ConfigurationError(
             "lease_root",
             f"{root} needs a client that is not installed ({error})",
-            remedy="pip install 'airflow-occ-provider[storage]'",
+            remedy=install_extra("storage"),
         ) from error
     return open_bucket(named, given, posixpath.join(named.folder, OBJECT), timeout_s)
 
