@@ -60,18 +60,22 @@ _DAG_ID = Arg(("dag_id",), help="The DAG's id")
 _RUN_ID = Arg(("run_id",), help="The run's id, such as manual__2026-11-21T10:00:00+00:00")
 _TASK_ID = Arg(("task_id",), help="The task's id")
 _MAP_INDEX = Arg(("--map-index",), type=int, default=-1, help="Index of a mapped task")
+_DEFAULT_LOCK = "hudi_lock_default"
 _LOCK_CONN_ID = Arg(
-    ("--lock-conn-id",), default="hudi_lock_default", help="Lock connection of the writers"
+    ("--lock-conn-id",),
+    default=_DEFAULT_LOCK,
+    help=f"Lock connection of the writers; default: {_DEFAULT_LOCK}",
 )
-_LOCK_EXAMINED = Arg(
+_LOCK_TESTED = Arg(
+    ("lock_conn_id",),
+    nargs="?",
+    default=_DEFAULT_LOCK,
+    help=f"The lock connection; default: {_DEFAULT_LOCK}",
+)
+_LOCK_IF_ANY = Arg(
     ("--lock-conn-id",),
     default=None,
-    help="Lock connection of the writers, to examine whether they use its lock; default: not examined",
-)
-_LOCK_SHOWN = Arg(
-    ("--lock-conn-id",),
-    default=None,
-    help="Lock connection of the writers, to show their queue; default: not shown",
+    help=f"Lock connection of the writers; default: {_DEFAULT_LOCK}, if it exists",
 )
 _MINUTES = Arg(("--minutes",), type=float, default=60.0, help="How far back instants are shown")
 _EVERY = Arg(("--every",), type=_positive, default=10.0, help="Seconds between two reads")
@@ -132,6 +136,23 @@ _LEASE_COMMANDS = (
         *(_TABLE, _ID, _FORCE, _YES, _LOCK_CONN_ID, ARG_VERBOSE),
     ),
 )
+_LOCK_COMMANDS = (
+    _command(
+        "locks.locks_show",
+        "Show the holder and the waiters of Hudi's commit lock of a table",
+        "Show the holder and the waiters of Hudi's own commit lock, if the lock provider makes them "
+        "visible: ZooKeeper, the Hive metastore, a lock file, or Hudi's storage based lock.",
+        *(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, *_READ),
+    ),
+    _command(
+        "locks.locks_test",
+        "Test a lock connection: whether its service answers and grants",
+        "Do what the button Test of a lock connection does: check its fields, take and release a lock "
+        "or a lease in its service, and name the limits of that service. Exits with 1 if that fails. "
+        "The command needs no [core] test_connection.",
+        *(_LOCK_TESTED, ARG_VERBOSE),
+    ),
+)
 _CHECKPOINT_COMMANDS = (
     _command(
         "checkpoints.checkpoints_list",
@@ -182,9 +203,9 @@ _COMMANDS = (
         "Show what in a Hudi table is unsafe for concurrent writers, with evidence and remedy",
         "Examine the metadata of a Hudi table: commits that no check let through, rollbacks of live "
         "writers, lost files, time zones and clocks, unsigned writers, stuck table services, residue, "
-        "and with --lock-conn-id whether the writers use Hudi's lock of that connection. "
+        "and whether the writers use Hudi's lock of the lock connection. "
         "Exits with 3 if a finding is worse than a notice. Nothing is written.",
-        *(_TABLE, _LOCK_EXAMINED, _INTERVAL, _MISSES, *_READ),
+        *(_TABLE, _LOCK_IF_ANY, _INTERVAL, _MISSES, *_READ),
     ),
     _command(
         "conf.conf",
@@ -198,9 +219,8 @@ _COMMANDS = (
         "top.top",
         "Show the writers of a Hudi table, its queue and its dead writers, live",
         "Show the writers of a Hudi table with their heartbeats and verdicts, its pending table "
-        "services, its last instants, and with --lock-conn-id its queue, until interrupted. Nothing is "
-        "written.",
-        *(_TABLE, _LOCK_SHOWN, _MINUTES, _EVERY, _ONCE, *_READ),
+        "services, its last instants, and its queue, until interrupted. Nothing is written.",
+        *(_TABLE, _LOCK_IF_ANY, _MINUTES, _EVERY, _ONCE, *_READ),
     ),
     _command(
         "outcome.outcome",
@@ -216,13 +236,7 @@ _COMMANDS = (
         "of each instant in the table. The command needs access to Airflow's database.",
         *(_DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, *_READ),
     ),
-    _command(
-        "locks.locks",
-        "Show the holder and the waiters of Hudi's commit lock of a table",
-        "Show the holder and the waiters of Hudi's own commit lock, if the lock provider makes them "
-        "visible: ZooKeeper, the Hive metastore, a lock file, or Hudi's storage based lock.",
-        *(_TABLE, _LOCK_CONN_ID, _LOCK_KEY, *_READ),
-    ),
+    GroupCommand("locks", "Show Hudi's commit lock, and test a lock connection", _LOCK_COMMANDS),
     GroupCommand("leases", "Show and release the leases of a table's writers", _LEASE_COMMANDS),
     GroupCommand("checkpoints", "Show and set how far consumers have read", _CHECKPOINT_COMMANDS),
 )

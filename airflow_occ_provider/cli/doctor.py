@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
+from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.lock import lock_hook_if_any
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -24,8 +26,14 @@ def doctor(args: argparse.Namespace) -> None:
     """Print the findings, the worst first; exit with 3 if one is worse than a notice."""
     rule = HeartbeatRule(args.heartbeat_interval_ms, args.tolerable_misses)
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
-    lock = lock_hook(args.lock_conn_id) if args.lock_conn_id else None
-    found = examine(table, rule, lock)
+    lock = lock_hook_if_any(args.lock_conn_id)
+    try:
+        found = examine(table, rule, lock)
+    except LockUnreachableError as error:
+        if args.lock_conn_id:
+            raise
+        print(f"Warning: the lock is not examined: {error}", file=sys.stderr)
+        found = examine(table, rule)
     described = [one.to_json() for one in found]
     print_described(described, args.output, partial(_print_text, described))
     if any(one.severity is not Severity.NOTICE for one in found):

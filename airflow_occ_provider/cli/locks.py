@@ -1,4 +1,4 @@
-"""``airflow hudi locks``: holder and waiters of Hudi's commit lock."""
+"""``airflow hudi locks``: Hudi's commit lock, and the test of a connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ _TIMES = (
 
 
 @exit_on_error
-def locks(args: argparse.Namespace) -> None:
+def locks_test(args: argparse.Namespace) -> None:
+    """Test a lock connection, and print what the test has shown."""
+    answers, message = lock_hook(args.lock_conn_id).test_connection()
+    if not answers:
+        raise SystemExit(f"airflow hudi locks test: {args.lock_conn_id}: {message}")
+    print(f"{args.lock_conn_id}: {message}")
+
+
+@exit_on_error
+def locks_show(args: argparse.Namespace) -> None:
     """Print the holder and the waiters."""
     described = _described(args)
     print_described(described, args.output, partial(_print_text, described))

@@ -23,7 +23,7 @@ from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error, format_time
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.lock import lock_hook_if_any
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -36,9 +36,8 @@ def top(args: argparse.Namespace) -> None:
     """Show the table until interrupted, or once if the output is no terminal."""
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
     with ExitStack() as stack:
-        leases = None
-        if args.lock_conn_id:
-            leases = stack.enter_context(closing(lock_hook(args.lock_conn_id).leases()))
+        lock = lock_hook_if_any(args.lock_conn_id)
+        leases = stack.enter_context(closing(lock.leases())) if lock else None
         read = partial(_read, table, leases, args.minutes)
         if args.once or args.output != "table" or not sys.stdout.isatty():
             state, _ = read(None)

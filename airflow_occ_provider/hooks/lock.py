@@ -39,3 +39,17 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
     hook = cast("type[HudiLockHook]", getattr(import_module(module), name))(lock_conn_id, connection)
     hook.load_client()
     return hook
+
+
+def lock_hook_if_any(lock_conn_id: str | None) -> HudiLockHook | None:
+    """Return the hook of a named lock connection, or of the default if that exists.
+
+    :param lock_conn_id: id of the connection; ``None`` for the default.
+    :raises ConfigurationError: as ``lock_hook``.
+    """
+    if lock_conn_id is None:
+        try:
+            BaseHook.get_connection(HudiLockHook.default_conn_name)
+        except AirflowNotFoundException:
+            return None
+    return lock_hook(lock_conn_id or HudiLockHook.default_conn_name)

@@ -107,8 +107,8 @@ def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path,
         with commit_lock_held(hudi_stack.zookeeper.hosts):
             wait_for("the wait for the lock", lambda: len(lock.entries()) == 2, writer)
             waiter = lock.entries()[1]
-            found = json.loads(run("locks", str(table), "-o", "json"))
-            printed = run("locks", str(table))
+            found = json.loads(run("locks", "show", str(table), "-o", "json"))
+            printed = run("locks", "show", str(table))
         assert writer.wait().outcome is Outcome.COMMITTED, writer.log[-3000:]
         assert lock.times_requested() == before + 5  # four for one write of Hudi 1.2.0, and ours
         assert lock.entries() == ()
@@ -117,7 +117,7 @@ def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path,
     assert [one["owner"] for one in found["waiters"]] == [waiter.owner]
     assert 0 <= found["waiters"][0]["age_ms"] <= found["holder"]["age_ms"] < 300_000
     assert waiter.owner in printed
-    assert "The lock is free." in run("locks", str(table))
+    assert "The lock is free." in run("locks", "show", str(table))
 
 
 def test_a_lock_in_a_metastore_is_listed(embedded_metastore, monkeypatch, run):
@@ -128,9 +128,9 @@ def test_a_lock_in_a_metastore_is_listed(embedded_metastore, monkeypatch, run):
         held, waits = (
             locks.lock([Part("trips", "", exclusive=True)], who, "hudi") for who in ("a", "b")
         )
-        found = json.loads(run("locks", "/lake/Trips/", "--lock-key", "trips", "-o", "json"))
+        found = json.loads(run("locks", "show", "/lake/Trips/", "--lock-key", "trips", "-o", "json"))
         locks.unlock(held[0])
-        left = run("locks", "/lake/trips", "--lock-key", "trips")
+        left = run("locks", "show", "/lake/trips", "--lock-key", "trips")
         locks.unlock(waits[0])
     assert (held[1], waits[1], found["path"]) == (True, False, "default.trips")
     assert found["holder"]["owner"] == "a@airflow"

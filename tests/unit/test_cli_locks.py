@@ -18,7 +18,7 @@ def run(monkeypatch, capsys, folder):
         extra = {"hudi_lock_options": "\n".join(options)}
         value = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1", "extra": extra}
         monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
-        command = ["hudi", "locks", str(folder.parent), "--lock-conn-id", "lock", "-o", output]
+        command = ["hudi", "locks", "show", str(folder.parent), "--lock-conn-id", "lock", "-o", output]
         args = get_parser().parse_args(command)
         args.func(args)
         printed = capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_the_storage_based_lock_shows_its_owner(run, folder, expired, left_ms, h
 def test_a_lock_file_that_is_cut_off_is_an_error(run, folder):
     (folder / ".locks").mkdir()
     (folder / ".locks" / "table_lock.json").write_text('{"expired": fal')
-    with pytest.raises(SystemExit, match=r"hudi locks: .*table_lock\.json is not a lock file"):
+    with pytest.raises(SystemExit, match=r"hudi locks show: .*table_lock\.json is not a lock file"):
         run(provider("StorageBasedLockProvider"))
 
 
@@ -100,10 +100,36 @@ def test_a_connection_without_a_service_shows_the_lock_beside_the_table(folder, 
     value = {"conn_type": "hudi_storage_lock", "host": "/srv/leases", "extra": {"lock_expire_min": 2}}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
     (folder / "lock").touch()
-    command = ["hudi", "locks", str(folder.parent), "--lock-conn-id", "lock", "-o", "json"]
+    command = ["hudi", "locks", "show", str(folder.parent), "--lock-conn-id", "lock", "-o", "json"]
     args = get_parser().parse_args(command)
     args.func(args)
     found = json.loads(capsys.readouterr().out)
     assert found["provider"].endswith("FileSystemBasedLockProvider")
     assert found["path"] == str(folder / "lock")
     assert found["holder"]["until_ms"] == found["holder"]["since_ms"] + 120_000
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_lock_connection_is_tested_by_name_or_by_default(monkeypatch, capsys, tmp_path, named):
+    value = json.dumps({"conn_type": "hudi_storage_lock", "host": str(tmp_path)})
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE" if named else "AIRFLOW_CONN_HUDI_LOCK_DEFAULT", value)
+    args = get_parser().parse_args(["hudi", "locks", "test", *(["lake"] if named else [])])
+    args.func(args)
+    assert capsys.readouterr().out.startswith("lake: " if named else "hudi_lock_default: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"conn_type": "hudi_storage_lock", "host": "relative"}, "relative"),
+        ({"conn_type": "hudi_storage_lock", "host": "/dev/null/leases"}, "/dev/null/leases"),
+        ({"conn_type": "http", "host": "example"}, "is not a lock"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_lock_connection_that_does_not_serve_is_a_failed_command(monkeypatch, value, reason):
+    if value:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(value))
+    args = get_parser().parse_args(["hudi", "locks", "test", "lake"])
+    with pytest.raises(SystemExit, match=f"hudi locks test: .*{reason}"):
+        args.func(args)

@@ -204,3 +204,22 @@ def test_the_last_use_of_the_storage_lock_is_known(folder, table):
     content |= {"expired": False, "validUntil": 2 * at("100000")}
     (folder / ".locks" / "table_lock.json").write_text(json.dumps(content))
     assert doctor.lock_use(lock, table, lock.options("")) is None
+
+
+def test_the_default_connection_is_examined_if_it_exists(monkeypatch, capsys, folder):
+    def doctored(value, code=0):
+        monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
+        run_command("doctor", str(folder.parent), "-o", "json", code=code)
+        printed = capsys.readouterr()
+        return json.loads(printed.out), printed.err
+
+    run_command("doctor", str(folder.parent), "-o", "json", code=0)
+    assert json.loads(capsys.readouterr().out) == []
+    named = table_properties(write__lock__zookeeper__lock_key="trips")
+    (folder / "hoodie.properties").write_text(named)
+    options = {"hudi_lock_options": f"{LOCK_PROVIDER}={FILE_LOCK_PROVIDER}"}
+    zookeeper = {"conn_type": "hudi_zookeeper_lock", "host": "127.0.0.1:1"}
+    (found,), _ = doctored({**zookeeper, "extra": options}, code=3)
+    assert found["check"] == "other_lock"
+    _, warning = doctored({**zookeeper, "extra": {"connection_timeout_ms": 500}})
+    assert "the lock is not examined: " in warning

@@ -38,7 +38,7 @@ PUBLIC = {
     },
     "hooks.launch": {"Launch", "PlannedJob"},
     "hooks.livy": {"LivyService", "livy_follower", "livy_hook"},
-    "hooks.lock": {"lock_hook"},
+    "hooks.lock": {"lock_hook", "lock_hook_if_any"},
     "hooks.staged": {"StagedDrivers", "StagingService", "staged_follower"},
     "hooks.spark": {"add_lineage", "attempt_hook", "environment", "spark_hook"},
     "hooks.hudi_lock": {
