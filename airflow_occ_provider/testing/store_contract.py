@@ -84,7 +84,7 @@ class StoreContract:
         with pytest.raises(NodeVersionError):
             store.replace("n", b"3", old.version)
         node = store.read(["n"], latest=True)["n"]
-        assert node == old._replace(data=b"2", version=version)
+        assert node == old._replace(data=b"2", version=version, renewed_ms=node.renewed_ms)
         second.delete("n", version)
         with pytest.raises(NodeGoneError):
             store.replace("n", b"3", version)
