@@ -675,6 +675,24 @@ def test_a_table_that_is_gone_after_the_attempt_is_asked_for_again(tmp_path):
     assert (error.committed, error.retry) == (None, True)
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"HoodieIOException: Failed to create file /t/.hoodie/timeline/{T1}.commit.requested",
+        f"FileAlreadyExistsException: s3a://t/.hoodie/{T1}.deltacommit.requested already exists",
+    ],
+)
+def test_the_heartbeat_of_a_writer_that_had_the_time_first_stays(folder, table, message, is_reported):
+    begin(folder, T1)
+    log = log_of(T1)
+    kind, _, text = message.partition(": ")
+    chain = fact("fatal", causes=[cause(f"org.apache.hudi.exception.{kind}", text)])
+    log.feed(chain if is_reported else f"Caused by: org.apache.hudi.exception.{message}")
+    assert settle(table, SIGNATURE, log, 1, before=BEFORE).retired == ()
+    assert (folder / ".heartbeat" / T1).exists()
+
+
 def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, table):
     begin(folder, T1)
     (folder / ".heartbeat" / T1).unlink()

@@ -83,6 +83,8 @@ class DriverLog:
                 self.unprotected = f"not protected: {fact.get('reason')}"
             case "fatal":
                 self.fatal = fatal_chain(fact)
+                for line in self.fatal.lines:
+                    self.instants.feed_error(line)
             case "end":
                 self.end = int(fact.get("exit_code", 1))
             case "hudi":

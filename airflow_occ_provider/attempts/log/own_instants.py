@@ -21,6 +21,7 @@ _FILE_MADE = re.compile(
     rf"Created? new file for toInstant[ ?:]+(\S*/)({_TIME})(?:_{_TIME})?"
     r"\.(\w+(?:\.inflight)?)(?!\w|\.\w)"
 )
+_TAKEN = re.compile(rf"(?=.*(?:Failed to create file|already exists)).*/({_TIME})\.\w+\.requested(?!\w)")
 _TRANSACTION = re.compile(
     rf"(?:Transaction|State change) starting for Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
 )
@@ -63,6 +64,7 @@ class OwnInstants:
         ``BaseHoodieWriteClient.commitStats``).
     :param compared: the writes for which Hudi has taken the point from which it compares, as far as
         the records name their threads.
+    :param taken: the writes whose request the driver could not make: another writer has their time.
     :param dead_timers: the writes whose heartbeat timers died; Hudi never restarts one. A storage error
         causes that until Hudi 1.2 (``HoodieHeartbeatClient.updateHeartbeat``).
     :param tables: the table in which the driver began each of its instants, as Hadoop prints it.
@@ -73,6 +75,7 @@ class OwnInstants:
     requested: set[str] = field(default_factory=set)
     committing: set[str] = field(default_factory=set)
     compared: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)
     dead_timers: set[str] = field(default_factory=set)
     tables: dict[str, str] = field(default_factory=dict)
     _actions: dict[str, str] = field(default_factory=dict)
@@ -98,6 +101,7 @@ class OwnInstants:
             self.checked = self.checked or follows_record_start(line, line.index(_CHECKED))
         elif thread and _COMPARED in line:
             self._note_comparison(thread)
+        self.feed_error(line)
         if "eartbeat" in line:
             self._note_heartbeat(line)
 
@@ -105,8 +109,14 @@ class OwnInstants:
         """Take the next printed line of a log whose Hudi records the runner reports."""
         if "__" in line:
             self._count_request(line)
+        self.feed_error(line)
         if "eartbeat" in line:
             self._note_heartbeat(line)
+
+    def feed_error(self, line: str) -> None:
+        """Take a line, or the message of an exception."""
+        if ".requested" in line:
+            self.taken.update(_TAKEN.findall(line))
 
     @property
     def times(self) -> tuple[str, ...]:
