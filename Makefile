@@ -44,7 +44,7 @@ IN_METASTORE := tests/system/test_demo.py::test_the_loser_is_retried_and_both_wr
 test-rest: $(INSTALLED)  ## The site, and the tests that take longer: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) docs
 	$(MAKE) test-spark6 SLICE=1
-	$(PYTEST) -m rest -n $(WORKERS) --dist loadgroup --deselect '$(IN_METASTORE)'
+	$(PYTEST) -m rest -n $(WORKERS) --dist loadscope --deselect '$(IN_METASTORE)'
 
 test-all: $(INSTALLED)  ## test, then test-rest
 	$(MAKE) test

@@ -45,8 +45,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         item.add_marker(folder)
-        if "airflow" in item.fixturenames:  # side by side, one Airflow serves them all
-            item.add_marker(pytest.mark.xdist_group("airflow"))
         if folder != "unit" and _names_metastore(item):
             item.add_marker("metastore")
         if item.get_closest_marker("k8s") or item.get_closest_marker("nightly"):
@@ -55,8 +53,21 @@ def pytest_collection_modifyitems(items):
             slow = item.get_closest_marker("metastore") or item.get_closest_marker("yarn")
             quick = folder in _QUICK and not slow
             item.add_marker("quick" if quick else "rest")
-    # Side by side, the longest must not be the last, and one worker is enough to start a YARN.
+    # Side by side, the longest must not be the last.
     items.sort(key=lambda item: item.get_closest_marker("yarn") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let one worker start an Airflow, a YARN or a Livy, for all tests that run side by side."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByService(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            services = {"yarn": "yarn", "livy": "livy", "tests/system/": "airflow"}
+            return next((scope for part, scope in services.items() if part in nodeid), nodeid)
+
+    return ByService(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(trylast=True)
