@@ -86,8 +86,8 @@ class EmbeddedAirflow(EmbeddedService):
             # A try whose start a busy API server does not answer in time is lost without a log.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            # A changed file is read again at once; to read the others so often takes half a core.
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+            # A changed file is read again at once; to read the others takes a core on a slow machine.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(self._log_ports[0]),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(self._log_ports[1]),
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
