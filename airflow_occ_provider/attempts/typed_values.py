@@ -127,10 +127,10 @@ def option_texts(field: str, value: object) -> Any:
     :param value: a dictionary, its text, or ``None``.
     :raises ConfigurationError: for a value of any other type, or none that is a dictionary.
     """
-    given = mapping(field, value)
-    if given is None:
+    options = mapping(field, value)
+    if options is None:
         return None
-    return {str(key): option_text(field, key, item) for key, item in given.items() if item is not None}
+    return {str(key): option_text(field, key, item) for key, item in options.items() if item is not None}
 
 
 def option_text(field: str, key: object, value: object) -> str:

@@ -34,10 +34,10 @@ def task_states(owners: Iterable[Owner]) -> dict[Owner, str]:
     runs = {key[1] for key in keys.values()}
     try:
         with create_session() as session:
-            found = session.execute(
+            rows = session.execute(
                 select(*columns, TaskInstance.state).where(TaskInstance.run_id.in_(runs))
             )
-            states = {tuple(row[:4]): str(row[4] or "no status") for row in found}
+            states = {tuple(row[:4]): str(row[4] or "no status") for row in rows}
     except SQLAlchemyError:  # the command also works where the database cannot be reached
         return {}
     return {owner: states[key] for owner, key in keys.items() if key in states}
@@ -49,17 +49,15 @@ def record_release(owner: Owner, request_id: str, table: str) -> tuple[str, bool
     :return: the account that released it, and whether Airflow's database has recorded it.
     """
     account, host, key = getpass.getuser(), socket.gethostname(), _key(owner)
-    more: dict[str, Any] = dict(
-        zip(("dag_id", "run_id", "task_id", "map_index"), key or (), strict=False)
-    )
+    more: dict[str, Any] = dict(zip(_COLUMNS, key or (), strict=False))
     extra = json.dumps({"request": request_id, "table": table, "owner": str(owner), "host": host})
-    who = f"{account}@{host}"
+    releaser = f"{account}@{host}"
     try:
         with create_session() as session:
             session.add(Log(event=RELEASED, owner=account, extra=extra, **more))
     except SQLAlchemyError:
-        return who, False
-    return who, True
+        return releaser, False
+    return releaser, True
 
 
 def _key(owner: Owner) -> tuple[str, str, str, int] | None:

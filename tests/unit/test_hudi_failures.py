@@ -274,9 +274,9 @@ CASES = {
         LOCK,
     ),
     "a missing node of ZooKeeper": (
-        provider("ZookeeperBased", cause("x.KeeperException$NoNodeException", "NoNode for /root/a")),
+        provider("ZookeeperBased", cause("x.KeeperException$NoNodeException", "NoNode for /locks/a")),
         Outcome.MISCONFIGURATION,
-        "NoNode for /root/a",
+        "NoNode for /locks/a",
     ),
     "a lock without credentials": (
         provider("DynamoDBBased", cause("x.SdkClientException", "Unable to load AWS credentials from")),

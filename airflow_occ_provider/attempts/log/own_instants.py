@@ -177,11 +177,10 @@ class OwnInstants:
         return self.conflict
 
     def _note_request(self, line: str, thread: str) -> None:
-        requested = _REQUESTED.search(line)
+        requested = self._count_request(line)
         if requested:  # an instant of the metadata table has the time of the table's
             self._newest[thread] = "" if requested[1] in self._created else requested[1]
             self._created.add(requested[1])
-        self._count_request(line)
         if (
             requested
             and not requested[1].startswith("0000")
@@ -192,8 +191,8 @@ class OwnInstants:
         for time, action in _MENTIONED.findall(line):
             self._actions.setdefault(time, action)
 
-    def _count_request(self, line: str) -> None:
-        """Count a requested instant as the driver's own, unless it is a rollback that ran before.
+    def _count_request(self, line: str) -> re.Match[str] | None:
+        """Return a line's request; count its instant as own, unless it is a rollback that ran before.
 
         A driver also finishes rollbacks that others have requested, and then requests one of the same
         time for the metadata table (Hudi 1.2.0, ``HoodieBackedTableMetadataWriter.update``).
@@ -203,6 +202,7 @@ class OwnInstants:
             self._run.update(_ROLLBACK.findall(line))
         elif requested[1] not in self._run and not requested[1].startswith("0000"):
             self.requested.add(requested[1])
+        return requested
 
     def _note_comparison(self, thread: str) -> None:
         """Count the line for what its thread requested last, if that is the only write that has begun.
