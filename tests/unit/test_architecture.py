@@ -127,6 +127,24 @@ def test_imports_follow_the_arrows(name, path):
             assert imported.split(".")[0] in others, f"{name} may not import {imported}"
 
 
+def test_the_guide_names_each_folder_and_each_package_that_it_imports():
+    guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (`\w+/`.*?) \| .* \| (.*?) \|$", guide, re.MULTILINE)
+    allowed = {
+        folder: text.lower() for folders, text in rows for folder in re.findall(r"`(\w+)/`", folders)
+    }
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders == allowed.keys()
+    unnamed = {
+        (room, package)
+        for room, (_, packages) in ARROWS.items()
+        if (folder := room.split(".")[0]) in folders
+        for package in packages
+        if not re.search(rf"\b{package}\b", allowed[folder])
+    }
+    assert unnamed == set()
+
+
 @pytest.mark.parametrize(
     "module",
     [

@@ -82,7 +82,20 @@ def test_every_command_exists(command):
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
     elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP):
-        assert command == "pip install airflow-occ-provider"
+        assert arguments[0] == "install"
+        assert program == "pip"
+
+
+def test_every_install_of_the_package_repeats_the_version_of_airflow():
+    lines = [
+        (name_of(page), line)
+        for page in PAGES
+        for line in page.read_text().replace("\\\n", "").splitlines()
+        if re.search(r"\bpip3? install\b.*airflow[-_]occ[-_]provider", line)
+    ]
+    assert {name for name, _ in lines} >= {"README.md", "docs/tutorial.md"}
+    # pip resolves Airflow anew for the package, and may replace the one that runs.
+    assert [line for line in lines if "apache-airflow==" not in line[1]] == []
 
 
 def test_the_first_commands_of_the_readme_are_the_demo_and_the_tests():
