@@ -554,6 +554,12 @@ def test_a_driver_that_was_not_protected_says_why():
     assert reading.lines == ("not protected: conf has a=b: remove it",)
 
 
+def test_the_error_of_a_long_refusal_has_its_last_word_too():
+    reason = f"the job's SQL {'t' * 80} reads what it writes, {'so ' * 30}: set reads_table=True"
+    reading = read([fact("not_protected", reason=reason)], 78)
+    assert reading.remedy.endswith(f"{reason}.")
+
+
 @pytest.mark.parametrize("text", ["{", '{"fact": 3}', '{"fact": "protected"', "{}", '{"fact":"x"} y'])
 def test_a_line_that_is_no_fact_is_none(text):
     assert read_fact(f"airflow_occ_provider: {text}") is None

@@ -191,7 +191,9 @@ class DriverLog:
 
     def _decide(self, exit_code: int | None, death: Chain | None) -> tuple[Diagnosis, tuple[str, ...]]:
         if self.unprotected:
-            return Diagnosis(Outcome.MISCONFIGURATION), (self.unprotected,)
+            # The error's one line has no room for a statement of SQL and what to do about it.
+            remedy = f"Correct this; running again does not help: {self.unprotected}."
+            return Diagnosis(Outcome.MISCONFIGURATION, remedy=remedy), (self.unprotected,)
         if exit_code is not None and was_killed(exit_code):
             return Diagnosis(Outcome.KILLED), (f"exit code {exit_code}",)
         diagnosis, lines = Diagnosis(Outcome.UNKNOWN), tuple(death.lines if death else ())
