@@ -19,14 +19,16 @@ def main() -> int:
     from tests.conftest import SMALL_TABLES
     from tests.corpus.report import table, write_page
     from tests.corpus.rig import Rig
-    from tests.corpus.shapes import SHAPES
+    from tests.corpus.shapes import SHAPES, SMOKE
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], help="names of jobs")
+    parser.add_argument("--only", nargs="+", default=[], help="names of jobs, or of shapes")
+    parser.add_argument("--smoke", action="store_const", dest="only", const=SMOKE, help="a few jobs")
     parser.add_argument("--folder", type=Path, help="where tables and logs stay")
     parser.add_argument("--page", action="store_true", help="write docs/reference/job-shapes.md")
     arguments = parser.parse_args()
-    shapes = [shape for shape in SHAPES if not arguments.only or shape.job in arguments.only]
+    names = set(arguments.only)
+    shapes = [shape for shape in SHAPES if not names or names & {shape.job, shape.name}]
     with tempfile.TemporaryDirectory(prefix="airflow_occ_corpus_") as scratch, EmbeddedStack() as stack:
         with (stack.folder / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
             conf.write(SMALL_TABLES)

@@ -18,9 +18,9 @@ Ordinary PySpark jobs, each run plainly by `spark-submit` and as a task of `Hudi
 Spark and Hudi 1.2.0. `make corpus` runs them all, and writes this page. The jobs are files of
 `tests/corpus/jobs`, and contain nothing of this provider. *The same* means: the same rows, as Spark
 reads them; as many completed writes and table services of the same kinds, in every table of the job;
-and the result of the task names all commits that the task run made. Any other result is *refused*: the
-task fails, and its error names the reason. `"many"` is needed where `make corpus` has seen the task
-fail by `commits='one'` without it.
+and the result of the task names all commits that the task run made. Any other result is *refused*, that
+of a job that fails by itself too: the task fails, and its error names the reason. `"many"` is needed
+where `make corpus` has seen the task fail by `commits='one'` without it.
 
 """
 
@@ -40,7 +40,7 @@ def compared(shape: Shape, plain: Run, task: Run, undeclared: Run | None) -> Row
         wrong += _of_refusal(undeclared, shape.without_many, "without commits='many'")
     cells = (
         f"`{shape.name}`",
-        what(shape),
+        purpose(shape),
         _plain_result(plain),
         _task_result(shape, task),
         f'`"{shape.commits}"`' + (" needed" if shape.without_many else ""),
@@ -49,7 +49,7 @@ def compared(shape: Shape, plain: Run, task: Run, undeclared: Run | None) -> Row
     return Row(cells, tuple(wrong))
 
 
-def what(shape: Shape) -> str:
+def purpose(shape: Shape) -> str:
     """Return what a job does, by its own docstring."""
     doc = ast.get_docstring(ast.parse(shape.path.read_text())) or ""
     return doc.rstrip(".")
@@ -57,8 +57,11 @@ def what(shape: Shape) -> str:
 
 def _of_plain(shape: Shape, plain: Run) -> list[str]:
     if plain.ok is bool(shape.fails):
-        return [f"plain: {'succeeded' if plain.ok else plain.said[-1500:]}"]
-    return [] if shape.fails in plain.said else [f"plain: no {shape.fails!r} in its output"]
+        return [f"plain: {'succeeded' if plain.ok else plain.output[-1500:]}"]
+    if shape.fails not in plain.output:
+        return [f"plain: no {shape.fails!r} in its output"]
+    # Two empty results would be the same, whatever the job did.
+    return [] if shape.base or any(plain.rows.values()) else ["plain: no rows in its tables"]
 
 
 def _of_task(shape: Shape, plain: Run, task: Run) -> list[str]:
@@ -71,10 +74,10 @@ def _of_task(shape: Shape, plain: Run, task: Run) -> list[str]:
         wrong.append(f"rows: plain {plain.rows}, task {task.rows}")
     if plain.commits() != task.commits():
         wrong.append(f"commits: plain {plain.commits()}, task {task.commits()}")
-    own = task.written()
-    base = len(own) - len(task.instants)
-    if own[base:] != task.instants or (not shape.base and base):
-        wrong.append(f"the result names {task.instants}, the table has {own}")
+    written = task.written()
+    base = len(written) - len(task.instants)
+    if written[base:] != task.instants or (not shape.base and base):
+        wrong.append(f"the result names {task.instants}, the table has {written}")
     return wrong
 
 
@@ -119,7 +122,7 @@ def table(rows: list[Row]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def kept_rows() -> dict[str, Row]:
+def rows_of_page() -> dict[str, Row]:
     """Return the rows of the page as it is, by shape."""
     if not PAGE.exists():
         return {}
@@ -129,6 +132,6 @@ def kept_rows() -> dict[str, Row]:
 
 def write_page(rows: list[Row]) -> None:
     """Write the page, with the rows that did not run this time as they were."""
-    of_name = {**kept_rows(), **{row.cells[0]: row for row in rows}}
+    of_name = {**rows_of_page(), **{row.cells[0]: row for row in rows}}
     ordered = [of_name[f"`{shape.name}`"] for shape in SHAPES if f"`{shape.name}`" in of_name]
     PAGE.write_text(_HEAD + table(ordered))

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -33,7 +34,7 @@ class Run:
 
     lake: Path
     ok: bool
-    said: str
+    output: str
     error: str = ""
     seconds: float = 0.0
     mib: int = 0
@@ -89,6 +90,9 @@ class Rig:
     def plainly(self, shape: Shape) -> Run:
         """Run a shape by ``spark-submit`` alone, until it succeeds or has no run left."""
         lake, marks = self._prepared(shape, "plain")
+        if shape.hudi_defaults:
+            lines = [f"{key}={value}\n" for key, value in shape.hudi_defaults.items()]
+            (lake.parent / "hudi-defaults.conf").write_text("".join(lines))
         began = time.monotonic()
         for _ in range(shape.runs):
             code, text = self._submit(
@@ -114,25 +118,25 @@ class Rig:
             "retries": shape.runs - 1,
             **task,
         }
-        given, answer = lake.parent / "task.json", lake.parent / "result.json"
-        given.write_text(json.dumps(arguments))
-        said = _output_of(str(given), str(answer))
-        (lake.parent / "log").write_text(said)
+        request, answer = lake.parent / "task.json", lake.parent / "result.json"
+        request.write_text(json.dumps(arguments))
+        output = _output_of(str(request), str(answer))
+        (lake.parent / "log").write_text(output)
         if not answer.exists():
             return Run(
-                lake, False, said, f"no result in {MOST_S} s, or the worker failed: {said[-2000:]}"
+                lake, False, output, f"no result in {MOST_S} s, or the worker failed: {output[-2000:]}"
             )
         result = json.loads(answer.read_text())
         seconds = time.monotonic() - began
         error = result["error"]
-        return Run(lake, not error, said, error, seconds, result["mib"], result["instants"])
+        return Run(lake, not error, output, error, seconds, result["mib"], result["instants"])
 
     def read(self, runs: list[Run]) -> None:
         """Read the rows of all tables of runs, by one driver."""
         tables = {str(table.path): (run, name) for run in runs for name, table in run.tables.items()}
-        asked, answer = self.folder / "tables.json", self.folder / "rows.json"
-        asked.write_text(json.dumps(sorted(tables)))
-        code, text = self._submit([str(READER), str(asked), str(answer)], self.folder)
+        request, answer = self.folder / "tables.json", self.folder / "rows.json"
+        request.write_text(json.dumps(sorted(tables)))
+        code, text = self._submit([str(READER), str(request), str(answer)], self.folder)
         if code:
             raise RuntimeError(text[-6000:])
         for table, rows in json.loads(answer.read_text()).items():
@@ -162,24 +166,36 @@ class Rig:
         return [str(lake / "t"), str(marks), *shape.words]
 
     def _submit(self, arguments: list[str], folder: Path) -> tuple[int, str]:
-        """Run ``spark-submit`` plainly; return its exit code, and what it printed to stderr."""
-        said = folder / "stderr"
-        with said.open("wb") as log:
-            code = subprocess.run(
+        """Run ``spark-submit`` plainly; return its exit code, and what it printed to stderr.
+
+        A ``hudi-defaults.conf`` of the folder counts. A run that does not end in time is killed with
+        its group, and fails by that.
+        """
+        log = folder / "stderr"
+        is_configured = (folder / "hudi-defaults.conf").exists()
+        site = {"HUDI_CONF_DIR": str(folder)} if is_configured else {}
+        with log.open("wb") as stderr:
+            driver = subprocess.Popen(
                 [*SUBMIT, *arguments],
                 stdout=subprocess.DEVNULL,
-                stderr=log,
-                timeout=MOST_S,
-                check=False,
+                stderr=stderr,
                 cwd=folder,
-            ).returncode
-        return code, said.read_text(errors="replace")
+                env=os.environ | site,
+                start_new_session=True,
+            )
+            try:
+                code = driver.wait(MOST_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(driver.pid, signal.SIGKILL)
+                code = driver.wait(MOST_S)
+                stderr.write(f"\nno end in {MOST_S} s\n".encode())
+        return code, log.read_text(errors="replace")
 
 
-def _output_of(given: str, answer: str) -> str:
+def _output_of(request: str, answer: str) -> str:
     """Run a worker in a fork; return the end of what it printed, also if it was ended for its time."""
     read, write = os.pipe()
-    worker = multiprocessing.get_context("fork").Process(target=_work, args=(write, given, answer))
+    worker = multiprocessing.get_context("fork").Process(target=_work, args=(write, request, answer))
     worker.start()
     os.close(write)
     timer = threading.Timer(MOST_S, worker.kill)
@@ -193,9 +209,9 @@ def _output_of(given: str, answer: str) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
-def _work(output: int, given: str, answer: str) -> None:
+def _work(pipe: int, request: str, answer: str) -> None:
     os.setsid()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
-    worker_main(given, answer)
+    os.dup2(pipe, 1)
+    os.dup2(pipe, 2)
+    os.close(pipe)
+    worker_main(request, answer)

@@ -20,6 +20,7 @@ class Shape:
     :param base: the job that makes the table first; empty for a new table.
     :param label: words of its name, beside those of the job.
     :param words: further arguments of the job.
+    :param hudi_defaults: options of Hudi that the plain run has from its site.
     :param conf: plain ``spark-submit`` options, with the task's arguments of the same effect.
     :param task: arguments of the operator.
     :param runs: how often both are started until they succeed.
@@ -33,6 +34,7 @@ class Shape:
     base: str = ""
     words: tuple[str, ...] = ()
     label: tuple[str, ...] = ()
+    hudi_defaults: Mapping[str, str] = field(default_factory=dict)
     conf: tuple[str, ...] = ()
     task: Mapping[str, Any] = field(default_factory=dict)
     runs: int = 1
@@ -61,7 +63,13 @@ MANY = {"commits": "many"}
 SHAPES = (
     Shape("upsert"),
     Shape("foreach_batch", task=MANY, without_many=ONE_COMMIT),
+    Shape("delete_then_upsert", base="upsert", task=MANY, without_many=ONE_COMMIT),
+    Shape("two_tables", task=MANY, without_many=ONE_COMMIT),
+    Shape("two_tables", words=("fails_once",), task=MANY, runs=2),
+    Shape("sql_merge", label=("with reads_table=True",), base="upsert", task={"reads_table": True}),
     Shape("stop_and_exit"),
     Shape("own_lock", refused=("MisconfigurationError", "hoodie.write.lock.provider")),
     Shape("typed_pandas_udf"),
 )
+SMOKE = ("two_tables", "sql_merge", "typed_pandas_udf", "own_lock")
+"""The jobs of a short run."""

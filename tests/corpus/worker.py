@@ -58,8 +58,8 @@ def run(arguments: dict[str, Any]) -> tuple[list[str], str]:
                 return [], f"{type(error).__name__}: {error}"
 
 
-def main(given: str, answer: str) -> None:
+def main(request: str, answer: str) -> None:
     """Run the task of a file with its arguments; write its result to another."""
-    instants, error = run(json.loads(Path(given).read_text()))
+    instants, error = run(json.loads(Path(request).read_text()))
     mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     Path(answer).write_text(json.dumps({"instants": instants, "error": error, "mib": mib}))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.corpus.shapes import JOBS, SHAPES
+from tests.corpus.shapes import JOBS, SHAPES, SMOKE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "job-shapes.md"
-IMPORTED = {"beside"}
 
 
 def test_each_job_is_a_shape_and_each_shape_has_its_row():
-    files = {path.stem for path in JOBS.glob("*.py")} - IMPORTED
+    files = {path.stem for path in JOBS.glob("*.py")}
     assert files == {shape.job for shape in SHAPES}
     names = [shape.name for shape in SHAPES]
     assert len(set(names)) == len(names)
+    assert set(SMOKE) <= files
     assert re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.MULTILINE) == names
 
 
