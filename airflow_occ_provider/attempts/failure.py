@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.spelling import spell_owner
 
 LIMIT = 160
 """Every line is shorter than this."""
@@ -55,7 +56,7 @@ class Failure:
     outcome: Outcome
     instant: str | None = None
     rival: str | None = None
-    writer: tuple[str, str] | str = ""
+    writer: tuple[str, ...] | str = ""
     partitions: tuple[str, ...] = ()
     file_groups: int = 0
     seconds: float | None = None
@@ -135,7 +136,7 @@ def _writer(failure: Failure, step: int) -> str:
         return ""
     length = {6: 16, 7: 10}.get(step, 24 if step > 4 else LIMIT)
     names = failure.writer if isinstance(failure.writer, tuple) else (failure.writer,)
-    named = " / ".join(_elided(name, length) for name in names)
+    named = spell_owner(_elided(name, length) for name in names)
     by = "written by " if isinstance(failure.writer, tuple) else ""
     return f", {by}{named}{',' if failure.file_groups else ''}" if step < 3 else f" ({named})"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from airflow_occ_provider.hudi.format.properties import fold
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
+from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.spelling import SEPARATOR, spell_owner
 
 IDENTITY_KEY = f"{SIGNATURE_PREFIX}identity"
 
@@ -16,6 +18,46 @@ IDENTITY_KEY = f"{SIGNATURE_PREFIX}identity"
 def new_identity() -> str:
     """Return a fresh identity for a task run."""
     return str(uuid.uuid4())
+
+
+class TaskKey(NamedTuple):
+    """A task run: a task instance over all its tries.
+
+    :param map_index: ``-1`` for a task that is not mapped.
+    """
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its ids from the DAG down, as those of an owner."""
+        return (self.dag_id, self.run_id, self.task_id, *self._mapped)
+
+    @property
+    def task_path(self) -> tuple[str, ...]:
+        """The ids of its task, which all runs of the DAG have."""
+        return (self.dag_id, self.task_id, *self._mapped)
+
+    @property
+    def _mapped(self) -> tuple[str, ...]:
+        return () if self.map_index < 0 else (str(self.map_index),)
+
+    @classmethod
+    def of_owner(cls, owner: Owner) -> TaskKey | None:
+        """Return the task run that made an owner's requests; ``None`` if it is none.
+
+        The lease of a whole DAG run belongs to the task that its label names.
+        """
+        if len(owner.path) < 2:
+            return None
+        dag_id, run_id, *below = owner.path
+        task_id, *index = below or owner.label.split(SEPARATOR)
+        if not task_id or len(index) > 1 or not all(map(str.isdecimal, index)):
+            return None
+        return cls(dag_id, run_id, task_id, int(index[0]) if index else -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +91,16 @@ class Signature:
         """The labels that all runs of the task have in common, as they stand in a commit."""
         labels = (self.site, self.dag_id, self.task_id, self.map_index)
         return tuple(fold(str(label)) for label in labels)
+
+    @property
+    def task_run(self) -> TaskKey:
+        """The task run that signs with it."""
+        return TaskKey(self.dag_id, self.run_id, self.task_id, self.map_index)
+
+    @property
+    def spelled(self) -> str:
+        """The task run and its try, as logs and commands spell them."""
+        return spell_owner(self.task_run.path, try_number=self.try_number)
 
     @property
     def run(self) -> tuple[str, ...]:

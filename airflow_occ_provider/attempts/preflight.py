@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from airflow_occ_provider.attempts.claim import Claim, prefers_writers
@@ -23,6 +23,7 @@ from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.spelling import spell_owner, spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -124,7 +125,9 @@ def _writer(snapshot: Snapshot, operation: ConcurrentOperation) -> str:
     if not operation.is_table_service:
         return "by a running writer"
     signature = Signature.from_extra(snapshot.reader.plan_extra(operation.instant))
-    return f"planned by {signature.dag_id} / {signature.task_id}" if signature else "by an unsigned plan"
+    return (
+        f"planned by {spell_owner(signature.task_run.task_path)}" if signature else "by an unsigned plan"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +204,8 @@ class Preflight:
     def _wait(self, found: PreflightRecord, left: tuple[str, ...]) -> NoReturn:
         deadline_ms, waiting = self._deadline_ms(found), self.run.record.waiting
         self.log.info(
-            "Preflight, without a worker slot and a lease, until %s UTC at most: %s.",
-            f"{datetime.fromtimestamp(deadline_ms / 1000, UTC):%H:%M:%S}",
+            "Preflight, without a worker slot and a lease, until %s at most: %s.",
+            spell_time(deadline_ms),
             waiting.reason if waiting else listed(left, _SHOWN, 40),
         )
         raise WaitNeeded(InstantsWait(left, self.rule, deadline_ms=deadline_ms))

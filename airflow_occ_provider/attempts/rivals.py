@@ -29,7 +29,7 @@ class Rival:
     :param writer: its DAG and task, a description of what is no task, or empty.
     """
 
-    writer: tuple[str, str] | str = ""
+    writer: tuple[str, ...] | str = ""
     partitions: tuple[str, ...] = ()
     file_groups: int = 0
 
@@ -77,7 +77,7 @@ def _touched(snapshot: Snapshot, instant: Instant | None) -> frozenset[FileGroup
     return operation.file_groups | operation.replaced
 
 
-def _writer(snapshot: Snapshot, winner: Instant) -> tuple[str, str] | str:
+def _writer(snapshot: Snapshot, winner: Instant) -> tuple[str, ...] | str:
     metadata = snapshot.reader.commit(winner) if winner.completed else None
     if winner.action in TABLE_SERVICE_ACTIONS or (metadata and metadata.is_table_service):
         return "a table service"
@@ -86,8 +86,7 @@ def _writer(snapshot: Snapshot, winner: Instant) -> tuple[str, str] | str:
     signature = Signature.from_extra(metadata.extra)
     if signature is None:
         return UNSIGNED
-    mapped = f"[{signature.map_index}]" if signature.map_index >= 0 else ""
-    return signature.dag_id, f"{signature.task_id}{mapped}"
+    return signature.task_run.task_path
 
 
 def pending_rivals(

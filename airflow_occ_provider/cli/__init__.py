@@ -181,14 +181,14 @@ _COMMANDS = (
         "Show the pending writes of a Hudi table, and whether their writers are alive",
         "Show the pending writes and table services of a Hudi table with their heartbeats, judged by "
         "Hudi's defaults of 60 seconds and 2 tolerable misses.",
-        *(_TABLE, *_READ),
+        *(_TABLE, _LOCK_IF_ANY, *_READ),
     ),
     _command(
         "table.conflicts",
         "Show which pending writes of a Hudi table will be refused, and because of which rival",
         "Show for each pending write whether Hudi's commit check will refuse it: certain, possible or "
         "none, with the rival and the file groups that both touch.",
-        *(_TABLE, _INSTANT, _STRATEGY, _HUDI_VERSION, *_READ),
+        *(_TABLE, _LOCK_IF_ANY, _INSTANT, _STRATEGY, _HUDI_VERSION, *_READ),
     ),
     _command(
         "ghosts.ghosts",
@@ -196,7 +196,7 @@ _COMMANDS = (
         "Show the pending writes of a Hudi table with the time until Hudi's lazy clean counts them as "
         "dead, and the markers, heartbeats and data files that Hudi does not remove by itself: each "
         "with proof and remedy. Nothing is deleted.",
-        *(_TABLE, _INTERVAL, _MISSES, *_READ),
+        *(_TABLE, _LOCK_IF_ANY, _INTERVAL, _MISSES, *_READ),
     ),
     _command(
         "doctor.doctor",

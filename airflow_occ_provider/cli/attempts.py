@@ -12,10 +12,11 @@ from airflow_occ_provider.attempts.commit import find_commit
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore, Waiting
 from airflow_occ_provider.cli.output import Rows, print_described
-from airflow_occ_provider.cli.table import exit_on_error, format_time
+from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hooks.task_records import task_record
+from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 
@@ -41,7 +42,7 @@ def _print_text(
 ) -> None:
     show(map(_row, described))
     if waiting:
-        print(f"waiting since {format_time(waiting.since_ms)}: {waiting.reason}")
+        print(f"waiting since {spell_time(waiting.since_ms)}: {waiting.reason}")
 
 
 def _record(args: argparse.Namespace) -> TaskRecord:
@@ -110,7 +111,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
     instants = [f"{time}: {state}" for time, state in described["instants"].items()]
     return {
         "try": str(described["try_number"]),
-        "started": format_time(described["started_ms"]),
+        "started": spell_time(described["started_ms"]),
         "driver": _driver(driver) if driver else "-",
         "end": described["end"] or "not observed",
         "outcome": described["outcome"] or "-",

@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.cleaning import foresee, pending_residue
-from airflow_occ_provider.cli.output import Rows, print_described
+from airflow_occ_provider.attempts.overview.described import describe_task
+from airflow_occ_provider.cli.output import Rows, print_described, task_text
+from airflow_occ_provider.cli.signers import signers
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.spelling import spell_span
 
 _NOTHING = "No pending writes and no residue of dead writers."
 
@@ -43,7 +46,9 @@ def _described(args: argparse.Namespace) -> list[dict[str, Any]]:
         for writer in observation.pending.values()
     ]
     left = [{**one.to_json(), "fate": None, "dead_in_ms": None} for one in cleaning.left]
-    return [*pending, *left]
+    shown: list[dict[str, Any]] = [*pending, *left]
+    tasks = signers(args, observation.snapshot, (residue["instant"] for residue in shown))
+    return [residue | {"task": describe_task(tasks.get(residue["instant"]))} for residue in shown]
 
 
 def _row(described: dict[str, Any]) -> dict[str, str]:
@@ -51,7 +56,8 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
     return {
         "what": described["kind"],
         "instant": described["instant"],
-        "dead in": "-" if dead_in_ms is None else f"{dead_in_ms / 1000:.0f} s",
+        "task": task_text(described),
+        "dead in": "-" if dead_in_ms is None else spell_span(dead_in_ms),
         "proof": described["proof"],
         "remedy": described["remedy"],
     }

@@ -11,12 +11,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NoReturn
 
+from airflow_occ_provider.attempts.overview.described import describe_owner
 from airflow_occ_provider.attempts.overview.renewal import describe_renewal, renewal
 from airflow_occ_provider.cli.output import Rows, print_described
-from airflow_occ_provider.cli.table import exit_on_error, format_time
-from airflow_occ_provider.cli.task_instances import record_release, task_states
+from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.task_instances import record_release, releaser, task_states
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
+from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
@@ -63,7 +65,7 @@ def leases_release(args: argparse.Namespace) -> None:
             _confirm(queued, state)
         if not service.evict(queued):
             _end(f"request {args.id} is no longer in the queue")
-    account, is_recorded = record_release(owner, args.id, table)
+    is_recorded = record_release(owner, args.id, table, account := releaser())
     place = "recorded in" if is_recorded else "not recorded: no answer of"
     print(f"released {args.id} of {owner} as {account} ({place} Airflow's audit log)")
 
@@ -72,7 +74,7 @@ def _confirm(queued: QueuedRequest, state: str) -> None:
     request = queued.request
     words = ", ".join(renewal(queued, round(time.time() * 1000)))
     scopes = "".join(f"\n  {scope}" for scope in request.scopes)
-    since = format_time(queued.since_ms)
+    since = spell_time(queued.since_ms)
     print(f"Request {request.id} of {request.owner}, queued since {since}:{scopes}")
     print(f"Task: {state}. {words[:1].upper()}{words[1:]}.")
     print(_RISK)
@@ -109,14 +111,13 @@ def _request(
     return {
         "table": table,
         "place": places[table, queued.name],
-        "owner": _owner(queued),
+        "owner": describe_owner(request.owner),
         "holds": not found,
         # All blockers of every waiter would grow with the square of the queue.
         "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
         "waits_for_more": max(len(found) - _SHOWN, 0),
         "since_ms": queued.since_ms,
-        **describe_renewal(queued),
-        "renewal": list(renewal(queued, round(time.time() * 1000))),
+        **describe_renewal(queued, round(time.time() * 1000)),
         "scopes": [
             {"mode": scope.mode.value, "partitions": scope.partitions and list(scope.partitions)}
             for scope in request.scopes
@@ -130,12 +131,8 @@ def _request(
 def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     earlier, table = blocker.queued, blocker.theirs.table
     place = places[table, earlier.name]
-    return {"table": table, "place": place, "owner": _owner(earlier), "id": earlier.request.id}
-
-
-def _owner(queued: QueuedRequest) -> dict[str, Any]:
-    owner = queued.request.owner
-    return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
+    owner = describe_owner(earlier.request.owner)
+    return {"table": table, "place": place, "owner": owner, "id": earlier.request.id}
 
 
 def _print_text(described: Sequence[dict[str, Any]], show: Callable[[Rows], None]) -> None:
@@ -152,7 +149,7 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
         "place": str(described["place"]),
         "owner": described["owner"]["text"],
         "state": "\n".join((_state(described), f"task: {described['task_state'] or _UNKNOWN}")),
-        "since": "\n".join((format_time(described["since_ms"]), *described["renewal"])),
+        "since": "\n".join((spell_time(described["since_ms"]), *described["renewal"])),
         "mode": "\n".join(scope["mode"] for scope in scopes),
         "partitions": "\n".join(_some(scope["partitions"] or ["the whole table"]) for scope in scopes),
         "token": described["token"],

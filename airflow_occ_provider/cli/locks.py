@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.cli.output import Rows, print_described
-from airflow_occ_provider.cli.table import exit_on_error, format_time
+from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file
 
 if TYPE_CHECKING:
@@ -94,6 +95,6 @@ def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None
 def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
     since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
     row = {"state": state, "owner": one["owner"] or "unknown"}
-    row["since"] = "unknown" if since is None else format_time(since)
+    row["since"] = "unknown" if since is None else spell_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
-    return {**row, "expires": format_time(until)} if until is not None else row
+    return {**row, "expires": spell_time(until)} if until is not None else row

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from airflow.cli.simple_table import AirflowConsole
 from airflow.utils import yaml
@@ -37,6 +37,12 @@ def print_rows(rows: Rows, *, plain: bool = False) -> None:
     """
     console = AirflowConsole(markup=False, emoji=False)
     (console.print_as_plain_table if plain else console.print_as_table)(list(rows))
+
+
+def task_text(described: Mapping[str, Any]) -> str:
+    """Return the task that made the described write, as text."""
+    task = described["task"]
+    return task["text"] if task else "-"
 
 
 def format_groups(groups: Sequence[Sequence[str]]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from airflow_occ_provider.cli.output import format_groups
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.described import describe_task
+from airflow_occ_provider.cli.output import format_groups, task_text
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.prospects import Outlook, Prospect, must_lose
 from airflow_occ_provider.hudi.conflict.verdict import Certainty, Conflict
@@ -20,27 +22,51 @@ _WORDS = {
 }
 
 
-def describe_prospect(prospect: Prospect, writes: int) -> dict[str, Any]:
+def describe_prospect(prospect: Prospect, writes: int, tasks: Mapping[str, Signature]) -> dict[str, Any]:
     """Return a prospect as JSON values.
 
     :param writes: how many writes are described: of more, fewer rivals are named each.
+    :param tasks: of writes and rivals, by requested time.
     """
-    verdict, most = prospect.verdict, max(1, min(5, _MOST_RIVALS // max(1, writes)))
+    verdict, most = prospect.verdict, _most_rivals(writes)
     counts = Counter(one.certainty for one in verdict.conflicts)
     return {
         "time": prospect.write.instant.time,
+        "task": describe_task(tasks.get(prospect.write.instant.time)),
         "outlook": prospect.outlook.value,
         "writer": _liveness(prospect.write),
         "verdict": _verdict(prospect),
         "rolled_back_by": verdict.rolled_back_by.time if verdict.rolled_back_by else None,
         "contest": {"writes": len(prospect.contest), "can_commit": 1} if prospect.contest else None,
         "rivals": {one.value: counts[one] for one in (Certainty.CERTAIN, Certainty.POSSIBLE)},
-        "conflicts": [_conflict(one) for one in verdict.conflicts[:most]],
+        "conflicts": [_conflict(one, tasks) for one in verdict.conflicts[:most]],
         "duplicates": [
-            {**_rival(one.rival), "partitions": list(one.partitions), "reason": _allowed(one.reason)}
+            {
+                **_rival(one.rival, tasks),
+                "partitions": list(one.partitions),
+                "reason": _allowed(one.reason),
+            }
             for one in verdict.duplications[:most]
         ],
     }
+
+
+def instants_of(prospects: Sequence[Prospect]) -> set[str]:
+    """Return the requested times of the writes and of the rivals that are named."""
+    most = _most_rivals(len(prospects))
+    return {
+        operation.instant.time
+        for prospect in prospects
+        for operation in (
+            prospect.write,
+            *(conflict.rival for conflict in prospect.verdict.conflicts[:most]),
+            *(duplication.rival for duplication in prospect.verdict.duplications[:most]),
+        )
+    }
+
+
+def _most_rivals(writes: int) -> int:
+    return max(1, min(5, _MOST_RIVALS // max(1, writes)))
 
 
 def summary(prospects: Sequence[Prospect]) -> str:
@@ -61,16 +87,16 @@ def prospect_rows(described: dict[str, Any]) -> Iterator[dict[str, str]]:
     word = f"one of {contest['writes']} can commit" if contest else _WORDS.get(outlook, "contested")
     if described["rolled_back_by"]:
         word = f"rolled back by {described['rolled_back_by']}"
-    yield _row(described["time"], described["verdict"], "-", word, "-")
+    yield _row(described, described["verdict"], "-", word, "-")
     for one in described["conflicts"]:
         groups = format_groups(one["file_groups"])
-        yield _row(described["time"], one["certainty"], _named(one), one["reason"], groups)
+        yield _row(described, one["certainty"], _named(one), one["reason"], groups)
     for one in described["duplicates"]:
         where = "\n".join(one["partitions"]) or "-"
-        yield _row(described["time"], _UNCHECKED, _named(one), one["reason"], where)
+        yield _row(described, _UNCHECKED, _named(one), one["reason"], where)
     more = sum(described["rivals"].values()) - len(described["conflicts"])
     if more > 0:
-        yield _row(described["time"], "", f"and {more} more", "", "")
+        yield _row(described, "", f"and {more} more", "", "")
 
 
 def _verdict(prospect: Prospect) -> str:
@@ -92,18 +118,19 @@ def _liveness(write: ConcurrentOperation) -> str:
     return "expired heartbeat" if write.has_heartbeat else "no heartbeat"
 
 
-def _rival(rival: ConcurrentOperation) -> dict[str, Any]:
+def _rival(rival: ConcurrentOperation, tasks: Mapping[str, Signature]) -> dict[str, Any]:
     return {
         "rival": rival.instant.time,
         "action": rival.instant.action,
         "state": rival.instant.state.value,
         "operation": rival.operation_type,
+        "task": describe_task(tasks.get(rival.instant.time)),
     }
 
 
-def _conflict(conflict: Conflict) -> dict[str, Any]:
+def _conflict(conflict: Conflict, tasks: Mapping[str, Signature]) -> dict[str, Any]:
     return {
-        **_rival(conflict.rival),
+        **_rival(conflict.rival, tasks),
         "certainty": conflict.certainty.value,
         "file_groups": sorted(map(list, conflict.file_groups)),
         "reason": conflict.reason,
@@ -111,12 +138,16 @@ def _conflict(conflict: Conflict) -> dict[str, Any]:
 
 
 def _named(described: dict[str, Any]) -> str:
-    return f"{described['rival']} {described['operation']} {described['state']}"
+    name = f"{described['rival']} {described['operation']} {described['state']}"
+    return f"{name}\n{task_text(described)}" if described["task"] else name
 
 
-def _row(time: str, verdict: str, rival: str, reason: str, groups: str) -> dict[str, str]:
+def _row(
+    described: dict[str, Any], verdict: str, rival: str, reason: str, groups: str
+) -> dict[str, str]:
     return {
-        "write": time,
+        "write": described["time"],
+        "task": task_text(described),
         "conflict": verdict,
         "rival": rival,
         "reason": reason,

@@ -5,25 +5,29 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
 from airflow.utils.cli import suppress_logs_and_warning
 
-from airflow_occ_provider.cli.output import Rows, format_groups, print_described
-from airflow_occ_provider.cli.prospects import describe_prospect, prospect_rows, summary
+from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.overview.described import describe_task
+from airflow_occ_provider.cli.output import Rows, format_groups, print_described, task_text
+from airflow_occ_provider.cli.prospects import describe_prospect, instants_of, prospect_rows, summary
+from airflow_occ_provider.cli.signers import signers
 from airflow_occ_provider.errors import MetadataCorruptError, OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.doctor.pending import PendingAction
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import Liveness
+from airflow_occ_provider.spelling import spell_expiry
 from airflow_occ_provider.storage.conflicts import Setup
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.prospects import prospects_of
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import (
     PendingInstant,
@@ -32,6 +36,7 @@ from airflow_occ_provider.storage.writers import (
     pending_writers,
 )
 
+_SHOWN = 5
 _CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _Command = Callable[[argparse.Namespace], None]
 
@@ -76,7 +81,7 @@ def timeline(args: argparse.Namespace) -> None:
         except MetadataCorruptError as error:
             print(f"Warning: the archived instants are left out: {error}", file=sys.stderr)
     instants = [*archived, *snapshot.timeline]
-    described = [describe(snapshot, one, heartbeats, files=args.files) for one in instants]
+    described = [_instant(snapshot, one, heartbeats, files=args.files) for one in instants]
     print_described(described, args.output, lambda show: show(map(_timeline_row, described)))
     _warn_of_damage(table)
 
@@ -87,7 +92,9 @@ def writers(args: argparse.Namespace) -> None:
     table = _table(args)
     snapshot = table.snapshot()
     pending = [*pending_writers(table, snapshot), *pending_table_services(snapshot)]
-    described = [*map(_writer, pending), *map(_action, pending_actions(snapshot))]
+    shown = [*map(_writer, pending), *map(_action, pending_actions(snapshot))]
+    tasks = signers(args, snapshot, (write["time"] for write in shown))
+    described = [write | {"task": describe_task(tasks.get(write["time"]))} for write in shown]
     print_described(described, args.output, lambda show: show(map(_writer_row, described)))
     _warn_of_damage(table)
 
@@ -98,10 +105,12 @@ def conflicts(args: argparse.Namespace) -> None:
     table = _table(args)
     strategy = Strategy(args.strategy) if args.strategy else None
     setup = Setup(strategy, _version(args.hudi_version))
-    prospects = prospects_of(table, table.snapshot(), setup, only=args.instant)
+    snapshot = table.snapshot()
+    prospects = prospects_of(table, snapshot, setup, only=args.instant)
     if args.instant and not prospects:
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
-    described = [describe_prospect(one, len(prospects)) for one in prospects]
+    tasks = signers(args, snapshot, instants_of(prospects))
+    described = [describe_prospect(one, len(prospects), tasks) for one in prospects]
 
     def print_table(show: Callable[[Rows], None]) -> None:
         print(summary(prospects))
@@ -131,9 +140,11 @@ def _version(text: str | None) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def format_time(epoch_ms: int) -> str:
-    """Return a moment as text, in UTC."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(" ", "seconds")
+def _instant(
+    snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], *, files: bool
+) -> dict[str, Any]:
+    described = describe(snapshot, instant, heartbeats, files=files)
+    return described | {"task": describe_task(Signature.from_extra(described["extra"]))}
 
 
 def _timeline_row(described: dict[str, Any]) -> dict[str, str]:
@@ -142,21 +153,11 @@ def _timeline_row(described: dict[str, Any]) -> dict[str, str]:
     if "written" in described:
         for key in ("written", "replaced", "planned", "markers"):
             row[key] = format_groups(described[key] or ())
-    row["signed by"] = _signer(described["extra"])
+    row["task"] = task_text(described)
     row["archived"] = "yes" if described["archived"] else ""
     if described["damage"]:
         row["operation"] = described["damage"]
     return row
-
-
-_UNMAPPED = "-1"
-
-
-def _signer(extra: dict[str, str]) -> str:
-    dag, task, run = (extra.get(f"_airflow_{key}") for key in ("dag_id", "task_id", "run_id"))
-    index = extra.get("_airflow_map_index", _UNMAPPED)
-    parts = (dag, task if index == _UNMAPPED else f"{task}[{index}]", run)
-    return " ".join(filter(None, parts)) or "-"
 
 
 def _writer(pending: PendingInstant) -> dict[str, Any]:
@@ -190,13 +191,14 @@ def _action(pending: PendingAction) -> dict[str, Any]:
 
 
 def _writer_row(described: dict[str, Any]) -> dict[str, str]:
-    margin = described["margin_ms"]
-    left = "-" if margin is None else f"{margin / 1000:+.0f} s"
-    row = {key: str(described[key]) for key in ("time", "action", "state", "operation", "heartbeat")}
-    partitions = ", ".join(described["partitions"]) or "-"
+    margin, partitions = described["margin_ms"], described["partitions"]
+    more = [f"and {len(partitions) - _SHOWN} more"] if len(partitions) > _SHOWN else []
+    row = {key: str(described[key]) for key in ("time", "action", "state", "operation")}
     return {
         **row,
-        "expires in": left,
+        "task": task_text(described),
+        "heartbeat": described["heartbeat"],
+        "expires": "-" if margin is None else spell_expiry(margin),
         "file groups": str(described["file_groups"]),
-        "partitions": partitions,
+        "partitions": "\n".join([*partitions[:_SHOWN], *more]) or "-",
     }

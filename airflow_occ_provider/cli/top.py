@@ -8,23 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from airflow_occ_provider.attempts.overview.described import MOST_BLOCKERS, describe
+from airflow_occ_provider.attempts.overview.described import describe
 from airflow_occ_provider.attempts.overview.read import read_state
-from airflow_occ_provider.attempts.overview.renewal import renewal
-from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
-from airflow_occ_provider.cli.output import Rows, print_described
-from airflow_occ_provider.cli.table import exit_on_error, format_time
+from airflow_occ_provider.cli.output import Rows, print_described, task_text
+from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook_if_any
+from airflow_occ_provider.hooks.task_instances import task_states, writing_tasks
 from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.spelling import spell_expiry, spell_span, spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -40,13 +40,14 @@ def top(args: argparse.Namespace) -> None:
         leases = stack.enter_context(closing(lock.leases())) if lock else None
         read = partial(_read, table, leases, args.minutes)
         if args.once or args.output != "table" or not sys.stdout.isatty():
-            state, _ = read(None)
-            print_described(describe(state), args.output, partial(_print_text, state))
+            described, _ = read(None)
+            print_described(described, args.output, partial(_print_text, described))
         else:
             _watch(read, args.every)
 
 
-_Read = Callable[[Snapshot | None], tuple[TableState, Snapshot]]
+_Described: TypeAlias = dict[str, Any]
+_Read = Callable[[Snapshot | None], tuple[_Described, Snapshot]]
 
 
 def _watch(read: _Read, every_s: float) -> None:
@@ -66,21 +67,26 @@ def _watch(read: _Read, every_s: float) -> None:
 
 def _read(
     table: HudiTable, leases: LeaseService | None, minutes: float, previous: Snapshot | None
-) -> tuple[TableState, Snapshot]:
+) -> tuple[_Described, Snapshot]:
     since_ms = round((time.time() - minutes * 60) * 1000)
     queue = leases.requests() if leases else None
-    return read_state(table, queue, since_ms, previous=previous)
+    state, snapshot = read_state(table, queue, since_ms, previous=previous)
+    unsigned = {bar.instant for bar in state.bars} - state.signatures.keys()
+    state = state.signed(writing_tasks(snapshot.path, unsigned))
+    return describe(
+        state, task_states(line.queued.request.owner for line in state.queue or ())
+    ), snapshot
 
 
-def _print_text(state: TableState, show: Callable[[Rows], None]) -> None:
-    for title, rows in _parts(state):
+def _print_text(described: _Described, show: Callable[[Rows], None]) -> None:
+    for title, rows in _parts(described):
         print(title)
         show(rows)
 
 
-def _screen(state: TableState | None, why: str) -> RenderableType:
+def _screen(described: _Described | None, why: str) -> RenderableType:
     parts: list[RenderableType] = [Text(why, style="bold")] if why else []
-    for title, rows in _parts(state) if state else ():
+    for title, rows in _parts(described) if described else ():
         table = Table(title=Text(title), title_justify="left", expand=True)
         for name in rows[0]:
             table.add_column(Text(name))
@@ -90,13 +96,11 @@ def _screen(state: TableState | None, why: str) -> RenderableType:
     return Group(*parts)
 
 
-def _parts(state: TableState) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def _parts(described: _Described) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Yield the titles with their rows; the first one says what the table comes to."""
-    described = describe(state)
-    yield state.table, [_summary(state)]
-    if state.queue:
-        yield "Queue", [_line(line, state.at_ms) for line in state.queue]
+    yield described["table"], [_summary(described)]
     for title, key, row in (
+        ("Queue", "queue", _line),
         ("Writers", "writers", _writer),
         ("Pending table services", "services", _service),
         (f"The last {_LAST} instants", "instants", _instant),
@@ -105,26 +109,28 @@ def _parts(state: TableState) -> Iterator[tuple[str, list[dict[str, str]]]]:
             yield title, list(map(row, found[-_LAST:] if key == "instants" else found))
 
 
-def _summary(state: TableState) -> dict[str, str]:
-    dead = len(state.dead)
+def _summary(described: _Described) -> dict[str, str]:
+    queue, dead = described["queue"], described["dead"]
     return {
-        "at": format_time(state.at_ms),
-        "writing": str(len(state.writers) - dead),
-        "waiting": "-" if state.queue is None else str(len(state.waiting)),
+        "at": spell_time(described["at_ms"]),
+        "writing": str(len(described["writers"]) - dead),
+        "waiting": "-" if queue is None else str(sum(not line["holds"] for line in queue)),
         "dead": str(dead),
-        "in vain": f"{state.lost_ms / 1000:.0f} s",
+        "in vain": spell_span(described["lost_ms"]),
     }
 
 
-def _line(line: QueueLine, at_ms: int) -> dict[str, str]:
-    blockers = [f"waits for {one}" for one in line.waits_for[:MOST_BLOCKERS]]
-    more = len(line.waits_for) - len(blockers)
+def _line(line: dict[str, Any]) -> dict[str, str]:
+    blockers = [f"waits for {blocker}" for blocker in line["waits_for"]]
+    if line["waits_for_more"]:
+        blockers.append(f"and {line['waits_for_more']} more")
+    task = [f"task: {line['task_state']}"] if line["task_state"] else []
     return {
-        "place": str(line.place),
-        "owner": str(line.queued.request.owner),
-        "state": "\n".join([*blockers, *([f"and {more} more"] if more else [])]) or "holds",
-        "since": "\n".join((format_time(line.queued.since_ms), *renewal(line.queued, at_ms))),
-        "scope": "\n".join(map(str, line.queued.request.scopes)),
+        "place": str(line["place"]),
+        "owner": line["owner"]["text"],
+        "state": "\n".join([*(blockers or ["holds"]), *task]),
+        "since": "\n".join((spell_time(line["since_ms"]), *line["renewal"])),
+        "scope": "\n".join(line["scopes"]),
     }
 
 
@@ -132,6 +138,7 @@ def _writer(writer: dict[str, Any]) -> dict[str, str]:
     return {
         "instant": writer["instant"],
         "operation": writer["kind"],
+        "task": task_text(writer),
         "state": writer["state"],
         "heartbeat": f"{writer['fate']}{_margin(writer['margin_ms'])}",
         "partitions": _some(writer),
@@ -140,10 +147,7 @@ def _writer(writer: dict[str, Any]) -> dict[str, str]:
 
 
 def _margin(margin_ms: int | None) -> str:
-    if margin_ms is None:
-        return ""
-    seconds = f"{abs(margin_ms) / 1000:.0f} s"
-    return f", {seconds} left" if margin_ms > 0 else f", expired {seconds} ago"
+    return "" if margin_ms is None else f", {spell_expiry(margin_ms)}"
 
 
 def _service(service: dict[str, Any]) -> dict[str, str]:
@@ -152,19 +156,19 @@ def _service(service: dict[str, Any]) -> dict[str, str]:
         "instant": service["instant"],
         "action": service["action"],
         "state": service["state"],
-        "age": "-" if age_ms is None else f"{age_ms / 1000:.0f} s",
+        "age": "-" if age_ms is None else spell_span(age_ms),
         "partitions": _some(service),
     }
 
 
 def _instant(bar: dict[str, Any]) -> dict[str, str]:
-    by, ended_ms = bar["writer"], bar["ended_ms"]
+    ended_ms = bar["ended_ms"]
     return {
         "instant": bar["instant"],
         "operation": bar["kind"],
         "fate": "table service" if bar["fate"] == "gone" else bar["fate"],
-        "took": "-" if ended_ms is None else f"{(ended_ms - bar['begun_ms']) / 1000:.0f} s",
-        "writer": f"{by['dag_id']} / {by['task_id']}" if by else "-",
+        "took": "-" if ended_ms is None else spell_span(ended_ms - bar["begun_ms"]),
+        "task": task_text(bar),
     }
 
 

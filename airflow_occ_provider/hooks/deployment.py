@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import conf
 
 from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.spelling import spell_owner
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -43,8 +44,8 @@ def task_owner(context: Context) -> Owner:
 def run_owner(context: Context) -> Owner:
     """Return the owner of a lease that a task requests for its whole run."""
     ti = context["ti"]
-    task = f"{ti.task_id}[{ti.map_index}]" if _is_mapped(ti) else ti.task_id
-    return Owner((ti.dag_id, ti.run_id), task, site())
+    names = (ti.task_id, str(ti.map_index)) if _is_mapped(ti) else (ti.task_id,)
+    return Owner((ti.dag_id, ti.run_id), spell_owner(names), site())
 
 
 def _is_mapped(ti: Any) -> bool:

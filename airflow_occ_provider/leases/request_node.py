@@ -198,6 +198,7 @@ def queued(name: str, node: Node | None) -> QueuedRequest:
         node.created_ms,
         renewed_ms=node.renewed_ms,
         term_ms=content.term_ms,
+        instants=content.instants,
     )
 
 

@@ -16,9 +16,10 @@ import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from airflow_occ_provider.spelling import spell_owner, spell_time
 
 _NAMED = 10
 UNKNOWN = "?"
@@ -115,8 +116,7 @@ class Owner:
         return self.site == other.site and self.path[:2] == other.path[:2]
 
     def __str__(self) -> str:
-        named = " / ".join((*self.path, f"by {self.label}") if self.label else self.path)
-        return f"{named} (site {self.site})" if self.site else named
+        return spell_owner(self.path, label=self.label, site=self.site)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,7 @@ class QueuedRequest:
     :param renewed_ms: epoch milliseconds by the lock service's clock of its last renewal when it was
         read; 0 if that is unknown. For display.
     :param term_ms: milliseconds from then after which it expires; 0 if that is unknown.
+    :param instants: requested times of the writes that its owner has announced, when it was read.
     """
 
     request: Request
@@ -165,6 +166,7 @@ class QueuedRequest:
     unknown: bool = False
     renewed_ms: int = field(default=0, compare=False)
     term_ms: int = field(default=0, compare=False)
+    instants: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_claimed(self) -> bool:
@@ -223,7 +225,7 @@ class Blocker(NamedTuple):
                 "writers end; remove a foreign node with `airflow hudi leases release`)"
             )
         apart = f" of {self.theirs.table}" if self.theirs.table != request.tables[0] else ""
-        since = datetime.fromtimestamp(since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        since = spell_time(since_ms)
         return f"{request.owner} ({self.theirs.mode}, {self.theirs.extent}{apart}, since {since})"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf  # type: ignore[attr-defined]
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.new_commits import (
     CommitFilter,
     beginning,
@@ -154,7 +155,7 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
         context["task_state_store"].delete(_SINCE_KEY)
         for one in commits:
             by = one["signature"]
-            writer = f"{by['dag_id']} / {by['task_id']}" if by else "a writer without a signature"
+            writer = Signature(**by).spelled if by else "a writer without a signature"
             self.log.info("%s (%s) was committed by %s.", one["instant"], one["operation"], writer)
         return commits
 

@@ -13,12 +13,13 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from airflow_occ_provider.attempts.identity import TaskKey
 from airflow_occ_provider.hooks.task_records import task_record
 from airflow_occ_provider.ui import answers, pages
 from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.compose import attempts_of, known_table
-from airflow_occ_provider.ui.known_tables import TableSource, TaskKey
+from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.table_readers import Readers
 from airflow_occ_provider.ui.table_reads import TableReads, page_end
 from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
@@ -24,14 +23,8 @@ def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = 
     :param signed: the tasks of writes that have no signature in the table, by requested time.
     """
     state = reading.state
-    if state and signed:
-        bars = [
-            replace(bar, writer=signed.get(bar.instant))
-            if bar.writer is None and bar.fate is not Fate.COMMITTED
-            else bar
-            for bar in state.bars
-        ]
-        state = replace(state, bars=tuple(bars))
+    if state:
+        state = state.signed({**state.announced, **(signed or {})})
     return KnownTable(
         reading.source.key,
         reading.source.path,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_occ_provider.ui.words import count, moment
+from airflow_occ_provider.spelling import spell_time
+from airflow_occ_provider.ui.words import count
 
 WIDTH, LEFT, RIGHT = 1000, 230, 890
 TOP, LANE, BAR = 28, 22, 12
@@ -99,4 +100,4 @@ class TimeAxis:
         """What is shown, in a sentence."""
         shown = sum(len(row.marks) for row in self.rows)
         counted = f"{count(shown, 'instant')} in {count(len(self.rows), 'row')}"
-        return f"{counted}, {moment(self.since_ms)} to {moment(self.until_ms)}"
+        return f"{counted}, {spell_time(self.since_ms)} to {spell_time(self.until_ms)}"

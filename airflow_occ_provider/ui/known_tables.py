@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow.configuration import conf
 from airflow.exceptions import AirflowConfigException
@@ -15,15 +15,15 @@ from airflow.utils.session import create_session
 from sqlalchemy import Select, and_, func, select
 
 from airflow_occ_provider.attempts.claim import HINTS
-from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature, TaskKey
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.table_link import TABLE_KEY, table_key
+from airflow_occ_provider.hooks.task_instances import MOST_TASKS, newest_xcoms, xcoms
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.ui.plugin import SECTION
 
-_MOST_TASKS = 1000
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 # Of a path that a task names: others, such as http, would have the API server call any address.
 _STORAGES = ("/", "s3://", "gs://", "abfs://", "hdfs://", "viewfs://")
@@ -71,15 +71,6 @@ def _wrong(message: str, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"[{SECTION}] ui_tables", message, remedy=remedy)
 
 
-class TaskKey(NamedTuple):
-    """A task instance, over all its tries."""
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int
-
-
 @dataclass(frozen=True, slots=True)
 class Published:
     """What the newest tasks have published.
@@ -118,19 +109,14 @@ def read_published() -> Published:
     """Return what the newest tasks have published, from Airflow's database."""
     tables, instants = dict[TaskKey, TableSource](), dict[TaskKey, tuple[str, ...]]()
     with create_session() as session:
-        for query in (_newest_rows(TABLE_KEY), _newest_of_each_task(TABLE_KEY)):
+        for query in (newest_xcoms(TABLE_KEY), _newest_of_each_task(TABLE_KEY)):
             for *names, value in session.execute(query):
                 described = _described([_without_key(value)], logging.DEBUG)
                 tables.update((TaskKey(*names), one) for one in described)
-        for *names, value in session.execute(_newest_rows(INSTANTS_KEY)):
+        for *names, value in session.execute(newest_xcoms(INSTANTS_KEY)):
             if isinstance(value, list):
                 instants[TaskKey(*names)] = tuple(map(str, value))
     return Published(tables, instants)
-
-
-def _newest_rows(key: str) -> Select[Any]:
-    """Return the query for an XCom of the newest DAG runs: a pending write is of one of these."""
-    return _rows(key).order_by(XComModel.dag_run_id.desc()).limit(_MOST_TASKS)
 
 
 def _newest_of_each_task(key: str) -> Select[Any]:
@@ -141,17 +127,12 @@ def _newest_of_each_task(key: str) -> Select[Any]:
         .where(XComModel.key == key)
         .group_by(*task)
         .order_by(last.desc())
-        .limit(_MOST_TASKS)
+        .limit(MOST_TASKS)
         .subquery()
     )
     is_newest = and_(XComModel.dag_run_id == newest.c.run, XComModel.task_id == newest.c.task_id)
-    rows = _rows(key).join(newest, is_newest)
-    return rows.order_by(XComModel.dag_run_id.desc()).limit(_MOST_TASKS)
-
-
-def _rows(key: str) -> Select[Any]:
-    columns = XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index
-    return select(*columns, XComModel.value).where(XComModel.key == key)
+    rows = xcoms(key).join(newest, is_newest)
+    return rows.order_by(XComModel.dag_run_id.desc()).limit(MOST_TASKS)
 
 
 def union(

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.spelling import spell_owner
 
 ANOTHER_DAG = "another DAG"
 _STEPS = ("", ".", "..")  # a browser resolves these, also if they are quoted
@@ -62,9 +63,7 @@ def table_link(home: str, key: str) -> str:
 
 def of_signature(signature: Signature, viewer: Viewer) -> Party:
     """Return the task run that signed a write."""
-    mapped = () if signature.map_index < 0 else (str(signature.map_index),)
-    path = (signature.dag_id, signature.run_id, signature.task_id, *mapped)
-    return _party(path, signature.site, viewer)
+    return _party(signature.task_run.path, signature.site, viewer)
 
 
 def of_request(queued: QueuedRequest, viewer: Viewer) -> Party:
@@ -78,16 +77,14 @@ def of_request(queued: QueuedRequest, viewer: Viewer) -> Party:
 
 def task_name(signature: Signature, viewer: Viewer) -> str:
     """Return the name of the task of which a run signed a write."""
-    mapped = () if signature.map_index < 0 else (str(signature.map_index),)
     hidden = _hidden(signature.dag_id, signature.site, viewer)
-    return hidden or " / ".join((signature.dag_id, signature.task_id, *mapped))
+    return hidden or spell_owner(signature.task_run.task_path)
 
 
 def _party(path: tuple[str, ...], site: str, viewer: Viewer, label: str = "") -> Party:
     if hidden := _hidden(path[0] if path else "", site, viewer):
         return Party(hidden)
-    named = " / ".join((*path, f"by {label}") if label else path)
-    return Party(named, task_link(viewer.home, path))
+    return Party(spell_owner(path, label=label), task_link(viewer.home, path))
 
 
 def _hidden(dag_id: str, site: str, viewer: Viewer) -> str:

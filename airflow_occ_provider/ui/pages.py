@@ -7,11 +7,16 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from airflow_occ_provider.attempts.identity import TaskKey
+from airflow_occ_provider.spelling import spell_owner, spell_span, spell_time
 from airflow_occ_provider.ui import drawing, links, rows, words
 from airflow_occ_provider.ui.time_axis import time_axis
 from airflow_occ_provider.ui.view import RANGES, AttemptsView, TablesView, TableView
 
-_FILTERS = ("span", "moment", "margin", "count", "evidence")
+_FILTERS = {
+    **{function.__name__: function for function in (words.margin, words.count, words.evidence)},
+    **{function.__name__: function for function in (spell_span, spell_time)},
+}
 
 
 def tables_page(view: TablesView) -> str:
@@ -36,10 +41,9 @@ def table_page(view: TableView) -> str:
 
 def attempts_page(view: AttemptsView) -> str:
     """Return the page of a task run's attempts."""
-    mapped = () if view.map_index < 0 else (str(view.map_index),)
-    path = (view.dag_id, view.run_id, view.task_id, *mapped)
+    path = TaskKey(view.dag_id, view.run_id, view.task_id, view.map_index).path
     return _render(
-        "attempts.html", view, name=" / ".join(path), href=links.task_link(view.viewer.home, path)
+        "attempts.html", view, name=spell_owner(path), href=links.task_link(view.viewer.home, path)
     )
 
 
@@ -65,6 +69,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update({name: getattr(words, name) for name in _FILTERS})
+    environment.filters.update(_FILTERS)
     environment.globals["table_link"] = links.table_link
     return environment

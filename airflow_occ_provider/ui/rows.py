@@ -10,9 +10,10 @@ from airflow_occ_provider.attempts.overview.renewal import renewal
 from airflow_occ_provider.attempts.overview.values import LiveWriter, PendingService, QueueLine
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.leases.rules import Blocker, Scope
+from airflow_occ_provider.spelling import spell_span, spell_time
 from airflow_occ_provider.ui.links import Party, Viewer, of_request, of_signature
 from airflow_occ_provider.ui.view import TableView
-from airflow_occ_provider.ui.words import margin, moment, span, state
+from airflow_occ_provider.ui.words import margin, state
 
 MOST_ROWS = 100
 MOST_NAMES = 5
@@ -91,7 +92,7 @@ def writer_rows(view: TableView) -> tuple[WriterRow, ...]:
     """Return the first rows of the pending writes."""
     if not (found := view.table.state):
         return ()
-    signed = {bar.instant: bar.writer for bar in found.bars if bar.writer}
+    signed = found.signatures
     owners = {instant: of_signature(one, view.viewer) for instant, one in signed.items()}
     return tuple(_writer(one, owners.get(one.instant.time)) for one in found.writers[:MOST_ROWS])
 
@@ -106,7 +107,7 @@ def _queued(line: QueueLine, view: TableView) -> QueueRow:
     queued, path = line.queued, view.table.path
     since = ""
     if queued.since_ms:
-        since = f"{moment(queued.since_ms)} ({span(view.now_ms - queued.since_ms)})"
+        since = f"{spell_time(queued.since_ms)} ({spell_span(view.now_ms - queued.since_ms)})"
     scopes = [one for one in queued.request.scopes if one.table == path] or queued.request.scopes
     blocked_by = tuple(_blocker(one, path, view.viewer) for one in line.waits_for[:MOST_NAMES])
     more = len(line.waits_for) - len(blocked_by)
@@ -142,7 +143,7 @@ def _writer(writer: LiveWriter, owner: Party | None) -> WriterRow:
 def _service(service: PendingService) -> ServiceRow:
     step = "planned" if service.instant.state is State.REQUESTED else "started"
     beats = "its writer is alive" if service.fate.beating else "no valid heartbeat"
-    age = "" if service.age_ms is None else span(service.age_ms)
+    age = "" if service.age_ms is None else spell_span(service.age_ms)
     return ServiceRow(
         service.instant.time,
         service.instant.action,

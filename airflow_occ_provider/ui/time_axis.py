@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.overview.values import Bar, Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.spelling import spell_span, spell_time
 from airflow_occ_provider.ui.drawing import BAR, LANE, LEFT, RIGHT, TOP, Arrow, Mark, Row, TimeAxis
 from airflow_occ_provider.ui.links import Party, Viewer, of_signature, task_name
-from airflow_occ_provider.ui.words import clock, moment, shorten, span, state
+from airflow_occ_provider.ui.words import clock, shorten, state
 
 MOST_LANES = 60
 MOST_BARS = 500
@@ -127,7 +128,7 @@ def _filled(
         for lane, group in enumerate(lanes)
         for bar in group
     )
-    wasted = span(lost_ms) if lost_ms else ""
+    wasted = spell_span(lost_ms) if lost_ms else ""
     return Row(shorten(label, _LABEL), title, y, len(lanes) * LANE, marks, wasted)
 
 
@@ -145,11 +146,11 @@ def _mark(bar: Bar, y: int, scale: _Scale, viewer: Viewer) -> Mark:
 
 
 def _title(bar: Bar, until_ms: int, writer: str) -> str:
-    parts = [f"{bar.instant} {bar.kind}: {state(bar.fate)}", f"requested {moment(bar.begun_ms)}"]
-    ended = f"ended {moment(bar.ended_ms)}" if bar.ended_ms else "pending"
-    parts.append(f"{ended} after {span(_end_ms(bar, until_ms) - bar.begun_ms)}")
+    parts = [f"{bar.instant} {bar.kind}: {state(bar.fate)}", f"requested {spell_time(bar.begun_ms)}"]
+    ended = f"ended {spell_time(bar.ended_ms)}" if bar.ended_ms else "pending"
+    parts.append(f"{ended} after {spell_span(_end_ms(bar, until_ms) - bar.begun_ms)}")
     if bar.seen_ms:
-        parts.append(f"last heartbeat {moment(bar.seen_ms)}")
+        parts.append(f"last heartbeat {spell_time(bar.seen_ms)}")
     if writer:
         parts.append(writer)
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""Times, amounts and states as the page words them."""
+"""Amounts and states as the page words them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.hudi.doctor.locks import LOCK_CHECKS
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.spelling import spell_expiry
 
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 # What XML forbids, and what hides text or changes its direction.
 _HIDING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -22,22 +22,6 @@ _STATES = {
     Fate.ROLLED_BACK: "rolled back",
     Fate.GONE: "planned",
 }
-
-
-def span(ms: int) -> str:
-    """Return a length of time in its two largest units, such as ``2 h 5 min``."""
-    rest = max(ms, 0)
-    named: list[tuple[int, str]] = []
-    for size, unit in _UNITS:
-        count, rest = divmod(rest, size)
-        if count or (named and len(named) < 2):
-            named.append((count, unit))
-    return " ".join(f"{count} {unit}" for count, unit in named[:2] if count) or "0 s"
-
-
-def moment(ms: int) -> str:
-    """Return epoch milliseconds as a date and time in UTC."""
-    return f"{datetime.fromtimestamp(ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def clock(ms: int) -> str:
@@ -54,7 +38,7 @@ def margin(margin_ms: int | None) -> str:
     """Return when a heartbeat expires, or how long ago it did."""
     if margin_ms is None:
         return "no heartbeat"
-    return f"expires in {span(margin_ms)}" if margin_ms >= 0 else f"expired {span(-margin_ms)} ago"
+    return spell_expiry(margin_ms)
 
 
 def count(number: int, noun: str) -> str:

@@ -22,12 +22,13 @@ STANDARD = set(sys.stdlib_module_names)
 # Room -> what it may import of ours, and of others. A longer name goes before a shorter one.
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "spelling": (set(), set()),
     "retry": ({"errors"}, set()),
     "hudi.format": ({"hudi.format"}, set()),
     "hudi.writer": ({"hudi.format", "hudi.writer"}, set()),
     "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
     "hudi.incremental": ({"hudi.format", "hudi.incremental"}, set()),
-    "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor"}, set()),
+    "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor", "spelling"}, set()),
     "hudi": (set(), set()),
     "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.metastore": (
@@ -36,7 +37,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "leases.storage": ({"errors", "leases"}, {"obstore"}),
     "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
-    "leases": ({"errors", "leases"}, set()),
+    "leases": ({"errors", "leases", "spelling"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": (set(), {"pyspark"}),
     "attempts.submitter": (set(), set()),
@@ -49,7 +50,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "attempts.log": ({"attempts.log", "attempts.failure", "attempts.outcome"}, set()),
     "attempts.guards.heartbeat_alarm": ({"hudi.writer.heartbeat", "attempts.outcome"}, set()),
     "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),
-    "attempts": ({"errors", "hudi", "storage", "leases", "in_driver", "retry", "attempts"}, set()),
+    "attempts": (
+        {"errors", "hudi", "storage", "leases", "in_driver", "retry", "spelling", "attempts"},
+        set(),
+    ),
     "submitters.gate": (set(), set()),
     "submitters.emr_serverless_api": ({"errors"}, {"botocore"}),
     "submitters.kubernetes": ({"errors", "attempts", "submitters"}, {"kubernetes", "urllib3"}),
@@ -58,11 +62,15 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "storage", "attempts", "submitters", "hooks"},
         {"airflow", "botocore"},
     ),
+    "hooks.task_instances": (
+        {"errors", "storage", "leases", "attempts", "hooks"},
+        {"airflow", "sqlalchemy"},
+    ),
     "hooks.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
-            *{"hooks", "in_driver"},
+            *{"hooks", "in_driver", "spelling"},
         },
         {"airflow", "kubernetes"},
     ),
@@ -84,11 +92,11 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "connection_form": (set(), set()),
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": (
-        {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "cli"},
-        {"airflow", "sqlalchemy", "rich"},
+        {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "spelling", "cli"},
+        {"airflow", "rich"},
     ),
     "ui": (
-        {"errors", "hudi", "storage", "leases", "attempts", "hooks", "ui"},
+        {"errors", "hudi", "storage", "leases", "attempts", "hooks", "spelling", "ui"},
         {"airflow", "fastapi", "jinja2", "sqlalchemy", "starlette"},
     ),
     "__init__": (set(), set()),

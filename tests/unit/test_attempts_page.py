@@ -7,10 +7,11 @@ import pytest
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.ui.links import Viewer, table_link, task_link
 from airflow_occ_provider.ui.pages import attempts_page
 from airflow_occ_provider.ui.view import Attempt, AttemptsView
-from airflow_occ_provider.ui.words import margin, shorten, span, visible
+from airflow_occ_provider.ui.words import margin, shorten, visible
 from tests.unit.rendered import as_html, as_xml
 
 NOW = 1_795_268_400_000  # 2026-11-21 13:40 UTC
@@ -89,7 +90,7 @@ def test_names_in_links_are_quoted_and_none_changes_the_path():
     ],
 )
 def test_a_span_has_two_units(ms, text):
-    assert span(ms) == text
+    assert spell_span(ms) == text
 
 
 def test_heartbeats_in_words():

@@ -9,10 +9,8 @@ import pytest
 import yaml
 from airflow.cli.cli_parser import get_parser
 
-from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.cli.output import print_rows
 from airflow_occ_provider.cli.prospects import prospect_rows
-from airflow_occ_provider.cli.table import _signer
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
@@ -41,18 +39,12 @@ def test_the_timeline_as_json_has_one_object_an_instant(run, table, name):
     found = json.loads(run("timeline", path, "--archived", "--files", "--output", "json"))
     assert list(found[0]) == [
         *("time", "action", "state", "completion_time", "operation", "written", "replaced", "planned"),
-        *("markers", "heartbeat", "extra", "archived", "damage"),
+        *("markers", "heartbeat", "extra", "archived", "damage", "task"),
     ]
     active = json.loads(run("timeline", path, "--output", "json"))
     assert [one["time"] for one in found if not one["archived"]] == [one["time"] for one in active]
     assert any(one["archived"] for one in found)
     assert "written" not in active[0]
-
-
-@pytest.mark.parametrize(("map_index", "task"), [(-1, "t"), (0, "t[0]"), (12, "t[12]")])
-def test_mapped_writers_differ_in_the_timeline(map_index, task):
-    signature = Signature("identity", "d", "r", "t", map_index)
-    assert _signer(signature.options()) == f"d {task} r"
 
 
 def test_the_timeline_as_a_table_is_readable(run, table):
@@ -120,9 +112,15 @@ def test_names_that_look_like_markup_are_printed_as_they_are(capsys):
 
 def test_a_write_that_was_rolled_back_says_so_beside_its_conflicts():
     conflict = {"rival": "1", "operation": "UPSERT", "state": "COMPLETED", "certainty": "certain"}
-    conflict |= {"reason": "both wrote it", "file_groups": [["p", "f"]]}
+    conflict |= {"task": None, "reason": "both wrote it", "file_groups": [["p", "f"]]}
     told = {"time": "2", "outlook": "loses", "verdict": "certain", "rolled_back_by": "3"}
-    told |= {"conflicts": [conflict], "duplicates": [], "rivals": {"certain": 1}, "contest": None}
+    told |= {
+        "task": None,
+        "conflicts": [conflict],
+        "duplicates": [],
+        "rivals": {"certain": 1},
+        "contest": None,
+    }
     assert [row["reason"] for row in prospect_rows(told)] == ["rolled back by 3", "both wrote it"]
 
 

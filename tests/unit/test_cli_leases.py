@@ -13,6 +13,7 @@ from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 
+from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
@@ -170,7 +171,7 @@ def test_the_list_shows_whether_an_owner_lives(line, nodes, run):
     assert [one["claimed"] for one in (first, second, third)] == [False, True, False]
     assert [one["task_state"] for one in (first, second, third)] == [None] * 3
     printed = run("list", TABLE)
-    for text in ("expires in 9 min", "kept for its next process", "expired 59 min ago", "not known"):
+    for text in ("expires in 9 min", "kept for its next process", "expired 59 min", "not known"):
         assert text in printed
 
 
@@ -182,25 +183,30 @@ def database():
 
 
 def test_airflows_database_knows_the_task_and_the_release(line, run, database):
-    airflow_database.push("ours", "run", "task")
+    for run_id in ("run", "other", "mapped"):
+        airflow_database.push("ours", run_id, "task")
     with create_session() as session:
         session.query(TaskInstance).update({"state": "deferred"})
-    # Of one site each: the tasks of one run would have to be covered by one lease.
     owners = [
-        Owner(("ours", "run", "task"), "", "1"),
-        Owner(("ours", "run"), "task", "2"),
-        Owner(("ours", "run", "task", "1"), "", "3"),
+        Owner(("ours", "run", "task"), "", site()),
+        Owner(("ours", "other"), "task", site()),
+        Owner(("ours", "mapped", "task", "1"), "", site()),
+        Owner(("ours", "run", "task"), "", "another"),  # which may have a task of the same name
     ]
     for number, owner in enumerate(owners):
         line.request(Request(f"q{number}", owner, (exclusive(TABLE, str(number)),), 60_000))
     listed = json.loads(run("list", TABLE, "-o", "json"))
-    assert [one["task_state"] for one in listed] == ["deferred", "deferred", None]
+    assert [one["task_state"] for one in listed] == ["deferred", "deferred", None, None]
     assert "recorded in Airflow's audit log" in run("release", TABLE, "--id", "q1", "--yes")
     with create_session() as session:
         (entry,) = session.query(Log).filter_by(event="hudi_lease_released")
-        assert (entry.dag_id, entry.run_id, entry.task_id) == ("ours", "run", "task")
+        assert (entry.dag_id, entry.run_id, entry.task_id) == ("ours", "other", "task")
         assert entry.owner == getpass.getuser()
         assert json.loads(entry.extra)["request"] == "q1"
+    run("release", TABLE, "--id", "q3", "--yes")
+    with create_session() as session:
+        (entry,) = session.query(Log).filter_by(event="hudi_lease_released", dag_id=None)
+        assert json.loads(entry.extra)["owner"] == "ours / run / task (site another)"
 
 
 @pytest.mark.parametrize(

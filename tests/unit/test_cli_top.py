@@ -104,7 +104,7 @@ def interrupt_at(monkeypatch, ends):
 def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_state(monkeypatch, screens):
     lost = Bar("1", "UPSERT", Fate.ROLLED_BACK, 0, 5000)
     reads = [
-        (TableState("/t", 0, bars=(lost,)), None),
+        (describe(TableState("/t", 0, bars=(lost,))), None),
         TableUnreadableError("the storage did not answer [red]"),
     ]
 

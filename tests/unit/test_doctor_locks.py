@@ -17,9 +17,10 @@ from airflow_occ_provider.hudi.doctor.locks import (
     other_lock_options,
     unshared_lock,
 )
-from airflow_occ_provider.hudi.doctor.moments import naive_ms, utc_time
+from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
+from airflow_occ_provider.spelling import spell_time
 from tests.table_properties import table_properties
 from tests.unit.commands import run_command
 from tests.unit.timed_writes import DAY, checks, write
@@ -199,7 +200,7 @@ def test_the_last_use_of_the_storage_lock_is_known(folder, table):
     (folder / ".locks" / "table_lock.json").write_text(json.dumps(content))
     assert doctor.lock_use(lock, table, lock.options("")).since_ms == at("100000")
     (other,) = doctor.other_locks(table, {LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER})
-    assert utc_time(other.last_ms) == "2026-11-24 10:00:00 UTC"
+    assert spell_time(other.last_ms) == "2026-11-24 10:00:00 UTC"
     assert not list(doctor.other_locks(table, lock.options("")))
     content |= {"expired": False, "validUntil": 2 * at("100000")}
     (folder / ".locks" / "table_lock.json").write_text(json.dumps(content))

@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.links import Viewer
 from airflow_occ_provider.ui.pages import attempts_page, table_page, tables_page
@@ -27,7 +28,7 @@ from airflow_occ_provider.ui.view import (
     TablesView,
     TableView,
 )
-from airflow_occ_provider.ui.words import margin, span
+from airflow_occ_provider.ui.words import margin
 from tests.golden.table_archive import unpack
 from tests.unit.rendered import as_html, as_xml
 
@@ -106,7 +107,7 @@ def test_a_rolled_back_write_is_in_the_drawing_with_its_rollback(golden):
     ((source, target),) = [(one.source, one.target) for one in table.state.edges]
     texts = page(table).texts
     assert f"{source} rolled back {target}" in texts
-    assert span(table.state.lost_ms) in texts
+    assert spell_span(table.state.lost_ms) in texts
 
 
 def test_pending_services_are_shown_with_their_age(golden):
@@ -114,7 +115,7 @@ def test_pending_services_are_shown_with_their_age(golden):
     texts = page(table).texts
     for one in table.state.services:
         assert one.instant.time in texts
-        assert span(one.age_ms) in texts
+        assert spell_span(one.age_ms) in texts
     assert "No write is pending." in texts
 
 
@@ -278,7 +279,7 @@ def test_the_list_counts_what_each_table_has(golden):
         "0",
         f"✕ {len(state.dead)}",
         str(len(state.services)),
-        span(state.lost_ms),
+        spell_span(state.lost_ms),
     ]
     assert row[7:9] == ["error", "unchecked_commit"]
     assert ("href", "t/trips/") in found.values

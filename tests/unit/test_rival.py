@@ -46,7 +46,7 @@ def write(folder, *, signed=BY_TASK, operation="UPSERT"):
     ("signed", "operation", "expected"),
     [
         (BY_TASK, "UPSERT", ("two_writers", "write_b")),
-        ({**BY_TASK, "map_index": "3"}, "UPSERT", ("two_writers", "write_b[3]")),
+        ({**BY_TASK, "map_index": "3"}, "UPSERT", ("two_writers", "write_b", "3")),
         ({}, "UPSERT", "an unsigned commit"),
         (BY_TASK, "COMPACT", "a table service"),
     ],

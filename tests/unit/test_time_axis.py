@@ -9,10 +9,10 @@ import pytest
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.values import Bar, Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.ui.drawing import LANE, LEFT, RIGHT
 from airflow_occ_provider.ui.links import ANOTHER_DAG, Viewer
 from airflow_occ_provider.ui.time_axis import MOST_BARS, MOST_LANES, time_axis
-from airflow_occ_provider.ui.words import span
 
 NOW = 1_795_268_400_000  # 2026-11-21 13:40 UTC
 MINUTE = 60_000
@@ -132,7 +132,7 @@ def test_a_row_sums_no_waste_from_before_the_range():
 def test_a_row_sums_also_what_is_left_out():
     bars = [bar(f"{n:04}", 40, 30 + n / 1000, Fate.ROLLED_BACK) for n in range(MOST_LANES + 1)]
     (row,) = axis(*bars).rows
-    assert row.wasted == span(sum(one.lost_ms for one in bars))
+    assert row.wasted == spell_span(sum(one.lost_ms for one in bars))
     assert len(row.marks) == MOST_LANES
 
 

@@ -20,6 +20,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks import task_instances
 from airflow_occ_provider.hooks.table_link import (
     TABLE_KEY,
     HudiTableLink,
@@ -127,7 +128,8 @@ def test_neither_a_hint_nor_a_node_without_a_path_is_a_table():
 
 
 def test_a_task_that_runs_often_hides_no_other(database, monkeypatch):
-    monkeypatch.setattr(known_tables, "_MOST_TASKS", 3)
+    for module in (known_tables, task_instances):
+        monkeypatch.setattr(module, "MOST_TASKS", 3)
     push(OURS, "r0", "daily", hudi_table={"table": "/daily"})
     for number in range(1, 6):
         push(OURS, f"r{number}", "busy", hudi_table={"table": f"/busy{number % 2}"})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.overview.renewal import describe_renewal
 from airflow_occ_provider.attempts.overview.values import (
     Bar,
@@ -12,43 +14,68 @@ from airflow_occ_provider.attempts.overview.values import (
     QueueLine,
     TableState,
 )
+from airflow_occ_provider.leases.rules import Owner
 
-_LABELS = ("dag_id", "run_id", "task_id", "map_index", "try_number")
 MOST_PARTITIONS, MOST_BLOCKERS = 20, 5
 
 
-def describe(state: TableState) -> dict[str, Any]:
-    """Return a table's state as JSON values; times are epoch milliseconds."""
+def describe(state: TableState, task_states: Mapping[Owner, str] | None = None) -> dict[str, Any]:
+    """Return a table's state as JSON values; times are epoch milliseconds.
+
+    :param task_states: of the owners of requests, as far as Airflow's database knows them.
+    """
+    signed = state.signatures
+    lines = (_line(line, state.at_ms, task_states or {}) for line in state.queue or ())
     return {
         "table": state.table,
         "at_ms": state.at_ms,
         "lost_ms": state.lost_ms,
-        "queue": None if state.queue is None else list(map(_line, state.queue)),
-        "writers": list(map(_writer, state.writers)),
+        "dead": len(state.dead),
+        "queue": None if state.queue is None else list(lines),
+        "writers": [_writer(one, signed.get(one.instant.time)) for one in state.writers],
         "services": list(map(_service, state.services)),
         "instants": list(map(_bar, state.bars)),
         "edges": [{"source": e.source, "target": e.target, "kind": e.kind} for e in state.edges],
     }
 
 
-def _line(line: QueueLine) -> dict[str, Any]:
+def describe_task(signature: Signature | None) -> dict[str, Any] | None:
+    """Return the task that made a write as JSON values; ``None`` if it is not known."""
+    if signature is None:
+        return None
+    return {
+        **signature.task_run._asdict(),
+        "try_number": signature.try_number or None,
+        "site": signature.site or None,
+        "text": signature.spelled,
+    }
+
+
+def describe_owner(owner: Owner) -> dict[str, Any]:
+    """Return the owner of a request as JSON values."""
+    return {"path": list(owner.path), "label": owner.label, "text": str(owner)}
+
+
+def _line(line: QueueLine, at_ms: int, states: Mapping[Owner, str]) -> dict[str, Any]:
     request = line.queued.request
     return {
         "place": line.place,
-        "owner": str(request.owner),
+        "owner": describe_owner(request.owner),
+        "task_state": states.get(request.owner),
         "holds": line.holds,
         "waits_for": [str(one) for one in line.waits_for[:MOST_BLOCKERS]],
         "waits_for_more": max(len(line.waits_for) - MOST_BLOCKERS, 0),
         "since_ms": line.queued.since_ms,
-        **describe_renewal(line.queued),
+        **describe_renewal(line.queued, at_ms),
         "scopes": [str(scope) for scope in request.scopes],
     }
 
 
-def _writer(writer: LiveWriter) -> dict[str, Any]:
+def _writer(writer: LiveWriter, signature: Signature | None) -> dict[str, Any]:
     return {
         "instant": writer.instant.time,
         "kind": writer.kind,
+        "task": describe_task(signature),
         "state": writer.instant.state.value,
         "fate": writer.fate.value,
         "margin_ms": writer.margin_ms,
@@ -71,7 +98,6 @@ def _service(service: PendingService) -> dict[str, Any]:
 
 
 def _bar(bar: Bar) -> dict[str, Any]:
-    by = bar.writer
     return {
         "instant": bar.instant,
         "kind": bar.kind,
@@ -79,6 +105,6 @@ def _bar(bar: Bar) -> dict[str, Any]:
         "begun_ms": bar.begun_ms,
         "ended_ms": bar.ended_ms,
         "lost_ms": bar.lost_ms,
-        "writer": {key: getattr(by, key) for key in _LABELS} if by else None,
+        "task": describe_task(bar.writer),
         "is_service": bar.is_service,
     }

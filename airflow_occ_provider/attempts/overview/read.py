@@ -54,7 +54,7 @@ def read_state(
         None if queue is None else tuple(queue_lines(queue, snapshot.path)),
         since_ms,
     )
-    return state, snapshot
+    return state.signed(state.announced), snapshot
 
 
 def queue_lines(queue: Iterable[QueuedRequest], table: str) -> Iterator[QueueLine]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.spelling import spell_expiry, spell_span
 
 
-def describe_renewal(queued: QueuedRequest) -> dict[str, Any]:
-    """Return the renewal as JSON values; ``None`` for what is not known."""
+def describe_renewal(queued: QueuedRequest, now_ms: int) -> dict[str, Any]:
+    """Return the renewal as JSON values; ``None`` for what is not known.
+
+    :param now_ms: epoch milliseconds.
+    """
     return {
         "renewed_ms": queued.renewed_ms or None,
         "expires_ms": queued.expires_ms or None,
         "claimed": queued.is_claimed,
+        "renewal": list(renewal(queued, now_ms)),
     }
 
 
@@ -23,15 +28,9 @@ def renewal(queued: QueuedRequest, now_ms: int) -> tuple[str, ...]:
     """
     if not queued.renewed_ms:
         return ()
-    words = [f"renewed {_span(now_ms - queued.renewed_ms)} ago"]
+    words = [f"renewed {spell_span(now_ms - queued.renewed_ms)} ago"]
     if queued.expires_ms:
-        rest_ms = queued.expires_ms - now_ms
-        words.append(f"expires in {_span(rest_ms)}" if rest_ms > 0 else f"expired {_span(-rest_ms)} ago")
+        words.append(spell_expiry(queued.expires_ms - now_ms))
     if queued.is_claimed:
         words.append("kept for its next process")
     return tuple(words)
-
-
-def _span(ms: int) -> str:
-    seconds = max(ms, 0) // 1000
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

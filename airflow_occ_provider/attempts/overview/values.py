@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.identity import Signature, TaskKey
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -130,6 +131,20 @@ class PendingService:
     age_ms: int | None
 
 
+def announced_writes(table: str, queue: Iterable[QueuedRequest]) -> dict[str, Signature]:
+    """Return the writes that owners of requests have announced, by requested time.
+
+    :param table: canonical base path.
+    :param queue: the requests of this table, and of others.
+    """
+    return {
+        instant: Signature("", *task, try_number=request.incarnation, site=request.owner.site)
+        for queued in queue
+        if table in (request := queued.request).tables and (task := TaskKey.of_owner(request.owner))
+        for instant in queued.instants
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class TableState:
     """A table at one moment.
@@ -152,6 +167,29 @@ class TableState:
     def dead(self) -> tuple[LiveWriter, ...]:
         """The pending writes whose writers are dead."""
         return tuple(one for one in self.writers if not one.fate.beating)
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The known writers of the instants, by requested time."""
+        return {bar.instant: bar.writer for bar in self.bars if bar.writer}
+
+    @property
+    def announced(self) -> dict[str, Signature]:
+        """The writes that owners of requests have announced, by requested time."""
+        return announced_writes(self.table, (line.queued for line in self.queue or ()))
+
+    def signed(self, signatures: Mapping[str, Signature]) -> TableState:
+        """Return it with the writers of instants that have no signature in the table.
+
+        :param signatures: by requested time.
+        """
+        bars = (
+            replace(bar, writer=signatures.get(bar.instant))
+            if bar.writer is None and bar.fate is not Fate.COMMITTED
+            else bar
+            for bar in self.bars
+        )
+        return replace(self, bars=tuple(bars))
 
     @property
     def waiting(self) -> tuple[QueueLine, ...]:

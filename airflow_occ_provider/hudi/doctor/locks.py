@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible, utc_time
+from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.spelling import spell_time
 
 LOCK_CHECKS = frozenset({"other_lock", "unused_lock", "held_lock"})
 """The checks of this module; their evidence names lock services and paths in them."""
@@ -75,7 +76,7 @@ def held_lock_files(files: Iterable[HeldFile], now_ms: int) -> Iterator[Finding]
                 "held_lock",
                 Severity.WARNING,
                 (),
-                f"the lock file {file.path} has been there since {utc_time(file.since_ms)}: no writer "
+                f"the lock file {file.path} has been there since {spell_time(file.since_ms)}: no writer "
                 "with this lock can commit before it is deleted",
                 "when no driver of the table runs, delete it; the holder has probably died. Prefer a "
                 "lock that expires, such as ZooKeeper",
@@ -132,7 +133,7 @@ def other_lock_files(
                 Severity.WARNING if is_recent else Severity.NOTICE,
                 (),
                 f"{file.path} is a lock of Hudi, but not that of the connection, and was held until "
-                f"{utc_time(file.last_ms)} at most"
+                f"{spell_time(file.last_ms)} at most"
                 f"{'' if is_recent else ', before the youngest write'}",
                 _GIVE_IT,
             )
@@ -186,7 +187,7 @@ def _requests(use: LockUse) -> str:
             f"Hudi's lock {use.path} does not exist (it looks the same if the lock service has lost its "
             "data since)"
         )
-    since = f" since {utc_time(use.since_ms)}" if use.since_ms else ""
+    since = f" since {spell_time(use.since_ms)}" if use.since_ms else ""
     return f"Hudi's lock {use.path} was requested {use.times} times{since}"
 
 

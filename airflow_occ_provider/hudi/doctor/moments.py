@@ -17,13 +17,6 @@ def elapsed_ms(first: str, second: str) -> int | None:
     return None if begun is None or ended is None else ended - begun
 
 
-def utc_time(ms: int) -> str:
-    """Return epoch milliseconds as text, in whole seconds."""
-    from datetime import UTC, datetime
-
-    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def zone_and_lag_ms(operation: ConcurrentOperation) -> tuple[int, int] | None:
     """Return how far a zone was ahead of UTC, and how late a file was written.
 

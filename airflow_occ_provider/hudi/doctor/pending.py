@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
-from airflow_occ_provider.hudi.doctor.moments import utc_time
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.spelling import spell_time
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
@@ -52,7 +52,7 @@ def stuck_actions(actions: Iterable[PendingAction], now_ms: int) -> Iterator[Fin
         age_ms = 0 if reached_ms is None else now_ms - reached_ms
         if pending.live or age_ms < _LIMITS_MS.get(action, _LONGEST_MS):
             continue
-        since = "" if reached_ms is None else f" since {utc_time(reached_ms)}"
+        since = "" if reached_ms is None else f" since {spell_time(reached_ms)}"
         harm, remedy = _harm_and_remedy(pending)
         yield Finding(
             "pending_restore" if action == "restore" else "stuck_action",
