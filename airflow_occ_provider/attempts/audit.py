@@ -77,8 +77,18 @@ def audit(
 
     :param snapshot: one that shows the commit completed.
     """
-    (loss,) = _losses(table, snapshot, [(instant, metadata)])
-    return loss if loss.culprit or loss.missing else None
+    return audit_all(table, snapshot, [(instant, metadata)])
+
+
+def audit_all(
+    table: HudiTable, snapshot: Snapshot, commits: Sequence[tuple[Instant, CommitMetadata]]
+) -> Loss | None:
+    """Return what the first of some commits that lost data has lost; see ``audit``.
+
+    :param snapshot: one that shows the commits completed.
+    """
+    losses = _losses(table, snapshot, commits)
+    return next((loss for loss in losses if loss.culprit or loss.missing), None)
 
 
 def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:

@@ -141,6 +141,11 @@ class EarlierTries:
                 f"commit {time} of try {author.try_number} is in the table, but its driver failed after "
                 f"it ({author.end or 'as its runner reported'})"
             )
+        if author.outcome == Outcome.ROLLED_BACK:
+            raise failed_after_commit(
+                f"commit {time} of try {author.try_number} is in the table, but other completed writes "
+                "of its driver were taken back"
+            )
         if author.outcome or len(author.instants) < 2:
             return  # its own try has told it
         snapshot = self.open_table(table).snapshot()

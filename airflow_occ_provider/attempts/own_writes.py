@@ -8,8 +8,11 @@ from enum import StrEnum
 from airflow_occ_provider.attempts.guards.one_table import is_other_table
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.snapshot import Snapshot
 
+_ROLLED_BACK = Fate.ROLLED_BACK
 _MOST = 50
 """Of a stream's writes, only the youngest are looked at."""
 
@@ -32,6 +35,8 @@ class OwnWrites:
     :param unplaced: those that the table does not show, and whose table is unknown.
     :param elsewhere: those in other tables, with the tables.
     :param left: the youngest write in the attempt's table, if it did not complete.
+    :param taken_back: those that completed, and that a rollback of another process then took back,
+        with that rollback.
     """
 
     committed: tuple[str, ...] = ()
@@ -39,6 +44,7 @@ class OwnWrites:
     unplaced: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str], ...] = ()
     left: str | None = None
+    taken_back: tuple[tuple[str, Instant], ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, log: DriverLog) -> OwnWrites:
@@ -53,6 +59,7 @@ class OwnWrites:
         unfinished: list[str] = []
         unplaced: list[str] = []
         elsewhere: list[tuple[str, str]] = []
+        taken_back: list[tuple[str, Instant]] = []
         left = None
         for time in log.own_instants[-_MOST:]:
             table = log.instants.tables.get(time, "")
@@ -62,14 +69,22 @@ class OwnWrites:
             elif instant is None and not (table or log.instants.has_completed(time)):
                 unplaced.append(time)
             elif instant is None or not is_service(snapshot, instant):
-                is_over = (
-                    instant.completed
-                    if instant
-                    else log.instants.has_completed(time) and not snapshot.rollback_of(time)
-                )
+                has_completed = log.instants.has_completed(time)
+                is_gone = instant is None and has_completed and ended_as(snapshot, time) is _ROLLED_BACK
+                is_over = instant.completed if instant else has_completed and not is_gone
                 (committed if is_over else unfinished).append(time)
                 left = None if is_over else time
-        return cls(tuple(committed), tuple(unfinished), tuple(unplaced), tuple(elsewhere), left)
+                rollback = snapshot.rollback_of(time) if is_gone else None
+                if rollback and rollback.time not in log.instants.requested:
+                    taken_back.append((time, rollback))
+        return cls(
+            tuple(committed),
+            tuple(unfinished),
+            tuple(unplaced),
+            tuple(elsewhere),
+            left,
+            tuple(taken_back),
+        )
 
     @property
     def several(self) -> str:

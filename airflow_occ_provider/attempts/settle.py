@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_occ_provider import errors
-from airflow_occ_provider.attempts.audit import Loss, audit
+from airflow_occ_provider.attempts.audit import Loss, audit_all
 from airflow_occ_provider.attempts.commit import Commit, find_commit, find_recorded
 from airflow_occ_provider.attempts.failure import Failure, sentence
 from airflow_occ_provider.attempts.identity import Signature
@@ -24,8 +24,10 @@ from airflow_occ_provider.attempts.outcome import (
 from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.taken_back import taken_back
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _NONE = OwnWrites()
@@ -204,7 +206,8 @@ def settle(
         if commits is Commits.MANY and commit and not _is_of_attempt(commit, signature, log):
             commit, earlier = None, commit
         own = OwnWrites.of(snapshot, log)
-        loss = audit(table, snapshot, commit.instant, commit.metadata) if commit else None
+        made = _own_commits(snapshot, commit, own, commits)
+        loss = audit_all(table, snapshot, made) if made else None
         taken = taken_back(snapshot, log, stop, rule) if commit is None else None
     except errors.TableUnreadableError as error:
         return Settlement(
@@ -226,9 +229,11 @@ def settle(
         )
         judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
     if commit and loss:
-        judged = _Judged(Outcome.ROLLED_BACK, (str(loss),), commit.instant.time)
+        judged = _Judged(Outcome.ROLLED_BACK, (str(loss),), loss.instant)
     elif taken and judged.outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
         judged = _Judged(taken.outcome, taken.lines, judged.instant)
+    elif commit and own.taken_back and (ended_well or judged.outcome is Outcome.COMMITTED):
+        judged = _of_taken_back(own.taken_back)
     is_committed = judged.outcome is Outcome.COMMITTED
     instant = commit.instant.time if commit and is_committed else judged.instant
     return Settlement(
@@ -344,6 +349,31 @@ class _Ended:
         if self.log.end is None and self.log.reports_end and reading.outcome is Outcome.KILLED:
             return (*reading.lines, "the driver ended before its runner could report an end")
         return reading.lines
+
+
+def _own_commits(
+    snapshot: Snapshot, commit: Commit | None, own: OwnWrites, commits: Commits
+) -> list[tuple[Instant, CommitMetadata]]:
+    """Return the commits of the attempt's work with what they wrote, to be audited.
+
+    Several commits of a job that makes one are an error in any case.
+    """
+    made = {commit.instant: commit.metadata} if commit else {}
+    others = own.committed if commits is Commits.MANY else ()
+    for instant in filter(None, map(snapshot.timeline.find, others)):
+        metadata = snapshot.reader.commit(instant)
+        if metadata and instant not in made:
+            made[instant] = metadata
+    return list(made.items())
+
+
+def _of_taken_back(writes: Iterable[tuple[str, Instant]]) -> _Judged:
+    """Return the outcome of a driver of whose completed writes others took some back."""
+    lines = tuple(
+        f"{rollback.action} {rollback.time} took back {time}, which the driver had completed"
+        for time, rollback in writes
+    )
+    return _Judged(Outcome.ROLLED_BACK, lines)
 
 
 def _is_of_attempt(commit: Commit, signature: Signature, log: DriverLog) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.attempts.survivor import dangling
 from airflow_occ_provider.hudi.writer.fate import Fate
@@ -78,6 +81,65 @@ def test_a_completed_write_that_the_table_does_not_show_is_no_success(
     assert (settlement.outcome, settlement.instant) == (Outcome.ROLLED_BACK, T1)
     assert not settlement.error().committed
     assert T1 in str(settlement.error())
+
+
+def of_two_writes(folder):
+    """Return the log of a driver that completed two writes of a table, and ended well."""
+    log = log_of(T1, T2)
+    for time in (T1, T2):
+        for record in (
+            f"Create new file for toInstant ?{folder}/timeline/{time}.inflight",
+            "Successfully resolved conflicts, if any",
+            f"Created new file for toInstant ?{folder}/timeline/{time}_{C}.commit",
+        ):
+            log.feed(f"x INFO ActiveTimelineV2: {record}")
+    log.feed(fact("end", exit_code=0))
+    return log
+
+
+def complete(folder, table, time, *, has_files=True):
+    add(folder, f"{time}_{C}.commit", identity=SIGNATURE.identity)
+    snapshot = table.snapshot()
+    for path in snapshot.reader.commit(snapshot.timeline.find(time)).paths if has_files else ():
+        (folder.parent / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder.parent / path).touch()
+
+
+@pytest.mark.parametrize("commits", Commits)
+@pytest.mark.parametrize("taken", [T1, T2])
+def test_one_of_several_completed_writes_that_others_took_back_is_missing(folder, table, taken, commits):
+    add(folder, f"{T0}_{C}.commit")
+    complete(folder, table, T2 if taken == T1 else T1)
+    roll_back(folder, taken, f"{SOON}_{DONE}.rollback")
+    log = of_two_writes(folder)
+    settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE, commits=commits)
+    error = settlement.error()
+    assert (settlement.outcome, error.retry, error.committed) == (Outcome.ROLLED_BACK, False, True)
+    assert taken in str(error)
+    assert f"rollback {SOON}" in str(error)
+
+
+@pytest.mark.parametrize("commits", Commits)
+def test_what_the_job_took_back_itself_is_not_missing(folder, table, commits):
+    add(folder, f"{T0}_{C}.commit")
+    complete(folder, table, T2)
+    roll_back(folder, T1, f"{SOON}_{DONE}.rollback")
+    log = of_two_writes(folder)
+    log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{SOON}__rollback__REQUESTED]")
+    settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE, commits=commits)
+    assert (settlement.outcome, settlement.error()) == (Outcome.COMMITTED, None)
+
+
+def test_each_of_many_commits_is_audited(folder, table):
+    add(folder, f"{T0}_{C}.commit")
+    complete(folder, table, T2)
+    stat = {"fileId": "f9-0", "path": f"p=1/f9-0_1-0_{T1}.parquet", "prevCommit": "null"}
+    made = {"partitionToWriteStats": {"p=1": [stat]}, "operationType": "UPSERT"}
+    (folder / "timeline" / f"{T1}_{C}.commit").write_text(json.dumps(made))
+    log = of_two_writes(folder)
+    settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE, commits=Commits.MANY)
+    assert (settlement.outcome, settlement.instant) == (Outcome.ROLLED_BACK, T1)
+    assert f"data loss: commit {T1}" in str(settlement.error())
 
 
 @pytest.mark.parametrize("error", [GONE, BAD_RECORD])
