@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import io
+import lzma
+import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +28,14 @@ from airflow_occ_provider.submitters.yarn.saved_logs import (
 )
 
 _HEAD = 4096
-_GZIP = b"\x1f\x8b"
+_COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+_PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip", b"\x04\x22\x4d\x18": "lz4"}
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # as PowerShell writes what it redirects
+_NO_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
 _BINARY = (
     "it is a binary file, and no aggregated log in Hadoop's format TFile (an IndexedFile?). Save the "
@@ -38,7 +48,7 @@ def outcome(args: argparse.Namespace) -> None:
     try:
         with _lines(args.log) as lines:
             reading = _read(lines, args.exit_code)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SystemExit(f"airflow hudi outcome: {args.log}: {reason}") from error
     except (AggregatedLogError, SavedLogError) as error:
@@ -68,18 +78,36 @@ def _lines(name: str) -> Iterator[Iterator[DriverLine | str]]:
             yield aggregated_lines(file)
             return
         file.seek(0)
-        if b"\0" in file.read(_HEAD):
-            raise SavedLogError(_BINARY)
+        encoding = _encoding(file.read(_HEAD))
         file.seek(0)
-        text = io.TextIOWrapper(file, "utf-8", "replace")
-        yield printed_lines(iter(partial(text.readline, _LONGEST_LINE), ""))
+        text = io.TextIOWrapper(file, encoding, "replace")
+        lines = iter(partial(text.readline, _LONGEST_LINE), "")
+        yield printed_lines(line.replace("\0", "") for line in lines)
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file, and one that gzip has made as what it had been."""
+    """Open a file, and a compressed one as what it had been."""
     with path.open("rb") as file:
-        is_compressed = file.read(len(_GZIP)) == _GZIP
-    return cast("BinaryIO", gzip.open(path)) if is_compressed else path.open("rb")
+        head = file.read(_HEAD)
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            raise SavedLogError(f"it is packed with {name}. Unpack it first")
+    for magic, opens in _COMPRESSED.items():
+        if head.startswith(magic):
+            return cast("BinaryIO", opens(path))
+    return path.open("rb")
+
+
+def _encoding(head: bytes) -> str:
+    """Return the encoding of a text; one that was cut while it was written may have zero bytes.
+
+    :raises SavedLogError: if it is no text.
+    """
+    if head.startswith(_UTF_16):
+        return "utf-16"
+    if b"\0" in head and _NO_TEXT.search(head):
+        raise SavedLogError(_BINARY)
+    return "utf-8"
 
 
 def _described(reading: Reading) -> dict[str, Any]:

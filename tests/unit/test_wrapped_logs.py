@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from itertools import count
 
 import pytest
@@ -44,6 +46,9 @@ WRAPPINGS = {
     "kubectl --prefix": lambda n, line: f"[pod/load-5f2b1c-driver/spark-kubernetes-driver] {line}",
     "kubectl --prefix --timestamps": lambda n, line: f"[pod/load/driver] {_NANOS(n % 60, n)} {line}",
     "docker logs -t": lambda n, line: f"{_NANOS(n % 60, n * 7919).rstrip('0Z')}1Z {line}",
+    "containerd's file, long lines": lambda n, line: (
+        f"{_NANOS(n % 60, n)} stderr {'FP'[n % 5 == 0]} {line}"
+    ),
     "docker compose": lambda n, line: f"spark-1  | {line}",
     "docker compose -t": lambda n, line: f"spark-submit-1  | {_NANOS(n % 60, n)} {line}",
     "docker's file": lambda n, line: json.dumps(
@@ -333,3 +338,158 @@ def test_a_compressed_log_is_read_as_it_is(path, tmp_path, capsys):
     log.write_bytes(log.read_bytes()[:-20])
     with pytest.raises(SystemExit, match=r"stderr\.gz: Compressed file ended"):
         outcome(log)
+
+
+COMPRESSIONS = {
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "PowerShell": lambda text: text.decode().replace("\n", "\r\n").encode("utf-16"),
+    "UTF-16, big-endian": lambda text: b"\xfe\xff" + text.decode().encode("utf-16-be"),
+    "a byte order mark": lambda text: b"\xef\xbb\xbf" + text,
+    "cut while it was written": lambda text: (
+        b"\0" * 9000 + text.replace(b"INFO Spark", b"INFO\0 Spark", 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_a_log_is_read_as_it_was_saved(name, tmp_path, capsys):
+    log = tmp_path / "stderr"
+    log.write_bytes(COMPRESSIONS[name](LOST.read_bytes()))
+    outcome(log)
+    saved = capsys.readouterr().out
+    outcome(LOST)
+    assert saved == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("head", "program"), [(b"\x28\xb5\x2f\xfd\0", "zstd"), (b"PK\x03\x04\0", "zip")]
+)
+def test_a_packed_log_names_what_packed_it(head, program, tmp_path):
+    log = tmp_path / "stderr"
+    log.write_bytes(head + bytes(99))
+    with pytest.raises(SystemExit, match=f"packed with {program}. Unpack it first"):
+        outcome(log)
+
+
+DOCUMENTS = {
+    "Livy's log": lambda lines: {
+        "id": 7,
+        "from": 0,
+        "total": 9,
+        "log": ["stdout: ", "\nstderr: ", *lines],
+    },
+    "a list": lambda lines: lines,
+    "get-log-events": lambda lines: {"events": [{"timestamp": 1, "message": line} for line in lines]},
+    "gcloud logging read": lambda lines: [{"textPayload": line, "severity": "INFO"} for line in lines],
+    "Livy's statement": lambda lines: {
+        "id": 0,
+        "output": {"status": "error", "evalue": "\n".join(lines)},
+    },
+    "Databricks": lambda lines: {"error": "failed", "error_trace": "\n".join(lines), "metadata": {}},
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("path", [LOST, LOGS / "committed_info.exit0.log"])
+def test_the_answer_of_a_service_has_the_lines_of_the_driver(name, path):
+    _, exit_code, lines = recorded(path)
+    document = json.dumps(DOCUMENTS[name]([line.rstrip("\r\n") for line in lines]))
+    assert answer(read([document], exit_code)) == answer(read(lines, exit_code))
+
+
+TRACE = "\n".join(["Traceback (most recent call last):", *JVM_CONFLICT])
+LOGGED = {
+    "logging": {
+        "asctime": "2026-11-21 09:06:45",
+        "levelname": "ERROR",
+        "name": "load",
+        "message": "failed",
+    }
+    | {"exc_info": TRACE},
+    "structlog": {"timestamp": "2026-11-21T09:06:45Z", "level": "error", "event": "failed"}
+    | {"exception": TRACE},
+    "Spark 4, of a Python error": {"ts": "2026-11-21T09:06:45Z", "level": "ERROR", "msg": "failed"}
+    | {"logger": "x", "exception": {"class": "Py4JJavaError", "msg": "\n".join(JVM_CONFLICT)}},
+}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_an_exception_that_the_job_logged_in_json_is_seen(name):
+    lines = [f"26/11/21 09:01:01 INFO HoodieActiveTimeline: {REQUESTED}", json.dumps(LOGGED[name])]
+    reading = read(lines, 1)
+    assert (reading.outcome, reading.instant) == (Outcome.COMMIT_CONFLICT, T)
+
+
+def task_failed(kind, value, **more):
+    error = {"exc_type": kind, "exc_value": value, "is_cause": False, "frames": [], **more}
+    return [_json(5, "Task failed with exception", logger="task", error_detail=[error])]
+
+
+PY4J = "An error occurred while calling o212.save.\n: "
+IN_PROCESS = {
+    "Airflow 3's JSON": task_failed("Py4JJavaError", f"{PY4J}{CONFLICT}: {CAUSE}\n\tat a.B.c(B.java:1)"),
+    "Airflow 3's page": [
+        "[2026-11-21 09:06:46] ERROR - Task failed with exception",
+        *f"Py4JJavaError: {PY4J}{CONFLICT}: {CAUSE}".split("\n"),
+        'File "/opt/dags/load.py", line 12 in load',
+    ],
+    "Airflow 2": [
+        "[2026-11-21T09:06:46.123+0000] {taskinstance.py:2905} ERROR - Task failed with exception",
+        "Traceback (most recent call last):",
+        '  File "/opt/dags/load.py", line 12, in load',
+        *f"py4j.protocol.Py4JJavaError: {PY4J}{CONFLICT}: {CAUSE}".split("\n"),
+        "[2026-11-21T09:06:46.200+0000] {taskinstance.py:1225} INFO - Marking task as FAILED.",
+    ],
+    "Databricks' operator": task_failed(
+        "AirflowException",
+        f"Job run failed with the errors [{{'task_key': 'x', 'error': '{PY4J}{CONFLICT}: {CAUSE}'}}]",
+    ),
+    "Glue's operator": task_failed(
+        "AirflowException", f"Error in job run: Py4JJavaError: failed. {CAUSE}"
+    ),
+    "the tail of spark-submit": task_failed(
+        "AirflowException", f"Cannot execute: spark-submit x.py. Error code is: 1.\n{TRACE}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_the_error_of_the_task_is_the_drivers_if_that_left_none(name):
+    assert read(IN_PROCESS[name]).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_the_error_of_the_task_does_not_undo_a_commit():
+    lines = wrapped("Airflow's JSON, print", recorded(LOGS / "committed_info.exit0.log")[2])
+    assert read([*lines, *IN_PROCESS["Airflow 3's JSON"]]).outcome is Outcome.COMMITTED
+
+
+def test_an_error_of_the_task_that_hudi_did_not_throw_is_none_of_hudi():
+    assert read(task_failed("ValueError", "bad rate")).outcome is Outcome.UNKNOWN
+
+
+HOODIE = "org.apache.hudi.exception.Hoodie"
+EARLY = (
+    f"{HOODIE}EarlyConflictDetectionException: java.util.ConcurrentModificationException: "
+    "Early conflict detected but cannot resolve conflicts for overlapping writes"
+)
+CONNECT = "pyspark.errors.exceptions.connect.SparkConnectGrpcException"
+NESTED = [
+    (f"{CONNECT}: ({CONFLICT}) {CAUSE}", Outcome.COMMIT_CONFLICT),
+    (
+        f"{CONNECT}: (org.apache.hudi.exception.HoodieLockException) Unable to acquire lock, lock x",
+        Outcome.LOCK_TIMEOUT,
+    ),
+    (f"pyspark.errors.exceptions.captured.SparkRuntimeException: [X] {CAUSE}", Outcome.COMMIT_CONFLICT),
+    (f"{HOODIE}Exception: java.util.concurrent.ExecutionException: {EARLY}", Outcome.EARLY_CONFLICT),
+    ("pyspark.errors.exceptions.captured.AnalysisException: a.b.c: no such column", Outcome.JOB_ERROR),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), NESTED)
+@pytest.mark.parametrize("of_python", [True, False])
+def test_an_exception_within_the_text_of_another_decides(error, expected, of_python):
+    of_jvm = ["py4j.protocol.Py4JJavaError: An error occurred.", f": {error}"]
+    thrown = [error] if error.startswith("pyspark") else of_jvm
+    lines = traceback(thrown) if of_python else [f'Exception in thread "main" {error}']
+    assert read(lines, 1).outcome is expected

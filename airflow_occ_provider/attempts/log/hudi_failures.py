@@ -467,6 +467,10 @@ _MARKED = re.compile(
     rf"Detected conflict marker files: .* for ({_TIME})"
     rf"|Conflict markers: \[[^\]]*?_({_TIME})\.\w+\.marker\.(?:CREATE|MERGE)"
 )
+# An exception that the message of another names: `Type: message`, and `(Type) message` of Spark Connect.
+_NESTED = re.compile(
+    r"(?:^|[\s:(\"'])(?P<type>(?:[\w$]+\.)+[\w$]*(?:Exception|Error))(?:\)| ?:) (?P<message>.*)"
+)
 _LONGEST_LINE = 160
 _FILE_GONE = (
     "Another process removed a file of commit {rival}, such as a cleaner that does not know this "
@@ -489,9 +493,10 @@ def diagnose(causes: Iterable[Cause], own: Collection[str] = ()) -> Diagnosis:
     named = _NAMES_WRITE.search(whole)
     written = named["instant"] if named else None
     for cause in reversed(chain):
-        diagnosis = _of_missing_file(cause, whole, own) or _by_row(cause, whole, own)
-        if diagnosis:
-            return _filled(diagnosis, cause, written)
+        for part in reversed(_with_nested(cause)):
+            diagnosis = _of_missing_file(part, whole, own) or _by_row(part, whole, own)
+            if diagnosis:
+                return _filled(diagnosis, cause, written)
     if is_of_hudi(chain):
         return _filled(Diagnosis(Outcome.UNKNOWN, remedy=GENERAL), chain[-1], written)
     return Diagnosis(Outcome.JOB_ERROR, instant=written)
@@ -530,6 +535,14 @@ def is_of_hudi(chain: Sequence[Cause]) -> bool:
 
 def _is_named_hudi(cause: Cause) -> bool:
     return _HUDI.match(cause.type) is not None
+
+
+def _with_nested(cause: Cause) -> list[Cause]:
+    """Return a cause and those that its message names, the deepest last."""
+    causes = [cause]
+    while nested := _NESTED.search(causes[-1].message):
+        causes.append(replace(cause, type=nested["type"], message=nested["message"]))
+    return causes
 
 
 def _text(cause: Cause) -> str:

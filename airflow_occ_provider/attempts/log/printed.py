@@ -11,10 +11,13 @@ import re
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
 from airflow_occ_provider.attempts.log.lines import is_log_record
 
+# Spark Connect puts the class in brackets. A cut or retold chain may have Hudi's cause alone.
 _HUDI_ERROR = re.compile(
-    r"(?:.*?[\s:\"'])?(?P<type>(?:[\w$]+\.)+(?:Hoodie|SchemaEvolution)\w*(?:Exception|Error))"
-    r"(?:: (?P<message>.*))?$"
+    r"(?:.*?[\s:\"'(])?(?P<type>(?:[\w$]+\.)+(?:Hoodie|SchemaEvolution)\w*(?:Exception|Error)"
+    r"|java\.util\.ConcurrentModificationException(?=: (?:Cannot resolve|Early) conflict))"
+    r"(?:(?:\)| ?:) (?P<message>.*))?$"
 )
+_OF_HUDI = ("Hoodie", "ConcurrentModificationException")
 _MOST_CAUSES = 20
 
 
@@ -38,7 +41,8 @@ class PrintedFailure:
                 return
         self._is_open = False
         suppressed = line.startswith(("\t", " ")) and text.startswith(("Suppressed: ", "Caused by: "))
-        match = _HUDI_ERROR.match(text) if "Hoodie" in text and not suppressed else None
+        named = not suppressed and any(name in text for name in _OF_HUDI)
+        match = _HUDI_ERROR.match(text) if named else None
         if match:
             self.last = Chain()
             self.last.add(Cause(match["type"], match["message"] or "", jvm=True), text)

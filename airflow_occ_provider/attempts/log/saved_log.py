@@ -7,6 +7,7 @@ message, or if the program went on after it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -37,6 +38,14 @@ _AIRFLOW_FAILED = re.compile(
 )
 # As a runner reported it without facts; the golden logs contain it.
 _REPORT = re.compile(r"airflow_occ_provider: (?P<not>not )?protected: ")
+
+
+def _error_lines(detail: str) -> list[str]:
+    """Return the lines of an error in the JSON of Airflow 3's logs."""
+    errors = json.loads(detail or "[]")
+    parts = [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
+    texts = (f"{error.get('exc_type')}: {error.get('exc_value')}" for error in parts)
+    return [line for text in texts for line in text.splitlines()]
 
 
 class SavedLog:
@@ -87,8 +96,16 @@ class SavedLog:
             if is_start(line.text):
                 self._loggers.add(line.logger)
             of_driver = _DRIVER_LOGGER in line.logger or line.logger in self._loggers
-            code = _CODE.search(line.detail) if line.text.startswith(_TASK_FAILED) else None
+            has_failed = line.text.startswith(_TASK_FAILED)
+            code = _CODE.search(line.detail) if has_failed else None
             self._feed_line(f"{line.text}: {code[0]}" if code else line.text, of_driver)
+            if has_failed:
+                self._feed_error(_error_lines(line.detail))
+
+    def _feed_error(self, lines: Iterable[str]) -> None:
+        """Take the error that ended the task: of a driver within the task's process, or retold."""
+        for line in lines:
+            self._log.printed.feed(line)
 
     def _feed_line(self, text: str, of_driver: bool | None) -> None:
         if (of_driver is not True and self._is_after_driver(text)) or of_driver is False:
@@ -98,6 +115,7 @@ class SavedLog:
             if code:
                 self._exit_code = int(code[1])
             if not (of_driver or is_jvm_record(text)):
+                self._feed_error([text] if self._has_failed else ())
                 return
             self._ended, self._has_failed, self._exit_code = False, False, None
         self._log.feed(text)

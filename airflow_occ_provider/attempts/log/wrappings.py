@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,13 +33,14 @@ _START = re.compile(
     r'|\{"(?:ts|timestamp|@timestamp|instant|time|level|log|msg)":'
 )
 _VARIABLE = re.compile(
-    rf"(?P<time>{_TIME})|(?P<place>\{{[^{{}}]*:\d+\}})|(?P<level>\b{_LEVEL}\b)|(?P<stream>\bstd(?:out|err)\b)"
+    rf"(?P<time>{_TIME})|(?P<place>\{{[^{{}}]*:\d+\}})|(?P<level>\b{_LEVEL}\b)"
+    r"|(?P<stream>\bstd(?:out|err)\b(?: [FP](?= |$))?)"
     r"|(?P<number> *(?<![\w.-])\d+(?![\w.-]))"
 )
 _PATTERNS = {
     "place": r"\{[^{}]*:\d+\}",
     "level": _LEVEL,
-    "stream": "std(?:out|err)",
+    "stream": "std(?:out|err)(?: [FP])?",  # containerd marks the parts of a long line
     "number": r" *\d+",
 }
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -58,7 +59,7 @@ _ROUNDS = 3
 # What is learned from: the head of a log may be of another program, and so may its tail.
 _HEAD = 200
 _TAIL = 200
-_THROWN = ("exception", "thrown", "throwable", "stack_trace", "error.stack_trace", "error")
+_THROWN = ("exception", "thrown", "throwable", "stack_trace", "error.stack_trace", "exc_info", "error")
 _CLASSES = ("class", "name", "exception_class", "type", "className")
 _MESSAGES = ("msg", "message", "localizedMessage", "exception_message")
 _FRAMES = ("stacktrace", "stackTrace", "extendedStackTrace", "stack_trace", "frames")
@@ -225,28 +226,48 @@ def _open(match: re.Match[str]) -> str:
 def _read_json(line: SavedLine) -> list[SavedLine]:
     """Return the lines of a record in JSON: Airflow's, a log collector's, or one of Spark's own."""
     text = line.text.strip()
-    if not (text.startswith("{") and text.endswith("}")):
+    if (text[:1], text[-1:]) not in (("{", "}"), ("[", "]")):
         return [line]
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
         return [line]
-    if not isinstance(record, dict):
-        return [line]
+    texts = _of_record(record, line) if isinstance(record, dict) else []
+    return texts or _of_document(record, line)
+
+
+def _of_record(record: Mapping[str, Any], line: SavedLine) -> list[SavedLine]:
     for field in _LINE_FIELDS:
         value = record.get(field)
         if isinstance(value, str):
             return _of_collector(record, value, line)
     if isinstance(record.get("message"), str) and not _level(record):
         return _of_collector(record, record["message"], line)
-    lines = _of_log4j(record)
-    return [line._replace(text=one) for one in lines] or [line]
+    return [line._replace(text=text) for text in _of_log4j(record)]
+
+
+def _of_document(document: Any, line: SavedLine) -> list[SavedLine]:
+    """Return the driver's lines in an answer of a service, such as Livy's log of a batch."""
+    lines = list(_lines_in(document, line))
+    return lines if any(is_start(inner.text) for inner in lines) else [line]
+
+
+def _lines_in(value: Any, line: SavedLine, *, listed: bool = False) -> Iterator[SavedLine]:
+    if isinstance(value, str) and (listed or "\n" in value):
+        yield from (line._replace(text=text) for text in value.strip("\r\n").splitlines() or [""])
+    elif isinstance(value, dict):
+        record = _of_record(value, line) if listed else []
+        yield from record or (inner for part in value.values() for inner in _lines_in(part, line))
+    elif isinstance(value, list):
+        yield from (inner for part in value for inner in _lines_in(part, line, listed=True))
 
 
 def _of_collector(record: Mapping[str, Any], value: str, line: SavedLine) -> list[SavedLine]:
     logger = str(record["logger"]) if "logger" in record else line.logger
     detail = json.dumps(record["error_detail"]) if "error_detail" in record else ""
     texts = value.rstrip("\r\n").splitlines() or [""]
+    thrown = (record.get(name) for name in ("exception", "exc_info"))  # of structlog, of logging
+    texts += [text for trace in thrown if isinstance(trace, str) for text in trace.splitlines()]
     found = [SavedLine(text, logger, detail) for text in texts]
     return [inner for one in found for inner in (_read_json(one) if one.text != line.text else [one])]
 
@@ -255,6 +276,7 @@ def _level(record: Mapping[str, Any]) -> str:
     log = record.get("log")
     nested = log.get("level") if isinstance(log, dict) else None
     level = record.get("level") or record.get("log.level") or record.get("severity") or nested
+    level = level or record.get("levelname")  # of Python's own logging
     return str(level or "").upper()
 
 
@@ -263,9 +285,9 @@ def _of_log4j(record: Mapping[str, Any]) -> list[str]:
     message, level = record.get("msg", record.get("message")), _level(record)
     if not isinstance(message, str) or not level:
         return []
-    times = (record.get(name) for name in ("ts", "timestamp", "@timestamp", "time"))
+    times = (record.get(name) for name in ("ts", "timestamp", "@timestamp", "time", "asctime"))
     time = next((one for one in times if isinstance(one, str) and re.match(_TIME, one)), "00:00:00")
-    names = (record.get(name) for name in ("logger", "loggerName", "logger_name", "log.logger"))
+    names = (record.get(name) for name in ("logger", "loggerName", "logger_name", "log.logger", "name"))
     logger = next((one for one in names if isinstance(one, str)), "-")
     first, *more = message.splitlines() or [""]
     thrown = next((record[name] for name in _THROWN if record.get(name)), None)
@@ -283,7 +305,7 @@ def _trace(thrown: Any, prefix: str = "") -> list[str]:
     frames = next((thrown[name] for name in _FRAMES if thrown.get(name)), ())
     if isinstance(frames, str) and str(kind) in frames.partition("\n")[0]:
         return [prefix + frames.splitlines()[0], *frames.splitlines()[1:]]
-    lines = [f"{prefix}{kind}: {message}" if message else f"{prefix}{kind}"]
+    lines = (f"{prefix}{kind}: {message}" if message else f"{prefix}{kind}").splitlines()
     if isinstance(frames, str):
         lines += frames.splitlines()
     else:
