@@ -43,6 +43,7 @@ class AttemptRecorder:
         self._logger = logger
         self.log = DriverLog()
         self._ask_again_at: float | None = None
+        self._noted: tuple[str, ...] = ()
         self._attempt = attempt or new_attempt(run, table)
 
     @property
@@ -80,8 +81,7 @@ class AttemptRecorder:
     def feed(self, line: str) -> None:
         """Take the next line of the driver's log."""
         self.log.feed(line)
-        for instant in self.log.own_instants[len(self._attempt.instants) :]:
-            self.requested(instant)
+        self._note_instants()
         if self.log.end is not None and self._attempt.ended_well is None:
             # A worker that is lost while Spark shuts down has left this behind.
             self._keep_or_warn(ended_well=self.log.ended_well(0))
@@ -91,9 +91,25 @@ class AttemptRecorder:
     def recall(self, facts: Mapping[str, Any]) -> None:
         """Take what another process has read in the driver's log."""
         recall(self.log, facts)
-        for instant in self.log.own_instants:
+        self._note_instants()
+
+    def _note_instants(self) -> None:
+        """Record what is new, and forget what has turned out to be another writer's.
+
+        A process that continues an attempt may read the end of the log only: then its first instant is
+        not the first one of the record.
+        """
+        own = self.log.own_instants
+        if own == self._noted:
+            return
+        self._noted = own
+        for instant in own:
             if instant not in self._attempt.instants:
                 self.requested(instant)
+        others = self.log.instants.taken.difference(own)
+        if others.intersection(self._attempt.instants):
+            kept = tuple(time for time in self._attempt.instants if time not in others)
+            self._keep_or_warn(instants=kept)
 
     def requested(self, instant: str) -> None:
         """Record a write that the driver requested, by its requested time."""

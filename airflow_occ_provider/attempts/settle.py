@@ -215,7 +215,7 @@ def settle(
         )
     timeline = snapshot.timeline
     pending = {instant.time for instant in timeline.pending_writes()}
-    ghosts = [time for time in log.own_instants if time in pending - log.instants.taken]
+    ghosts = [time for time in log.own_instants if time in pending]
     retired = retire_heartbeats(table, ghosts) if retire else ()
     ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own, stop, log_is_read)
     ended_well = log.ended_well(exit_code, is_read=log_is_read, was_stopped=stop is not None)

@@ -92,3 +92,22 @@ def test_a_driver_that_cannot_be_recorded_never_starts(store, clock):
     store.refuses = AWAY
     with pytest.raises(StateStoreError):
         AttemptRecorder(run, "/t", logging.getLogger("t")).started(DRIVER)
+
+
+REQUEST = "x INFO ActiveTimelineV2: Creating a new instant [==>{}__commit__REQUESTED]"
+
+
+def test_a_process_that_reads_the_end_of_a_log_only_records_what_is_new(attempt, store):
+    attempt.feed(REQUEST.format(T0))
+    again = AttemptRecorder(attempt._run, "/t", logging.getLogger("t"), attempt._attempt)
+    again.feed(REQUEST.format(T1))
+    assert kept(store) == [T0, T1]
+
+
+def test_an_instant_that_another_writer_had_first_is_not_recorded(attempt, store):
+    attempt.feed(REQUEST.format(T0))
+    attempt.feed(REQUEST.format(T1))
+    attempt.feed(
+        f"Caused by: java.io.IOException: /t/.hoodie/timeline/{T1}.commit.requested already exists"
+    )
+    assert kept(store) == [T0]

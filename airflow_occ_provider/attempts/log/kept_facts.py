@@ -28,6 +28,7 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     deciding = deciding_causes(causes, own)
     return {
         "instants": [_write(log, time) for time in own[-_MOST:]],
+        "requested": sorted(log.instants.requested.difference(own))[-_MOST:],
         "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
         "checked": log.instants.checked or not is_whole,
         "protected": log.protected,
@@ -44,6 +45,7 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     if not facts:
         return
     log.instants.recall(facts["instants"], facts["conflict"], is_checked=facts["checked"])
+    log.instants.requested.update(facts["requested"])
     log.protected = log.protected or facts["protected"]
     log.reports_end = log.reports_end or facts["reports_end"]
     log.end = facts["end"] if log.end is None else log.end

@@ -120,8 +120,14 @@ class OwnInstants:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Requested times of the writes that the driver has requested, oldest first."""
-        return tuple(time for time in self._logged if self._actions.get(time) in _WRITES)
+        """Requested times of the writes that the driver has requested, oldest first.
+
+        One that it could not request, since another writer has its time, is that writer's.
+        """
+        others = self.taken - self.tables.keys() - self._completed.keys()
+        return tuple(
+            time for time in self._logged if self._actions.get(time) in _WRITES and time not in others
+        )
 
     @property
     def completed(self) -> str | None:
