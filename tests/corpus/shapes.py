@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 JOBS = Path(__file__).parent / "jobs"
+MODULES = Path(__file__).parent / "modules"
+"""What jobs import from elsewhere than their own folder."""
 ONE_COMMIT = ("MisconfigurationError", "commits='one'")
 """How a job that makes several commits fails without ``commits="many"``."""
 
@@ -59,17 +61,53 @@ class Shape:
         return str(self.task.get("commits", "one"))
 
 
+OCC = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+}
+"""What lets the threads of one driver lose conflicts to each other."""
 MANY = {"commits": "many"}
+MODULE = str(MODULES / "trip_rules.py")
 SHAPES = (
     Shape("upsert"),
     Shape("foreach_batch", task=MANY, without_many=ONE_COMMIT),
     Shape("delete_then_upsert", base="upsert", task=MANY, without_many=ONE_COMMIT),
     Shape("two_tables", task=MANY, without_many=ONE_COMMIT),
     Shape("two_tables", words=("fails_once",), task=MANY, runs=2),
+    Shape(
+        "sql_merge",
+        label=("without reads_table",),
+        base="upsert",
+        refused=("MisconfigurationError", "reads what it writes"),
+    ),
     Shape("sql_merge", label=("with reads_table=True",), base="upsert", task={"reads_table": True}),
+    Shape("writer_v2"),
+    Shape("several_sessions", task=MANY),
     Shape("stop_and_exit"),
+    Shape("os_exit"),
+    Shape("os_exit", words=("3",), fails=" ", refused=("FailedAfterCommitError", "exit code 3")),
+    Shape("caught_conflict", base="upsert", hudi_defaults=OCC, task=MANY),
+    Shape(
+        "caught_conflict",
+        words=("goes_on",),
+        base="upsert",
+        hudi_defaults=OCC,
+        task=MANY,
+        remark="The job gives its own write up in both: a conflict that a job catches fails no task.",
+    ),
     Shape("own_lock", refused=("MisconfigurationError", "hoodie.write.lock.provider")),
+    Shape("own_concurrency_mode", refused=("MisconfigurationError", "hoodie.write.concurrency.mode")),
+    Shape("mor_inline_compaction", task=MANY),
+    Shape("bucket_index"),
+    Shape("record_level_index"),
+    Shape("non_partitioned"),
     Shape("typed_pandas_udf"),
+    Shape("py_files", conf=("--py-files", MODULE), task={"py_files": MODULE}),
+    Shape("daemon_child"),
+    Shape("gigabyte_of_output"),
+    Shape("log_reconfigured"),
+    Shape("threads_two_tables", task=MANY),
 )
-SMOKE = ("two_tables", "sql_merge", "typed_pandas_udf", "own_lock")
+SMOKE = ("two_tables", "sql_merge", "typed_pandas_udf", "os_exit", "own_lock", "py_files")
 """The jobs of a short run."""

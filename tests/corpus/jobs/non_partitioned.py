@@ -1,0 +1,16 @@
+"""Upsert a table without partitions."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("trips").getOrCreate()
+trips = spark.range(10).selectExpr("concat('k', id) AS k", "concat('p', id % 2) AS p", "id AS v")
+options = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "hoodie.datasource.write.precombine.field": "v",
+    "hoodie.metadata.enable": "false",
+}
+trips.write.format("hudi").options(**options).mode("append").save(sys.argv[1])

@@ -1,0 +1,19 @@
+"""Upsert a table with a record-level index in its metadata table."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("trips").getOrCreate()
+trips = spark.range(10).selectExpr("concat('k', id) AS k", "concat('p', id % 2) AS p", "id AS v")
+options = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "k",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "v",
+    "hoodie.metadata.enable": "false",
+}
+options["hoodie.metadata.enable"] = "true"
+options["hoodie.metadata.record.index.enable"] = "true"
+options["hoodie.index.type"] = "RECORD_INDEX"
+trips.write.format("hudi").options(**options).mode("append").save(sys.argv[1])
