@@ -17,17 +17,20 @@ from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.task_instances import record_release, releaser, task_states
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
 from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.address import canonical_table
 
 _SHOWN = 5
+_STOP_S = 10.0
 _UNKNOWN = "not known"
 _RISK = """\
-Its owner may be writing now, and notices the release only at its next renewal. Until then a rival may
-write beside it. Hudi's commit check still refuses the second of two writers that touched the same file
-groups. It does not protect writers with key_safe (duplicates of new keys) or reads_table (lost updates):
-only the lease does. Release a request only if its owner is gone."""
+Its owner may be writing now, and notices the release only at its next renewal. --force waits for that,
+but not until a driver has ended. Then a rival may write beside it. Hudi's commit check still refuses the
+second of two writers that touched the same file groups. It does not protect writers with key_safe
+(duplicates of new keys) or reads_table (lost updates): only the lease does. Release a request only if
+its owner is gone."""
 
 
 @exit_on_error
@@ -55,7 +58,8 @@ def leases_release(args: argparse.Namespace) -> None:
             _end(f"no request {args.id} is in the queue of {table}")
         queued, owner = found[0], found[0].request.owner
         state = task_states([owner]).get(owner, _UNKNOWN)
-        if not args.force and queued.is_fresh(now_ms := round(time.time() * 1000)):
+        is_fresh = queued.is_fresh(now_ms := round(time.time() * 1000))
+        if is_fresh and not args.force:
             _end(
                 f"request {args.id} of {owner} (task: {state}) {', '.join(renewal(queued, now_ms))}, so "
                 f"its process lives, or died just now. Wait {queued.request.ttl_ms // 1000} s and look "
@@ -63,11 +67,23 @@ def leases_release(args: argparse.Namespace) -> None:
             )
         if not args.yes:
             _confirm(queued, state)
-        if not service.evict(queued):
+        account = releaser()
+        is_revoked = is_fresh and service.revoke(queued, f"{account} at {spell_time(now_ms)}")
+        if is_revoked:
+            _wait_for_owner(queued)
+        # After that the owner may have removed the request itself, to be queued anew.
+        if not (service.evict(queued) or is_revoked):
             _end(f"request {args.id} is no longer in the queue")
-    is_recorded = record_release(owner, args.id, table, account := releaser())
+    is_recorded = record_release(owner, args.id, table, account)
     place = "recorded in" if is_recorded else "not recorded: no answer of"
     print(f"released {args.id} of {owner} as {account} ({place} Airflow's audit log)")
+
+
+def _wait_for_owner(queued: QueuedRequest) -> None:
+    """Wait until a living owner has read that its request was released, before the next one begins."""
+    seconds = queued.request.ttl_ms / 1000 / RENEWALS_PER_TTL + _STOP_S
+    print(f"The owner reads at its next renewal that its request was released: waiting {seconds:.0f} s.")
+    time.sleep(seconds)
 
 
 def _confirm(queued: QueuedRequest, state: str) -> None:

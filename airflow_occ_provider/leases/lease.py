@@ -49,6 +49,14 @@ class Ticket:
         """
         return ".".join(map(str, request_node.order(self.name, self.token)))
 
+    @staticmethod
+    def taken(mark: str) -> str:
+        """Return the cause of the loss to another epoch.
+
+        :param mark: of the process that began that epoch.
+        """
+        return f"it was {mark}" if request_node.is_revoked(mark) else "another process adopted it"
+
     def lost(self, cause: str, limit: str) -> LeaseLostError:
         """Return the error for the loss of its lease.
 
@@ -182,6 +190,16 @@ class LeaseService(Protocol):
 
     def release(self, ticket: Ticket) -> bool:
         """Remove the request; return whether it was still there and the ticket's."""
+
+    def revoke(self, queued: QueuedRequest, by: str) -> bool:
+        """Take any owner's request from it by force; return whether it was there.
+
+        The owner reads the account at its next renewal, and stops. Until it is evicted, or expires, the
+        request still blocks others. If the owner requests it again, it is queued anew.
+
+        :param queued: the request.
+        :param by: the account, and when, as text.
+        """
 
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there.

@@ -119,6 +119,10 @@ class OwnNodes:
         while True:
             next(tries)
             held, epoch = own.content.request, own.content.epoch
+            if asked and request_node.is_revoked(own.content.mark):  # it is queued anew
+                with suppress(NodeVersionError, NodeGoneError):
+                    self._store.delete(ticket.name, own.version)
+                raise self.lost(ticket, ticket.taken(own.content.mark))
             if asked:
                 refuse_older(asked, [own_request(ticket, held)])
                 held = replace(held, incarnation=asked.incarnation)
@@ -126,7 +130,7 @@ class OwnNodes:
             if own.content.mark == self._mark and is_next:
                 return replace(ticket, epoch=epoch)  # an own write whose answer was lost
             if epoch != ticket.epoch and not asked:
-                raise self.lost(ticket, "another process adopted it")
+                raise self.lost(ticket, ticket.taken(own.content.mark))
             taken = replace(
                 own.content, request=held, epoch=epoch + 1, term_ms=held.ttl_ms, mark=self._mark
             )
@@ -134,6 +138,23 @@ class OwnNodes:
                 self._put(ticket, taken, own.version)
                 return replace(ticket, epoch=epoch + 1)
             own = self._load(ticket, any_epoch=True)
+
+    def revoke(self, queued: QueuedRequest, mark: str) -> bool:
+        """Begin an epoch of any owner's request, whose owner then reads the mark.
+
+        :return: whether the request was there, and could be changed.
+        """
+        tries = bounded(f"request {queued.request.id} could not be revoked")
+        while node := self._store.read([queued.name], latest=True).get(queued.name):
+            next(tries)
+            if node.token != queued.token or queued.unknown:
+                break
+            content = Content.decode(node.data, queued.name)
+            taken = replace(content, epoch=content.epoch + 1, mark=mark)
+            with suppress(NodeVersionError, NodeGoneError):
+                self._store.replace(queued.name, taken.encode(), node.version)
+                return True
+        return False
 
     def release(self, ticket: Ticket) -> bool:
         """Delete the ticket's node; return whether it was still there and the ticket's."""
@@ -176,7 +197,7 @@ class OwnNodes:
             raise self.lost(ticket, "it was removed")
         content = Content.decode(node.data, ticket.name)
         if content.epoch != ticket.epoch and not any_epoch:
-            raise self.lost(ticket, "another process adopted it")
+            raise self.lost(ticket, ticket.taken(content.mark))
         return OwnNode(content, node.version)
 
 

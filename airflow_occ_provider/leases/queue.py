@@ -145,6 +145,10 @@ class Queue:
         """Remove the request; return whether it was still there and the ticket's."""
         return self._own.release(ticket)
 
+    def revoke(self, queued: QueuedRequest, by: str) -> bool:
+        """Take any owner's request from it by force; return whether it was there."""
+        return self._own.revoke(queued, request_node.revoked_mark(by))
+
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there."""
         return self._remove(queued)

@@ -21,6 +21,7 @@ from airflow_occ_provider.leases.store import Node
 _FORMAT = 1
 _VERSION = 3
 _MAX_BYTES = 256 * 1024
+_REVOKED = "released by force by "
 _CACHED_NAMES = 65_536
 _FIELDS = frozenset(
     {"format", "version", "id", "owner", "label", "site", "scopes", "ttl_ms", "incarnation"}
@@ -209,6 +210,19 @@ def announced(name: str, node: Node) -> dict[str, Owner]:
     except LeaseRefusedError:
         return {}
     return dict.fromkeys(content.instants, content.request.owner)
+
+
+def revoked_mark(by: str) -> str:
+    """Return the mark of a request that a person releases, for its owner to read.
+
+    :param by: the account, and when.
+    """
+    return f"{_REVOKED}{by}"
+
+
+def is_revoked(mark: str) -> bool:
+    """Return whether a mark is that of a request that a person releases."""
+    return mark.startswith(_REVOKED)
 
 
 def _tokens(order: str) -> tuple[int, ...]:

@@ -187,6 +187,32 @@ class QueueContract:
         with pytest.raises(LeaseLostError):
             queue.renew(ticket)
 
+    def test_a_revoked_request_blocks_until_it_is_evicted_and_says_by_whom(
+        self, queue: LossyQueue, other: LossyQueue
+    ) -> None:
+        ticket, rival = queue.request(ask("r1")), other.request(ask("r2"))
+        queue.ensure_held(ticket)
+        (first, _) = other.requests(A)
+        assert other.revoke(first, "ann@node.example at noon") is True
+        with pytest.raises(LeaseLostError, match=r"was released by force by ann@node\.example at noon"):
+            queue.renew(ticket)
+        assert queue.release(ticket) is False
+        assert not holds(other, rival)
+        assert other.evict(first) is True
+        assert other.revoke(first, "ann") is False
+        assert holds(other, rival)
+
+    def test_a_revoked_request_is_queued_anew(self, queue: LossyQueue, other: LossyQueue) -> None:
+        asked = ask("r1")
+        ticket, rival = queue.request(asked), other.request(ask("r2"))
+        (first, _) = other.requests(A)
+        other.revoke(first, "ann")
+        again = queue.request(asked)
+        assert again.token > ticket.token
+        assert other.evict(first) is False
+        assert holds(other, rival)
+        assert waits_for(queue, again) == [rival.id]
+
     def test_a_closed_queue_leaves_its_requests(self, open_queue: OpenQueue, other: LossyQueue) -> None:
         leaving = open_queue()
         ticket = leaving.request(ask("r1"))

@@ -211,6 +211,7 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
             except LeaseLostError as error:
                 unrenewed_s = time.monotonic() - self._renewed_s
                 status = "released" if unrenewed_s < self._term_ms / 1000 * TRUSTED else "lost"
+                self.log.info("%s", error.message)
                 return {"status": status, "message": error.message, "name": ticket.name}
             if has_ended:
                 return {"status": "check", "name": ticket.name}

@@ -14,14 +14,17 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.identity import TaskKey
+from airflow_occ_provider.hooks.task_instances import task_states
 from airflow_occ_provider.hooks.task_records import task_record
+from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.ui import answers, pages
 from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
+from airflow_occ_provider.ui.rows import MOST_ROWS
 from airflow_occ_provider.ui.table_readers import Readers
-from airflow_occ_provider.ui.table_reads import TableReads, page_end
+from airflow_occ_provider.ui.table_reads import TableReading, TableReads, page_end
 from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView
 
 _UNMAPPED = ("-1", "{MAP_INDEX}")  # Airflow fills the token in for mapped tasks alone
@@ -81,10 +84,11 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
     reading = await _reads(request).table(source, end_s, with_findings=True)
     published = await _catalog(request).published(end_s)
     seen_by = await viewer(user, "../../", await _catalog(request).site(end_s))
+    states = await run_in_threadpool(_task_states, reading)
 
     def page() -> str:
         shown = known_table(reading, published.signed(source.path))
-        return pages.table_page(TableView(shown, _now_ms(), seen_by, span))
+        return pages.table_page(TableView(shown, _now_ms(), seen_by, span, states))
 
     return await answers.rendered(page)
 
@@ -126,6 +130,12 @@ async def _source(request: Request, key: str, until_s: float) -> TableSource:
     if found is None:
         raise HTTPException(404)
     return found
+
+
+def _task_states(reading: TableReading) -> dict[Owner, str]:
+    """Return the states of the tasks whose requests the page shows."""
+    queue = reading.state.queue if reading.state else None
+    return task_states(line.queued.request.owner for line in (queue or ())[:MOST_ROWS])
 
 
 def _catalog(request: Request) -> Catalog:

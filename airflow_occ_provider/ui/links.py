@@ -34,10 +34,12 @@ class Party:
     """A writer as the page names it.
 
     :param href: relative link to it in Airflow; empty without one.
+    :param is_named: whether the viewer may read of it.
     """
 
     name: str
     href: str = ""
+    is_named: bool = True
 
 
 def task_link(home: str, path: Sequence[str]) -> str:
@@ -83,7 +85,7 @@ def task_name(signature: Signature, viewer: Viewer) -> str:
 
 def _party(path: tuple[str, ...], site: str, viewer: Viewer, label: str = "") -> Party:
     if hidden := _hidden(path[0] if path else "", site, viewer):
-        return Party(hidden)
+        return Party(hidden, is_named=False)
     return Party(spell_owner(path, label=label), task_link(viewer.home, path))
 
 

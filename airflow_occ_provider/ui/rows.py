@@ -46,6 +46,7 @@ class QueueRow:
     """A request of the queue.
 
     :param more: how many more requests block it.
+    :param task_state: of its owner's task; empty if that is not known, or not for the viewer.
     """
 
     place: int
@@ -56,6 +57,7 @@ class QueueRow:
     since: str
     renewal: tuple[str, ...]
     scopes: Names
+    task_state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ def _queued(line: QueueLine, view: TableView) -> QueueRow:
     owner = of_request(queued, view.viewer)
     texts = Names.of(_scope(one, path) for one in scopes)
     words = renewal(queued, view.now_ms)
-    return QueueRow(line.place, owner, line.holds, blocked_by, more, since, words, texts)
+    task_state = view.task_states.get(queued.request.owner, "") if owner.is_named else ""
+    return QueueRow(line.place, owner, line.holds, blocked_by, more, since, words, texts, task_state)
 
 
 def _blocker(blocker: Blocker, path: str, viewer: Viewer) -> BlockedBy:

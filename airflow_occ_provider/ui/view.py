@@ -9,6 +9,7 @@ from types import MappingProxyType
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
+from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.ui.links import Viewer
 
 RANGES: Mapping[str, int] = MappingProxyType({"15m": 15, "1h": 60, "6h": 360, "24h": 1440})
@@ -90,12 +91,14 @@ class TableView:
 
     :param now_ms: epoch milliseconds.
     :param span: of the time axis, a key of ``RANGES``.
+    :param task_states: of the owners of requests, as far as Airflow's database knows them.
     """
 
     table: KnownTable
     now_ms: int
     viewer: Viewer = field(default_factory=Viewer)
     span: str = DEFAULT_RANGE
+    task_states: Mapping[Owner, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import io
 import json
+import re
+import socket
 import time
 
 import pytest
@@ -13,6 +15,8 @@ from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 
+from airflow_occ_provider.cli import leases
+from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
@@ -144,15 +148,38 @@ def test_a_release_names_its_risk_and_asks(line, monkeypatch, capsys, answer, re
     assert bool(line.requests(TABLE)) is not released
 
 
-def test_a_living_holder_is_released_by_force_only(line, nodes, run):
+def test_a_living_holder_is_released_by_force_only(line, nodes, run, monkeypatch):
     held = ask(line, "a", exclusive(TABLE))
     nodes._now_ms = lambda: round(time.time() * 1000)
     line.renew(held)
     with pytest.raises(SystemExit, match=r"request a of dag_a.* renewed 0 s ago, .*--force"):
         run("release", TABLE, "--id", "a", "--yes")
     assert line.requests(TABLE)
-    run("release", TABLE, "--id", "a", "--yes", "--force")
+    told = []
+
+    def renews(seconds):
+        assert seconds > 60 / 3  # the owner has renewed by then, and the request still blocks others
+        with pytest.raises(LeaseLostError) as lost:
+            line.renew(held)
+        told.append(lost.value.message)
+        assert line.requests(TABLE)
+
+    monkeypatch.setattr(leases.time, "sleep", renews)
+    assert "waiting 30 s" in run("release", TABLE, "--id", "a", "--yes", "--force")
     assert not line.requests(TABLE)
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    assert re.search(rf"it was released by force by {by} at 20\d\d-.* UTC$", told[0])
+
+
+def test_a_request_that_its_owner_queues_anew_meanwhile_is_released(line, nodes, run, monkeypatch):
+    nodes._now_ms = lambda: round(time.time() * 1000)
+    asked = Request("a", Owner(("dag", "run", "task")), (exclusive(TABLE),), 60_000)
+    line.request(asked)
+    rival = ask(line, "b", exclusive(TABLE))
+    monkeypatch.setattr(leases.time, "sleep", lambda _: line.request(asked))
+    assert "released a of dag / run / task" in run("release", TABLE, "--id", "a", "--yes", "--force")
+    assert [queued.request.id for queued in line.requests(TABLE)] == ["b", "a"]
+    assert line.status(rival).held
 
 
 def test_the_list_shows_whether_an_owner_lives(line, nodes, run):

@@ -78,6 +78,16 @@ def test_a_lost_lease_raises_at_each_check(nodes, held):
         keeper.refuse_if_lost()
 
 
+def test_the_log_says_which_person_released_the_lease(nodes, held, caplog):
+    line, ticket = held
+    lost = threading.Event()
+    with Keeper(line, ticket, TTL_MS, LossAction("the driver is ended", lost.set)):
+        (request,) = line.requests()
+        Queue(nodes).revoke(request, "ann@node at noon")
+        assert lost.wait(PATIENCE_S)
+    assert "it was released by force by ann@node at noon; the driver is ended." in caplog.text
+
+
 def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_away(nodes, held):
     line, ticket = held
     lost = threading.Event()

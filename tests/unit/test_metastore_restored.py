@@ -57,3 +57,32 @@ def test_the_same_lock_id_of_another_request_is_not_released_by_force(locks):
     assert not queue.evict(before)
     assert queue.status(ticket).held
     assert queue.evict(*queue.requests())
+
+
+def test_the_same_lock_id_of_another_request_is_not_revoked(locks):
+    queue = MetastoreLeases(locks, 300_000)
+    queue.request(asked("before"))
+    (before,) = queue.requests()
+    locks.restore()
+    ticket = queue.request(asked("after"))
+    assert not queue.revoke(before, "ann")
+    queue.ensure_held(ticket)
+
+
+@pytest.mark.parametrize("call", ["status", "renew", "ensure_held", "adopt"])
+def test_an_owner_reads_who_revoked_its_request_and_is_queued_anew(locks, call):
+    owner, person = MetastoreLeases(locks, 300_000), MetastoreLeases(locks, 300_000)
+    old = owner.adopt(owner.request(asked("first")))
+    rival = person.request(asked("rival"))
+    (first, _) = person.requests()
+    by = f"ann@{'node.' * 30}example at 2026-11-21 13:40:00 UTC"  # longer than the metastore's column
+    assert person.revoke(first, by)
+    with pytest.raises(LeaseLostError, match=r"it was released by force by ann@node\.node"):
+        getattr(owner, call)(old)
+    assert not owner.release(old)
+    assert not person.status(rival).held
+    again = owner.request(asked("first"))
+    assert again.token > rival.token
+    assert person.status(rival).held
+    assert not person.evict(first)
+    assert max(len(row.agent) for row in locks.rows()) <= 128

@@ -58,9 +58,9 @@ def known(state=None, **values):
     return KnownTable("trips", state.table if state else "s3://lake/trips", state, **values)
 
 
-def page(table, span="1h", **viewer):
+def page(table, span="1h", *, states=None, **viewer):
     now_ms = table.state.at_ms + 3000 if table.state else NOW
-    made = table_page(TableView(table, now_ms, Viewer(HOME, **viewer), span))
+    made = table_page(TableView(table, now_ms, Viewer(HOME, **viewer), span, states or {}))
     as_xml(made)
     return as_html(made)
 
@@ -140,6 +140,12 @@ def test_a_holder_holds_and_a_waiter_waits_for_it():
     assert ("href", "../../../dags/nightly/runs/run/tasks/task1") in found.values
 
 
+def test_the_queue_shows_the_states_of_the_tasks_that_airflow_knows():
+    first, second = queued(1, "/t", ["a"]), queued(2, "/t")
+    found = page(with_queue(first, second), site="here", states={first.request.owner: "deferred"})
+    assert [text for text in found.texts if text.startswith("task: ")] == ["task: deferred"]
+
+
 @pytest.mark.parametrize(
     ("one", "named"),
     [
@@ -149,8 +155,12 @@ def test_a_holder_holds_and_a_waiter_waits_for_it():
     ],
 )
 def test_an_owner_that_the_viewer_may_not_read_has_no_name(one, named):
-    found = page(with_queue(one, queued(2, "/t")), site="here", dags=frozenset({"nightly"}))
+    states = {one.request.owner: "deferred"}
+    found = page(
+        with_queue(one, queued(2, "/t")), site="here", dags=frozenset({"nightly"}), states=states
+    )
     assert found.texts.count(named) == 2  # as owner, and as what blocks the next one
+    assert "deferred" not in found.text
     assert "secret" not in found.text
     assert "task1" not in found.text
 

@@ -7,17 +7,23 @@ import json
 import re
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from airflow.api_fastapi.app import purge_cached_app
+from airflow.models.taskinstance import TaskInstance
 from airflow.state import TaskScope, get_state_backend
+from airflow.utils.session import create_session
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
+from airflow_occ_provider.hooks.deployment import site
+from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.table_link import page_path, table_key
+from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.ui import catalog, table_readers
 from airflow_occ_provider.ui.answers import HEADERS
 from airflow_occ_provider.ui.app import make_app
@@ -320,3 +326,21 @@ def test_the_attempts_are_shown_with_what_the_table_says_of_them(client, monkeyp
     assert plain.keys == {f"file://{table}": "early"}
     assert literal.record == plain.record
     assert (mapped.record, mapped.map_index) == (None, 0)
+
+
+def test_the_queue_of_a_table_shows_the_states_of_its_tasks(client, table, tmp_path, monkeypatch):
+    entry = {"table": str(table), "key": "queued", "lock_conn_id": "lock"}
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__UI_TABLES", json.dumps([entry]))
+    lock = {"conn_type": "hudi_storage_lock", "host": str(tmp_path / "locks")}
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(lock))
+    with closing(lock_hook("lock").leases()) as queue:
+        for name, owner_site in (("ours", site()), ("elsewhere", "another")):
+            owner = Owner((OURS, "r9", "writes"), site=owner_site)
+            queue.request(Request(name, owner, (Scope(str(table), Mode.SHARED),), 60_000))
+    push(OURS, "r9", "writes")
+    with create_session() as session:
+        session.query(TaskInstance).filter_by(run_id="r9").update({"state": "deferred"})
+    answer = get(client, "/hudi/t/queued/", token("admin"))
+    assert answer.status_code == 200
+    assert answer.text.count("task: deferred") == 1
+    assert f"{OURS} / r9 / writes" in answer.text

@@ -37,6 +37,7 @@ _MAX_PIECES = 100
 # decide what is held, so only foreign locks are missed by a request for more partitions.
 _MAX_PARTITIONS = 300
 _MAX_USER_CHARS = 120
+_MAX_MARK_CHARS = 110  # 128 of an agent, with the incarnation
 _EPOCH_TABLE, _EPOCH = re.compile(r"e_(\d+)"), re.compile(r"epoch=(\d+)")
 
 
@@ -71,7 +72,9 @@ class RequestLock:
     @property
     def mark(self) -> str:
         """The mark of the process that adopted it last."""
-        return _agent(self.epochs, self.asked_by).partition(".")[0]
+        agent = _agent(self.epochs, self.asked_by)
+        mark, _, incarnation = agent.rpartition(".")
+        return mark if mark and incarnation.isdecimal() else agent
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def parts(asked: Request, since_ms: int, under: tuple[int, ...] = ()) -> list[Pa
 
 def agent(mark: str, incarnation: int) -> str:
     """Return the ``agentInfo`` of a process that makes or adopts a request."""
-    return f"{mark}.{incarnation}"
+    return f"{mark[:_MAX_MARK_CHARS]}.{incarnation}"
 
 
 def epoch_part(lock_id: int, epoch: int) -> Part:

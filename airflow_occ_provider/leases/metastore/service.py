@@ -18,6 +18,7 @@ from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.poller import Poller
+from airflow_occ_provider.leases.request_node import is_revoked, revoked_mark
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, blockers
 from airflow_occ_provider.leases.run_leases import covering_lease, missed_run_lease, refuse_older
 
@@ -90,7 +91,7 @@ class MetastoreLeases:
             snapshot = self._snapshot()
             lock = self._request_lock(ticket, snapshot)
             if lock.epoch != ticket.epoch:
-                raise self._lost(ticket, "another process adopted it")
+                raise self._lost(ticket, ticket.taken(lock.mark))
             is_granted = self._heartbeat(ticket, lock.epochs, self._locks.check)
             found = blockers(lock.queued, snapshot.requests)
             if not (found or is_granted):
@@ -113,7 +114,7 @@ class MetastoreLeases:
         asked_s = self._clock()
         lock = self._request_lock(ticket, self._snapshot())
         if lock.epoch != ticket.epoch:
-            raise self._lost(ticket, "another process adopted it")
+            raise self._lost(ticket, ticket.taken(lock.mark))
         self._heartbeat(ticket, lock.epochs, self._locks.heartbeat)
         if not self._is_trusted(asked_s):
             self._heartbeat(ticket, lock.epochs, self._locks.heartbeat)  # the first answer came too late
@@ -144,6 +145,23 @@ class MetastoreLeases:
             self._delete(self._adopt(ticket))
             return True
         return False
+
+    def revoke(self, queued: QueuedRequest, by: str) -> bool:
+        """Take any owner's request from it by force; return whether it was there."""
+        request = queued.request
+        ticket = Ticket(request.id, queued.name, queued.token, 0)
+        agent = request_lock.agent(revoked_mark(by), request.incarnation)
+        for _ in range(_TRIES):
+            lock = self._snapshot().locks.get(queued.token)
+            if queued.unknown or lock is None or lock.queued.request.id != request.id:
+                return False
+            with suppress(LeaseLostError):
+                if self._begin_epoch(ticket, lock, agent):
+                    return True
+        raise LockUnreachableError(
+            f"request {request.id} was adopted at each try to revoke it",
+            remedy="look at `airflow hudi leases list`, and try again",
+        )
 
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there."""
@@ -234,21 +252,24 @@ class MetastoreLeases:
         while True:
             lock = self._request_lock(ticket, self._snapshot())
             is_next = lock.epoch == ticket.epoch + 1
+            if asked and is_revoked(lock.mark):  # it is queued anew
+                self._delete(ticket)
+                raise self._lost(ticket, ticket.taken(lock.mark))
             if asked:
                 refuse_older(asked, [lock.queued])
                 is_next = lock.queued.request.incarnation == asked.incarnation
             if lock.mark == self._mark and is_next:
                 return replace(ticket, epoch=lock.epoch)  # an own call whose answer was lost
             if lock.epoch != ticket.epoch and not asked:
-                raise self._lost(ticket, "another process adopted it")
-            if self._begin_epoch(ticket, lock, asked or lock.queued.request):
+                raise self._lost(ticket, ticket.taken(lock.mark))
+            agent = request_lock.agent(self._mark, (asked or lock.queued.request).incarnation)
+            if self._begin_epoch(ticket, lock, agent):
                 return replace(ticket, epoch=lock.epoch + 1)
 
-    def _begin_epoch(self, ticket: Ticket, before: RequestLock, asked: Request) -> bool:
+    def _begin_epoch(self, ticket: Ticket, before: RequestLock, agent: str) -> bool:
         """Begin the next epoch; return whether this process was the first to do so."""
         self._heartbeat(ticket, (), self._locks.heartbeat)
         part = request_lock.epoch_part(ticket.token, before.epoch + 1)
-        agent = request_lock.agent(self._mark, asked.incarnation)
         lock_id, _ = self._locks.lock([part], request_lock.lock_user(before.queued.request.owner), agent)
         after = self._snapshot().locks.get(ticket.token)
         if not (after and after.epochs and after.epochs[-1].lock_id == lock_id):
