@@ -166,13 +166,27 @@ class MainClass(Job):
         """Return the file that calls the class."""
         if not self.signs:
             refuse_unsafe_arguments(self.arguments, table.path)
-        if self.jar and not Path(local_path(self.jar) or "").is_file():
+        return run_main.__file__, (self.jar, self.name, *map(str, self.arguments))
+
+    def refuse_jar(self, *, is_remote: bool) -> None:
+        """Refuse a jar that the driver cannot read.
+
+        :param is_remote: whether the driver runs elsewhere.
+        :raises ConfigurationError: then.
+        """
+        path = local_path(self.jar, is_remote=is_remote)
+        if path and is_remote:
+            raise ConfigurationError(
+                "application",
+                f"{self.jar} does not go to the cluster by itself",
+                remedy="give its URL, or leave application out and name the jar in jars or packages",
+            )
+        if path and not Path(path).is_file():
             raise ConfigurationError(
                 "application",
                 f"{self.jar!r} is not a jar on this machine",
-                remedy="give a local jar, or leave it out and name the jar in jars or packages",
+                remedy="correct the path, or leave it out and name the jar in jars or packages",
             )
-        return run_main.__file__, (self.jar, self.name, *map(str, self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,12 +376,8 @@ def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mod
 
     :raises ConfigurationError: for a job that cannot be made safe.
     """
-    if deploy_mode == "cluster" and isinstance(job, MainClass) and job.jar:
-        raise ConfigurationError(
-            "application",
-            f"{job.jar} does not go to the cluster by itself",
-            remedy="leave application out, and name the jar in jars or packages",
-        )
+    if isinstance(job, MainClass):
+        job.refuse_jar(is_remote=deploy_mode == "cluster")
     application, arguments = job.application(table)
     return SparkJob(
         application,

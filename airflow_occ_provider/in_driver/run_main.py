@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 JARS = "spark.jars"
+REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 STREAMER = "org.apache.hudi.utilities.streamer.HoodieStreamer"
 STREAMERS = (STREAMER, "org.apache.hudi.utilities.deltastreamer.HoodieDeltaStreamer")
 """Hudi Streamer, and its name before Hudi 0.14."""
@@ -51,14 +52,28 @@ def empty_file():
 
 
 def add(jvm, loader, jar):
-    """Add a jar to the driver and its executors.
+    """Add a jar, also a remote one, to the driver and its executors.
 
     ``--jars`` would replace the jars of the site, such as Hudi's own.
     """
-    path = os.path.abspath(re.sub("^(file|local):(//)?", "", jar))
+    path = re.sub("^(file|local):(//)?", "", jar)
+    path = copy_of(jvm, path) if REMOTE.match(path) else os.path.abspath(path)
     loader.addURL(jvm.java.io.File(path).toURI().toURL())
     others = jvm.java.lang.System.getProperty(JARS)  # the context to come reads it
     jvm.java.lang.System.setProperty(JARS, ",".join(filter(None, (others, path))))
+
+
+def copy_of(jvm, jar):
+    """Copy a remote jar to this machine, until the job ends, and return its path."""
+    spark, hadoop = jvm.org.apache.spark, jvm.org.apache.hadoop.fs
+    configuration = spark.deploy.SparkHadoopUtil.get().newConfiguration(spark.SparkConf())
+    source = hadoop.Path(jar)
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = os.path.join(folder.name, source.getName())
+    target = hadoop.Path("file://" + path)
+    source.getFileSystem(configuration).copyToLocalFile(False, source, target, True)
+    return path
 
 
 if __name__ == "__main__":

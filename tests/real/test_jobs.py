@@ -18,7 +18,7 @@ from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
 from tests.differential.session import compile_scala
 from tests.suspended import resume, suspend
-from tests.writers import NO_METADATA_TABLE, Writer, inflight, wait_for
+from tests.writers import NO_METADATA_TABLE, Writer, inflight, served, wait_for
 
 pytestmark = pytest.mark.real
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -145,6 +145,13 @@ def test_a_main_class_commits_signed(hudi_stack, copied, jar):
     settlement = missing.run()
     assert settlement.outcome is Outcome.JOB_ERROR
     assert "java.lang.ClassNotFoundException: jobs.NotThere" in " ".join(settlement.lines)
+
+
+@pytest.mark.nightly
+def test_the_jar_of_a_main_class_is_read_by_its_url(hudi_stack, copied, jar):
+    with served(Path(jar).parent) as address:
+        job = MainClass("jobs.WrittenByMain", f"{address}/main.jar", (str(copied), "k0", "7"))
+        committed(Writer(hudi_stack, copied, job=job), records=1)
 
 
 @pytest.mark.nightly

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-import threading
 import zipfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -25,6 +22,7 @@ from tests.writers import (
     commit_lock_held,
     has_markers,
     inflight,
+    served,
     wait_for,
 )
 
@@ -114,12 +112,8 @@ def places(hudi_stack, tmp_path):
 
 def test_a_job_is_read_by_its_url_in_client_mode(hudi_stack, tmp_path):
     """The URL is one of Hadoop's file systems; the worker has no such file."""
-    handler = partial(SimpleHTTPRequestHandler, directory=JOB.parent)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/{JOB.name}"
-        assert_protected(Writer(hudi_stack, tmp_path / "t", application=url))
-        server.shutdown()
+    with served(JOB.parent) as address:
+        assert_protected(Writer(hudi_stack, tmp_path / "t", application=f"{address}/{JOB.name}"))
 
 
 @pytest.mark.parametrize("place", ["sparks_conf_folder", "spark_env", "user_jar_first"])

@@ -179,9 +179,20 @@ def test_a_main_class_is_called_with_its_jar(tmp_path):
     assert job.signs
     assert MainClass("com.acme.Write", "").application(TRIPS)[1] == ("", "com.acme.Write")
     with pytest.raises(ConfigurationError, match=r"^application: .*not a jar on this machine"):
-        MainClass("com.acme.Write", "s3a://code/jobs.jar").application(TRIPS)
+        spark_job(MainClass("com.acme.Write", str(tmp_path / "missing.jar")), TRIPS, {}, "client")
     for prefix in ("file:", "file://", "local:", "local://"):
-        assert MainClass("com.acme.Write", f"{prefix}{jar}").application(TRIPS)
+        assert spark_job(MainClass("com.acme.Write", f"{prefix}{jar}"), TRIPS, {}, "client")
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_the_jar_of_a_main_class_may_be_anywhere_that_the_driver_can_read(tmp_path, mode):
+    for url in ("s3a://code/jobs.jar", "hdfs:///code/jobs.jar", "https://code.test/jobs.jar"):
+        assert spark_job(MainClass("com.acme.Write", url), TRIPS, {}, mode).arguments[0] == url
+    of_image = MainClass("com.acme.Write", "local:///opt/jobs.jar")
+    if mode == "cluster":
+        assert spark_job(of_image, TRIPS, {}, mode).arguments[0] == "local:///opt/jobs.jar"
+    with pytest.raises(ConfigurationError, match=r"^application: "):
+        spark_job(MainClass("com.acme.Write", str(tmp_path / "jobs.jar")), TRIPS, {}, mode)
 
 
 def streamer(**given):
