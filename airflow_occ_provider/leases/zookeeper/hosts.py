@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 from kazoo.hosts import collect_hosts
 
-_PORT = re.compile(r":\d+$")
+_PORT = re.compile(r":\d+(?:/|$)")
+# A word before "://", or another separator than a comma, would be a server or a part of the chroot.
+_SERVER = re.compile(r"(?:[\w.-]+|\[[\da-f:.]+(?:%[\w.-]+)?\])(?::\d+)?", re.IGNORECASE)
 
 
 def connect_string(hosts: str, port: int | None = None) -> str:
@@ -33,10 +35,11 @@ def connect_string(hosts: str, port: int | None = None) -> str:
 
 def _server(text: str) -> tuple[str, int | None]:
     """Return a server's name, in brackets if it is an address of IPv6, and its own port."""
-    url = urlsplit(f"zk://{text}")
-    if not url.hostname or url.netloc != text or "@" in text:
+    if not _SERVER.fullmatch(text):
         raise ValueError(f"{text!r} is not a server, such as zk1:2181")
-    return (f"[{url.hostname}]" if ":" in url.hostname else url.hostname), url.port
+    url = urlsplit(f"zk://{text}")
+    host = str(url.hostname)
+    return (f"[{host}]" if ":" in host else host), url.port
 
 
 def _text(host: str, port: int) -> str:
