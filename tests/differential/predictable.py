@@ -59,7 +59,10 @@ def _only_adds(pair: Pair) -> bool:
 def _profile_tells(pair: Pair) -> bool:
     ours, rival = pair.ours.operation, pair.rival.operation
     if pair.strategy == "prefer_writer":
-        return not ours.startswith("insert_overwrite")
+        # What our profile is built on is never a certain conflict, though this strategy counts it.
+        logs = pair.template.kind == "MERGE_ON_READ" and rival in _LOGGED
+        is_built_on = pair.window == "before_comparison" and not (logs or _only_adds(pair))
+        return not (is_built_on or ours.startswith("insert_overwrite"))
     if ours.startswith("insert_overwrite"):
         return _only_adds(pair)
     if ours == "bulk_insert" and pair.template.bucket:
