@@ -12,6 +12,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.rivals import meet
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.instant_time import naive_ms
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.hudi.incremental.window import advanced
 from airflow_occ_provider.storage.folder import map_concurrently
@@ -121,10 +122,10 @@ def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
     :param time: its requested time; if the active timeline does not have it, a moment. Empty for none.
     """
     instant, writes = snapshot.timeline.find(time), snapshot.timeline.completed_writes()
-    completed_at = _completions(snapshot)
+    completed_ms = _completions(snapshot)
     if instant and instant.completed:
-        end = completed_at(instant)
-        return _seen(snapshot, [one for one in writes if completed_at(one) <= end])
+        end = completed_ms(instant)
+        return _seen(snapshot, [one for one in writes if completed_ms(one) <= end])
     if Order.of(snapshot.config) is Order.REQUESTED:
         return _seen(snapshot, [one for one in writes if one.time <= time])
     old = [one for one in writes if (one.completion_time or "") <= time]
@@ -141,9 +142,9 @@ def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
     active = [one for one in found if one]
     if len(active) < len(found):
         return _seen(snapshot, [])
-    completed_at = _completions(snapshot)
-    first = min(map(completed_at, active), default=None)
-    return _seen(snapshot, [one for one in writes if first is None or completed_at(one) < first])
+    completed_ms = _completions(snapshot)
+    first = min(map(completed_ms, active), default=None)
+    return _seen(snapshot, [one for one in writes if first is None or completed_ms(one) < first])
 
 
 def new_commits(
@@ -181,15 +182,21 @@ def event_of(commit: Commit) -> dict[str, Any]:
     return {**facts, "completion_time": commit.instant.completion_time, "signature": labels}
 
 
-def _completions(snapshot: Snapshot) -> Callable[[Instant], tuple[str, int]]:
-    """Return the order of completion: of times that Hudi took under its lock, else of files."""
+def _completions(snapshot: Snapshot) -> Callable[[Instant], int]:
+    """Return the order of completion: of times that Hudi took under its lock, else of files.
 
-    def completed_at(instant: Instant) -> tuple[str, int]:
+    An archived instant has no file of its own: its time is placed among those of files by the zone that
+    most instants of the table have.
+    """
+    ahead_ms = snapshot.ahead_ms()
+
+    def completed_ms(instant: Instant) -> int:
         if instant.completion_stamp or instant.archived:
-            return instant.completion_time or "", 0
-        return "", snapshot.written_ms(instant.file_name) or 0
+            named_ms = naive_ms(instant.completion_time or "")
+            return 0 if named_ms is None else named_ms - ahead_ms
+        return snapshot.written_ms(instant.file_name) or 0
 
-    return completed_at
+    return completed_ms
 
 
 def _seen(snapshot: Snapshot, commits: Sequence[Instant]) -> Checkpoint:

@@ -13,6 +13,7 @@ from airflow_occ_provider.hudi.conflict.operation import (
     planned_operation,
 )
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.instant_time import zone_ms
 from airflow_occ_provider.hudi.format.markers import (
     MARKERS_TYPE_FILE,
     Marker,
@@ -63,6 +64,16 @@ class Snapshot:
     def written_ms(self, file_name: str) -> int | None:
         """Return the epoch milliseconds at which a file of the timeline was last written."""
         return self._modified(file_name)
+
+    def ahead_ms(self) -> int:
+        """Return how far the table's instant times are ahead of UTC, for most of them.
+
+        It is 0 if no requested file shows it, as after a copy.
+        """
+        requested = ((i.time, i.requested_file) for i in self.timeline if i.requested_file)
+        zones = (zone_ms(time, self.written_ms(file)) for time, file in requested)
+        known = sorted(zone for zone in zones if zone is not None)
+        return known[len(known) // 2] if known else 0
 
     def refreshed(self, listing: Listing) -> Snapshot:
         """Return a snapshot from a newer listing of the timeline."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.audit import audit
 from airflow_occ_provider.attempts.new_commits import CommitFilter, event_of, new_commits, seen_up_to
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Certainty
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners, verdicts
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.incremental import incremental_read
@@ -121,3 +122,26 @@ def test_a_writer_that_prefers_writers_loses_to_later_ones_only(
         return found.certainty if found else None
 
     assert in_each_zone(say) == [expected] * len(ZONES)
+
+
+WITH_ARCHIVE = (
+    *("0.15.0/archived_beyond_savepoint", "0.15.0/history", "0.15.0/history_merge_on_read"),
+    *("1.0.2/version_6_archive", "1.2.0/version_6_history", "1.2.0/history", "1.2.0/upgraded"),
+)
+
+
+@pytest.mark.parametrize("name", WITH_ARCHIVE)
+@pytest.mark.parametrize("hours", [-11, 0, 13])
+def test_archived_commits_come_before_those_that_completed_later(name, hours, tmp_path):
+    """In any zone of the writers; the times of the files are what a storage in UTC would show."""
+    table = unpack(TABLES / f"{name}.zip", tmp_path)
+    for path in table.glob("**/.hoodie/**/2*"):
+        named = datetime.strptime(path.name[:17], "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+        moment = (named - timedelta(hours=hours)).timestamp()
+        os.utime(path, (moment, moment))
+    snapshot = HudiTable(str(table)).snapshot()
+    before_all = Checkpoint(Order.of(snapshot.config), "0")
+    commits = new_commits(snapshot, before_all, CommitFilter()).commits
+    times = [commit.instant.time for commit in commits]
+    assert {commit.instant.archived for commit in commits} == {True, False}
+    assert times == sorted(times)
