@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_occ_provider.attempts.outcome import Outcome, timeout_line
+from airflow_occ_provider.attempts.typed_values import duration, whole_number
 from airflow_occ_provider.errors import (
     ExecutionTimeoutError,
     OccError,
@@ -48,7 +49,8 @@ class HudiConflictRetryPolicy(RetryPolicy):
     :param budgets: retries allowed per cause: ``conflict``, ``lock``, ``heartbeat``, ``killed``,
         ``storage``, ``airflow`` (its API server or triggerer failed) and ``worker`` (it died together
         with its driver); a cause that is left out keeps its default.
-    :param base_delay: upper bound of the random wait before the first retry; it doubles for each next.
+    :param base_delay: upper bound of the random wait before the first retry, as ``timedelta`` or in
+        seconds; it doubles for each next.
     :param max_delay: upper bound of every wait.
     :param otherwise: decides on the job's own errors, within the task's ``retries``: it gets the number
         of such a failure as ``try_number``, and the task's ``retries`` as ``max_tries``. It may also
@@ -59,14 +61,20 @@ class HudiConflictRetryPolicy(RetryPolicy):
         self,
         *,
         budgets: Mapping[str, int] | None = None,
-        base_delay: timedelta = timedelta(seconds=15),
-        max_delay: timedelta = timedelta(minutes=5),
+        base_delay: timedelta | float = timedelta(seconds=15),
+        max_delay: timedelta | float = timedelta(minutes=5),
         otherwise: RetryPolicy | None = None,
     ) -> None:
         unknown = set(budgets or ()) - set(DEFAULT_BUDGETS)
         if unknown:
             raise ValueError(f"unknown causes {sorted(unknown)}; known are {sorted(DEFAULT_BUDGETS)}")
-        self.rules = ConflictRetry({**DEFAULT_BUDGETS, **(budgets or {})}, base_delay, max_delay)
+        counts = {
+            cause: whole_number(f"budgets[{cause!r}]", count, at_least=0)
+            for cause, count in {**DEFAULT_BUDGETS, **(budgets or {})}.items()
+        }
+        self.rules = ConflictRetry(
+            counts, duration("base_delay", base_delay), duration("max_delay", max_delay)
+        )
         self.otherwise = otherwise
 
     def with_otherwise(self, policy: RetryPolicy | None) -> HudiConflictRetryPolicy:

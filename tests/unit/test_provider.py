@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import airflow
@@ -355,6 +356,22 @@ def test_the_dag_survives_serialization():
 def test_unknown_budgets_are_refused():
     with pytest.raises(ValueError, match="conflicts"):
         HudiConflictRetryPolicy(budgets={"conflicts": 1})
+
+
+@pytest.mark.parametrize("field", ["base_delay", "max_delay"])
+def test_waits_of_the_policy_are_lengths_of_time(field):
+    policies = [HudiConflictRetryPolicy(**{field: wait}) for wait in (90, 90.0, timedelta(seconds=90))]
+    assert {getattr(policy.rules, field) for policy in policies} == {timedelta(seconds=90)}
+    for wait in ("soon", -1, True, None, "{{ params.wait }}"):
+        with pytest.raises(ConfigurationError, match=rf"^{field}: "):
+            HudiConflictRetryPolicy(**{field: wait})
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "many", True, None])
+def test_a_budget_is_a_number_of_retries(count):
+    assert HudiConflictRetryPolicy(budgets={"conflict": 0}).rules.budgets["conflict"] == 0
+    with pytest.raises(ConfigurationError, match=r"^budgets"):
+        HudiConflictRetryPolicy(budgets={"conflict": count})
 
 
 def test_the_command_line_prints_the_outcome(capsys, tmp_path):
