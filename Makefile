@@ -39,12 +39,10 @@ test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract wi
 	$(PYTEST) -m quick $(SIDE_BY_SIDE) tests/unit tests/contract
 	$(PYTEST) -m quick tests/system/test_demo.py
 
-# The demo whose lock is a metastore runs beside the Spark provider 6.
-IN_METASTORE := tests/system/test_demo.py::test_the_loser_is_retried_and_both_writers_commit[metastore]
 test-rest: $(INSTALLED)  ## The site, and the tests that take longer: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) docs
 	$(MAKE) test-spark6 SLICE=1
-	$(PYTEST) -m rest -n $(WORKERS) --dist loadscope --deselect '$(IN_METASTORE)'
+	$(PYTEST) -m rest -n $(WORKERS) --dist loadscope
 
 test-all: $(INSTALLED)  ## test, then test-rest
 	$(MAKE) test
@@ -192,10 +190,9 @@ $(SPARK6)/.installed: $(INSTALLED)
 	$(UV) check --python $(SPARK6)
 	touch $@
 
-# What touches Spark's provider or the seam to Spark, and a whole Airflow once.
+# What touches Spark's provider or the seam to Spark.
 SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded emr_task gate hudi_clean \
-	lease_operators livy_task provider public_names table_service) \
-	'$(IN_METASTORE)'
+	lease_operators livy_task provider public_names table_service)
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(BIN)/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \
