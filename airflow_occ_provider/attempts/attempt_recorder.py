@@ -99,17 +99,17 @@ class AttemptRecorder:
         A process that continues an attempt may read the end of the log only: then its first instant is
         not the first one of the record.
         """
-        own = self.log.own_instants
-        if own == self._noted:
+        instants = self.log.own_instants
+        if instants == self._noted:
             return
-        self._noted = own
-        for instant in own:
+        self._noted = instants
+        for instant in instants:
             if instant not in self._attempt.instants:
                 self.requested(instant)
-        others = self.log.instants.taken.difference(own)
+        others = self.log.instants.taken.difference(instants)
         if others.intersection(self._attempt.instants):
-            kept = tuple(time for time in self._attempt.instants if time not in others)
-            self._keep_or_warn(instants=kept)
+            remaining = tuple(time for time in self._attempt.instants if time not in others)
+            self._keep_or_warn(instants=remaining)
 
     def requested(self, instant: str) -> None:
         """Record a write that the driver requested, by its requested time."""

@@ -80,7 +80,10 @@ def leases_release(args: argparse.Namespace) -> None:
 
 
 def _wait_for_owner(queued: QueuedRequest) -> None:
-    """Wait until a living owner has read that its request was released, before the next one begins."""
+    """Wait until a living owner has read that its request was released, before the next one begins.
+
+    Nothing in the queue shows that it has: its renewals end, and it leaves the request alone.
+    """
     seconds = queued.request.ttl_ms / 1000 / RENEWALS_PER_TTL + _STOP_S
     print(f"The owner reads at its next renewal that its request was released: waiting {seconds:.0f} s.")
     time.sleep(seconds)

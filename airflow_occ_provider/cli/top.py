@@ -71,11 +71,9 @@ def _read(
     since_ms = round((time.time() - minutes * 60) * 1000)
     queue = leases.requests() if leases else None
     state, snapshot = read_state(table, queue, since_ms, previous=previous)
-    unsigned = {bar.instant for bar in state.bars} - state.signatures.keys()
-    state = state.signed(writing_tasks(snapshot.path, unsigned))
-    return describe(
-        state, task_states(line.queued.request.owner for line in state.queue or ())
-    ), snapshot
+    state = state.signed(writing_tasks(snapshot.path, state.unsigned))
+    states = task_states(line.queued.request.owner for line in state.queue or ())
+    return describe(state, states), snapshot
 
 
 def _print_text(described: _Described, show: Callable[[Rows], None]) -> None:

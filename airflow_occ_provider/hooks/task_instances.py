@@ -15,7 +15,7 @@ from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import Select, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_occ_provider.attempts.identity import Signature, TaskKey
@@ -41,12 +41,12 @@ def task_states(owners: Iterable[Owner]) -> dict[Owner, str]:
     if not tasks:
         return {}
     columns = [getattr(TaskInstance, name) for name in TaskKey._fields]
-    runs = {task.run_id for task in tasks.values()}
+    # A run may have thousands of tasks: those of other names are not read.
+    runs, names = {task.run_id for task in tasks.values()}, {task.task_id for task in tasks.values()}
+    of_owners = and_(TaskInstance.run_id.in_(runs), TaskInstance.task_id.in_(names))
     try:
         with create_session() as session:
-            rows = session.execute(
-                select(*columns, TaskInstance.state).where(TaskInstance.run_id.in_(runs))
-            )
+            rows = session.execute(select(*columns, TaskInstance.state).where(of_owners))
             states = {TaskKey(*key): str(state or "no status") for *key, state in rows}
     except SQLAlchemyError:  # the commands also work where the database cannot be reached
         return {}

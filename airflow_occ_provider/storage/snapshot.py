@@ -72,8 +72,8 @@ class Snapshot:
         """
         requested = ((i.time, i.requested_file) for i in self.timeline if i.requested_file)
         zones = (zone_ms(time, self.written_ms(file)) for time, file in requested)
-        known = sorted(zone for zone in zones if zone is not None)
-        return known[len(known) // 2] if known else 0
+        shown = sorted(zone for zone in zones if zone is not None)
+        return shown[len(shown) // 2] if shown else 0
 
     def refreshed(self, listing: Listing) -> Snapshot:
         """Return a snapshot from a newer listing of the timeline."""

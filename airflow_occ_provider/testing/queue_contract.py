@@ -203,11 +203,11 @@ class QueueContract:
         assert holds(other, rival)
 
     def test_a_revoked_request_is_queued_anew(self, queue: LossyQueue, other: LossyQueue) -> None:
-        asked = ask("r1")
-        ticket, rival = queue.request(asked), other.request(ask("r2"))
+        request = ask("r1")
+        ticket, rival = queue.request(request), other.request(ask("r2"))
         (first, _) = other.requests(A)
         other.revoke(first, "ann")
-        again = queue.request(asked)
+        again = queue.request(request)
         assert again.token > ticket.token
         assert other.evict(first) is False
         assert holds(other, rival)

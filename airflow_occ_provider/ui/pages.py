@@ -14,8 +14,8 @@ from airflow_occ_provider.ui.time_axis import time_axis
 from airflow_occ_provider.ui.view import RANGES, AttemptsView, TablesView, TableView
 
 _FILTERS = {
-    **{function.__name__: function for function in (words.margin, words.count, words.evidence)},
-    **{function.__name__: function for function in (spell_span, spell_time)},
+    function.__name__: function
+    for function in (words.margin, words.count, words.evidence, spell_span, spell_time)
 }
 
 

@@ -173,10 +173,10 @@ def test_a_living_holder_is_released_by_force_only(line, nodes, run, monkeypatch
 
 def test_a_request_that_its_owner_queues_anew_meanwhile_is_released(line, nodes, run, monkeypatch):
     nodes._now_ms = lambda: round(time.time() * 1000)
-    asked = Request("a", Owner(("dag", "run", "task")), (exclusive(TABLE),), 60_000)
-    line.request(asked)
+    request = Request("a", Owner(("dag", "run", "task")), (exclusive(TABLE),), 60_000)
+    line.request(request)
     rival = ask(line, "b", exclusive(TABLE))
-    monkeypatch.setattr(leases.time, "sleep", lambda _: line.request(asked))
+    monkeypatch.setattr(leases.time, "sleep", lambda _: line.request(request))
     assert "released a of dag / run / task" in run("release", TABLE, "--id", "a", "--yes", "--force")
     assert [queued.request.id for queued in line.requests(TABLE)] == ["b", "a"]
     assert line.status(rival).held

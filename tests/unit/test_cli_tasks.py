@@ -161,9 +161,9 @@ def test_top_names_the_tasks_and_their_states(run, path, queue, database):
     announce(queue, path, [], Owner(TASK, site=site()))
     announce(queue, path, [second], Owner(("ours", "unknown", "write"), site=site()), 1)
     announce(queue, path, [], Owner(TASK, site="another"), 2)
-    found = json.loads(run("top", path, "--output", "json"))
-    assert [line["task_state"] for line in found["queue"]] == ["running", None, None]
-    tasks = {write["instant"]: write["task"] for write in found["writers"]}
+    described = json.loads(run("top", path, "--output", "json"))
+    assert [line["task_state"] for line in described["queue"]] == ["running", None, None]
+    tasks = {write["instant"]: write["task"] for write in described["writers"]}
     assert tasks[first]["text"] == "ours / run / write"
     assert tasks[second]["text"] == "ours / unknown / write (try 1)"
     printed = run("top", path, "--output", "plain")

@@ -142,8 +142,8 @@ def test_a_holder_holds_and_a_waiter_waits_for_it():
 
 def test_the_queue_shows_the_states_of_the_tasks_that_airflow_knows():
     first, second = queued(1, "/t", ["a"]), queued(2, "/t")
-    found = page(with_queue(first, second), site="here", states={first.request.owner: "deferred"})
-    assert [text for text in found.texts if text.startswith("task: ")] == ["task: deferred"]
+    shown = page(with_queue(first, second), site="here", states={first.request.owner: "deferred"})
+    assert [text for text in shown.texts if text.startswith("task: ")] == ["task: deferred"]
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def test_the_queue_shows_the_states_of_the_tasks_that_airflow_knows():
 )
 def test_an_owner_that_the_viewer_may_not_read_has_no_name(one, named):
     states = {one.request.owner: "deferred"}
-    found = page(
+    shown = page(
         with_queue(one, queued(2, "/t")), site="here", dags=frozenset({"nightly"}), states=states
     )
-    assert found.texts.count(named) == 2  # as owner, and as what blocks the next one
-    assert "deferred" not in found.text
-    assert "secret" not in found.text
-    assert "task1" not in found.text
+    assert shown.texts.count(named) == 2  # as owner, and as what blocks the next one
+    assert "deferred" not in shown.text
+    assert "secret" not in shown.text
+    assert "task1" not in shown.text
 
 
 def test_a_request_of_another_release_is_named_without_a_link():

@@ -124,7 +124,8 @@ class OwnInstants:
 
         One that it could not request, since another writer has its time, is that writer's.
         """
-        others = self.taken - self.tables.keys() - self._completed.keys()
+        # Asked for at each line of the log: a difference of sets would walk all writes of a stream.
+        others = {time for time in self.taken if time not in self.tables and time not in self._completed}
         return tuple(
             time for time in self._logged if self._actions.get(time) in _WRITES and time not in others
         )

@@ -178,15 +178,20 @@ class TableState:
         """The writes that owners of requests have announced, by requested time."""
         return announced_writes(self.table, (line.queued for line in self.queue or ()))
 
+    @property
+    def unsigned(self) -> frozenset[str]:
+        """The instants without a known writer that no signature in the table can show."""
+        bars = (bar for bar in self.bars if bar.writer is None and bar.fate is not Fate.COMMITTED)
+        return frozenset(bar.instant for bar in bars)
+
     def signed(self, signatures: Mapping[str, Signature]) -> TableState:
         """Return it with the writers of instants that have no signature in the table.
 
         :param signatures: by requested time.
         """
+        unsigned = self.unsigned
         bars = (
-            replace(bar, writer=signatures.get(bar.instant))
-            if bar.writer is None and bar.fate is not Fate.COMMITTED
-            else bar
+            replace(bar, writer=signatures.get(bar.instant)) if bar.instant in unsigned else bar
             for bar in self.bars
         )
         return replace(self, bars=tuple(bars))
