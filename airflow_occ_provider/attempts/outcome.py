@@ -93,15 +93,16 @@ class Reading:
     """The outcome of an attempt according to its log alone.
 
     :param outcome: see ``Outcome``; ``unknown`` if only the table could show it.
-    :param instant: requested time of the attempt's last own write, if the log shows it.
+    :param instant: requested time of the attempt's write that lost a conflict, else of its last one, if
+        the log shows it.
     :param rival: requested time of the instant that it conflicted with, if Hudi named it.
     :param lines: the decisive lines, as they were logged.
     :param cause: the line among them that decided, if one did.
     :param advice: what to do, if the lines say more than the outcome does.
     :param own_instants: requested times of all writes that the driver requested, oldest first.
     :param died: whether the log shows the exception that ended the program.
-    :param conflict_checked: whether Hudi's check for conflicts was logged; ``None`` if the log
-        contains no records of Hudi at all.
+    :param conflict_checked: whether Hudi's check for conflicts of that write was logged; ``None`` if
+        the log contains no records of Hudi at all.
     """
 
     outcome: Outcome

@@ -227,7 +227,7 @@ def settle(
         is_done = (
             ended_well and not own.left if commits is Commits.MANY else bool(ended_well or is_overruled)
         )
-        judged = ended.unchecked(commit) or ended.with_commit(commit, commits, is_done=is_done)
+        judged = ended.unchecked(made) or ended.with_commit(commit, commits, is_done=is_done)
     if commit and loss:
         judged = _Judged(Outcome.ROLLED_BACK, (str(loss),), loss.instant)
     elif taken and judged.outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
@@ -290,13 +290,16 @@ class _Ended:
     def without_commit(self) -> _Judged:
         """Return the outcome of an attempt with a write that failed, or without any."""
         reading = self.log.read(self.code).without_commit
-        instant = self.own.left or next(reversed(self.own.unfinished), reading.instant)
+        conflicts = self.log.instants.conflicts
+        instant = reading.instant
+        if not (reading.rival and instant in conflicts):
+            instant = self.own.left or next(reversed(self.own.unfinished), instant)
         if self.stop:
             stop = self.stop
             return _Judged(stop.outcome, (stop.line,), stop.instant or instant, stop.rival)
-        lost = next(filter(None, map(self.log.instants.conflict_of, self.own.unfinished)), None)
-        if lost and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
-            return _Judged(Outcome.COMMIT_CONFLICT, (lost,), instant, reading.rival)
+        loser = next(filter(self.log.instants.has_lost, reversed(self.own.unfinished)), None)
+        if loser and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
+            return _Judged(Outcome.COMMIT_CONFLICT, (conflicts[loser],), loser)
         if self.code:
             lines = self._lines(reading)
             return _Judged(reading.outcome, lines, instant, reading.rival, reading.cause, reading.advice)
@@ -334,15 +337,20 @@ class _Ended:
         line = f"the driver completed {time}, and the table does not show it any more"
         return _Judged(Outcome.ROLLED_BACK, (line,), time)
 
-    def unchecked(self, commit: Commit) -> _Judged | None:
-        """Return the outcome of a commit without a check for conflicts, if it was one.
+    def unchecked(self, commits: Iterable[tuple[Instant, CommitMetadata]]) -> _Judged | None:
+        """Return the outcome of commits of which one had no check for conflicts, if it is so.
 
-        The missing record of the check proves that only if the later record of the commit is there: a
-        job, or its site, may configure log4j anew in the middle of a write, and nothing is recorded.
+        The missing record of the check proves that only between the record of the request and that of
+        the commit: a job, or its site, may configure log4j anew in the middle of a write, and nothing is
+        recorded; and a process that continues an attempt may read the end of the log only.
+
+        :param commits: of the attempt's work.
         """
-        time, instants = commit.instant.time, self.log.instants
-        if instants.has_completed(time) and not instants.checked:
-            return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit.instant)), time)
+        instants = self.log.instants
+        for commit, _ in commits:
+            is_recorded = commit.time in instants.times and instants.has_completed(commit.time)
+            if is_recorded and not instants.was_checked(commit.time):
+                return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit)), commit.time)
         return None
 
     def _lines(self, reading: Reading) -> tuple[str, ...]:

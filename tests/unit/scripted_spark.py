@@ -52,13 +52,20 @@ def begin(instant, table):
     hudi(f"Create new file for toInstant ?{metadata}/timeline/{instant}.inflight")
 
 
-def write(instant, table, heard=True):
+def transaction(step, instant):
+    hudi("State change %s Option{val=[==>%s__commit__INFLIGHT]}" % (step, instant), "TransactionManager")
+
+
+def write(instant, table, heard=True, checked=True):
     begin(instant, table)
     tell = hudi if heard else (lambda *_: None)
     path = pathlib.Path(table, "p=1", f"f1-0_1-0_{instant}.parquet")
     path.parent.mkdir(exist_ok=True)
     path.touch()
-    tell("Successfully resolved conflicts, if any", "TransactionUtils")
+    if heard:
+        transaction("starting for", instant)
+    if checked:
+        tell("Successfully resolved conflicts, if any", "TransactionUtils")
     stat = {"fileId": "f1-0", "path": f"p=1/{path.name}", "prevCommit": "null", "numInserts": 1}
     made = {"partitionToWriteStats": {"p=1": [stat]}, "operationType": "UPSERT", "extraMetadata": SIGNED}
     timeline = pathlib.Path(table, ".hoodie", "timeline")
@@ -66,6 +73,8 @@ def write(instant, table, heard=True):
     (timeline / f"{name}.part").write_text(json.dumps(made))
     (timeline / f"{name}.part").rename(timeline / name)
     tell(f"Created new file for toInstant ?{timeline}/{name}")
+    if heard:
+        transaction("ending for action instant", instant)
     pathlib.Path(table, ".hoodie", ".heartbeat", instant).unlink()
 
 
@@ -84,6 +93,8 @@ for step, *given in plan:
         write(*given)
     elif step == "write_unheard":  # log4j is configured anew once the write has begun
         write(*given, heard=False)
+    elif step == "write_unchecked":  # the job changes its concurrency mode, where no rule sees it
+        write(*given, checked=False)
     elif step == "conflict":
         hudi("Found conflicting writes between " + CONFLICT.partition("between ")[2] % tuple(given), "S")
     elif step == "throw":
@@ -151,5 +162,5 @@ class ScriptedSpark:
         }
 
     def _placed(self, step):
-        needs_table = step[0] in ("write", "write_unheard", "begin", "gone") and len(step) == 2
+        needs_table = step[0].startswith(("write", "begin", "gone")) and len(step) == 2
         return [*step, self.table] if needs_table else step

@@ -88,7 +88,7 @@ class HeartbeatAlarm:
             found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
             if found or rollback:  # else the write is in another table of the job
                 is_over = found and (found.completed or not found.is_write)
-                if is_over or self.log.instants.conflict_of(instant):
+                if is_over or instant in self.log.instants.conflicts:
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
                 return WriteState(

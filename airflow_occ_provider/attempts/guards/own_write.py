@@ -30,7 +30,7 @@ def running_write(log: DriverLog, snapshot: Snapshot, ticks: Mapping[str, int]) 
         if found and _is_no_running_write(found, snapshot):
             continue
         is_known = found and (time == own[-1] or time in ticks)
-        is_decided = time in log.instants.committing or log.instants.conflict_of(time)
+        is_decided = time in log.instants.committing or time in log.instants.conflicts
         return found if is_known and not is_decided else None
     return None
 

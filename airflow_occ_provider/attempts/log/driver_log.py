@@ -177,16 +177,17 @@ class DriverLog:
         diagnosis, lines = self._decide(exit_code, death)
         loser, winner = next(filter(any, map(operations_in, lines)), (None, None))
         own = self.own_instants
+        written = loser if loser in own else next(reversed(own), None)
         return Reading(
             diagnosis.outcome,
-            instant=own[-1] if own else loser or diagnosis.instant or self._named_instant(last, marked),
+            instant=written or loser or diagnosis.instant or self._named_instant(last, marked),
             rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,
             lines=lines,
             cause=diagnosis.cause,
             advice=diagnosis.remedy,
             own_instants=own,
             died=death is not None,
-            conflict_checked=self.instants.checked if own else None,
+            conflict_checked=self.instants.was_checked(own[-1]) if own else None,
         )
 
     def _decide(self, exit_code: int | None, death: Chain | None) -> tuple[Diagnosis, tuple[str, ...]]:
@@ -239,6 +240,6 @@ class DriverLog:
         return (
             named
             or next(filter(None, in_chain), marked)
-            or operations_in(self.instants.conflict or "")[0]
+            or next(reversed(self.instants.conflicts), None)
             or max(self.instants.dead_timers, default=None)
         )

@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import deciding_causes
 
 _MOST = 50
 _MOST_CAUSES = 10
+_MOST_CONFLICTS = 5
 _MOST_OF_A_TEXT = 1000
 
 
@@ -26,11 +27,12 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     own = log.own_instants
     causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
     deciding = deciding_causes(causes, own)
+    conflicts = list(log.instants.conflicts.values())[-_MOST_CONFLICTS:]
     return {
         "instants": [_write(log, time) for time in own[-_MOST:]],
         "requested": sorted(log.instants.requested.difference(own))[-_MOST:],
-        "conflict": redact(log.instants.conflict or "")[:_MOST_OF_A_TEXT],
-        "checked": log.instants.checked or not is_whole,
+        "conflicts": [redact(line)[:_MOST_OF_A_TEXT] for line in conflicts],
+        "other_checks": log.instants.has_other_checks or not is_whole,
         "protected": log.protected,
         "reports_end": log.reports_end,
         "end": log.end,
@@ -44,7 +46,7 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     """Add the facts to a log that was read in part, or not at all."""
     if not facts:
         return
-    log.instants.recall(facts["instants"], facts["conflict"], is_checked=facts["checked"])
+    log.instants.recall(facts["instants"], facts["conflicts"], has_other_checks=facts["other_checks"])
     log.instants.requested.update(facts["requested"])
     log.protected = log.protected or facts["protected"]
     log.reports_end = log.reports_end or facts["reports_end"]
@@ -66,7 +68,8 @@ def _recalled(causes: Iterable[Mapping[str, Any]]) -> Chain:
 
 def _write(log: DriverLog, time: str) -> list[Any]:
     instants = log.instants
-    return [time, instants.action_of(time), instants.tables.get(time, ""), instants.has_completed(time)]
+    table, is_completed = instants.tables.get(time, ""), instants.has_completed(time)
+    return [time, instants.action_of(time), table, is_completed, time in instants.checked]
 
 
 def _kept(cause: Cause, redact: Callable[[str], str], *, decides: bool) -> dict[str, Any]:

@@ -25,6 +25,10 @@ _TAKEN = re.compile(rf"(?=.*(?:Failed to create file|already exists)).*/({_TIME}
 _TRANSACTION = re.compile(
     rf"(?:Transaction|State change) starting for Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
 )
+_TRANSACTION_END = re.compile(
+    r"(?:Transaction|State change) ending (?:with transaction owner|for action instant) "
+    rf"Option\{{val=\[==>({_TIME})__(\w+)__INFLIGHT\]\}}"
+)
 # The JVM prints two lines for a thread that died, so one line in a job's own message does not match.
 _HEARTBEAT_DIED = re.compile(
     r'Exception in thread "Timer-\d+" org\.apache\.hudi\.exception\.HoodieHeartbeatException: '
@@ -41,6 +45,7 @@ _COMPARED = (
 )
 _CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
+_MOST_CONFLICTS = 20
 
 
 def operations_in(line: str) -> tuple[str, str] | tuple[None, None]:
@@ -56,8 +61,10 @@ class OwnInstants:
     Decisions to end a driver, or to change an instant, use ``times`` and ``dead_timers``: lines of
     loggers and of the JVM, never a line that a job has printed.
 
-    :param conflict: the last line in which Hudi named two operations in conflict.
-    :param checked: whether a check for conflicts of Hudi passed.
+    :param conflicts: the lines in which Hudi named two operations in conflict, by the loser's time, the
+        last one last. Of very many, the first are forgotten.
+    :param checked: the writes for which Hudi's check for conflicts passed.
+    :param has_other_checks: whether a check passed, and the records do not show of which write.
     :param requested: requested times of the instants, of any action, that the driver requested.
     :param committing: the writes that have made all markers and reached their commit. Hudi checks
         their heartbeats just before, and not again (Hudi 0.15.0 to 1.2.0,
@@ -70,8 +77,9 @@ class OwnInstants:
     :param tables: the table in which the driver began each of its instants, as Hadoop prints it.
     """
 
-    conflict: str | None = None
-    checked: bool = False
+    conflicts: dict[str, str] = field(default_factory=dict)
+    checked: set[str] = field(default_factory=set)
+    has_other_checks: bool = False
     requested: set[str] = field(default_factory=set)
     committing: set[str] = field(default_factory=set)
     compared: set[str] = field(default_factory=set)
@@ -86,6 +94,7 @@ class OwnInstants:
     _newest: dict[str, str] = field(default_factory=dict)
     _created: set[str] = field(default_factory=set)
     _run: set[str] = field(default_factory=set)
+    _transactions: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def feed(self, line: str, thread: str = "") -> None:
         """Take the next line of the log.
@@ -95,10 +104,11 @@ class OwnInstants:
         if "instant" in line.lower() or "]" in line:
             self._note_request(line, thread)
             self._note_file(line)
+            self._note_transaction(line, thread)
         if "operation = " in line and "instantTime=" in line:
-            self.conflict = line.strip()
-        elif _CHECKED in line:
-            self.checked = self.checked or follows_record_start(line, line.index(_CHECKED))
+            self._note_conflict(line.strip())
+        elif _CHECKED in line and follows_record_start(line, line.index(_CHECKED)):
+            self._note_check(thread)
         elif thread and _COMPARED in line:
             self._note_comparison(thread)
         self.feed_error(line)
@@ -144,44 +154,84 @@ class OwnInstants:
         """Whether the records show that the driver completed one of ``times``."""
         return instant in self._completed
 
+    def was_checked(self, instant: str) -> bool:
+        """Whether Hudi's check for conflicts passed for one of ``times``, or may have."""
+        return instant in self.checked or self.has_other_checks
+
+    @property
+    def unchecked(self) -> str | None:
+        """The line of the first completed write for which no check passed.
+
+        Hudi 0.15 names a clustering as it names an overwrite, and commits it unchecked after a write.
+        """
+        return next(
+            (
+                self._completed[time]
+                for time in self.times
+                if time in self._completed
+                and not self.was_checked(time)
+                and not (self.checked and self._actions[time] == "replacecommit")
+            ),
+            None,
+        )
+
     def recall(
-        self, writes: Iterable[tuple[str, str, str, bool]], conflict: str, *, is_checked: bool
+        self,
+        writes: Iterable[tuple[str, str, str, bool, bool]],
+        conflicts: Iterable[str],
+        *,
+        has_other_checks: bool,
     ) -> None:
         """Add what another process has read in the same log.
 
-        :param writes: of ``times``: requested time, action, table (empty if unknown), and whether it
-            completed.
+        :param writes: of ``times``: requested time, action, table (empty if unknown), whether it
+            completed, and whether a check for conflicts passed for it.
         """
-        for time, action, table, is_completed in writes:
+        for time, action, table, is_completed, is_checked in writes:
             self.requested.add(time)
             self._actions.setdefault(time, action)
             if table:
                 self.tables.setdefault(time, table)
             if is_completed:
                 self._completed.setdefault(time, "")
+            if is_checked:
+                self.checked.add(time)
             if time not in self._logged:
                 self._logged.append(time)
         self._logged.sort()
-        self.conflict = conflict or self.conflict
-        self.checked = self.checked or is_checked
+        for line in conflicts:
+            self._note_conflict(line)
+        self.has_other_checks = self.has_other_checks or has_other_checks
 
     def rival_of(self, instant: str) -> str | None:
         """Return the instant that Hudi named as the winner over ``instant``, if any."""
-        loser, winner = operations_in(self.conflict or "")
-        return winner if loser == instant else None
-
-    def conflict_of(self, instant: str) -> str | None:
-        """Return the line in which Hudi named ``instant`` as a conflict's loser."""
-        return self.conflict if self.rival_of(instant) else None
+        return operations_in(self.conflicts.get(instant, ""))[1]
 
     @property
     def unfinished_conflict(self) -> str | None:
-        """The conflict that an own write lost, if no later own write completed."""
+        """The last conflict of those that own writes have lost for good."""
+        loser = next(filter(self.has_lost, reversed(self.conflicts)), None)
+        return self.conflicts[loser] if loser else None
+
+    def has_lost(self, instant: str) -> bool:
+        """Whether an own write lost a conflict, and no later write made up for it.
+
+        A write that completes makes up for those that the job began before it in the same table.
+        """
         own = self.times
-        loser, _ = operations_in(self.conflict or "")
-        if loser not in own or any(time in self._completed for time in own[own.index(loser) :]):
-            return None
-        return self.conflict
+        if instant not in self.conflicts or instant not in own:
+            return False
+        table = self.tables.get(instant)
+        later = (time for time in own[own.index(instant) :] if time in self._completed)
+        return not any(table is None or self.tables.get(time, table) == table for time in later)
+
+    def _note_conflict(self, line: str) -> None:
+        loser, _ = operations_in(line)
+        if loser:
+            self.conflicts.pop(loser, None)
+            self.conflicts[loser] = line
+            if len(self.conflicts) > _MOST_CONFLICTS:
+                del self.conflicts[next(iter(self.conflicts))]
 
     def _note_request(self, line: str, thread: str) -> None:
         requested = self._count_request(line)
@@ -228,10 +278,37 @@ class OwnInstants:
                 self.tables[made[2]] = made[1].partition("/.hoodie/")[0]
             elif made[3] in _WRITES and follows_record_start(line, made.start()):
                 self._completed[made[2]] = line.strip()
+
+    def _note_transaction(self, line: str, thread: str) -> None:
         opened = _TRANSACTION.search(line)
         # Hudi also opens one before the write.
         if opened and opened[1] in self._inflight and self._actions.get(opened[1]) == opened[2]:
             self.committing.add(opened[1])
+        if not thread:
+            return
+        ended = None if opened else _TRANSACTION_END.search(line)
+        if opened:
+            self._transactions.setdefault(thread, []).append((opened[1], opened[2]))
+        elif ended and (ended[1], ended[2]) in self._transactions.get(thread, ()):
+            # One whose lock was not acquired has no end.
+            while self._transactions[thread].pop() != (ended[1], ended[2]):
+                pass
+
+    def _note_check(self, thread: str) -> None:
+        """Count a passed check for the write whose transaction its thread is in.
+
+        A transaction of the metadata table has the time of the table's, and is a deltacommit. If the
+        records do not name threads, the check may be of each write that is in its commit.
+        """
+        transactions = self._transactions.get(thread)
+        if transactions:
+            time, action = transactions[-1]
+            if action != "deltacommit" or self._actions.get(time) == action:
+                self.checked.add(time)
+            return
+        writes = self.committing.difference(self._completed)
+        self.checked.update(writes)
+        self.has_other_checks = self.has_other_checks or not writes
 
     def _note_heartbeat(self, line: str) -> None:
         died = _HEARTBEAT_DIED.match(line)

@@ -154,10 +154,10 @@ class SavedLog:
         else:
             death = self._death()
             reading = log.judge(exit_code, death or self._traces.last, death, self._marked)
-        completed = log.instants.completed
-        if completed and log.protected and not log.instants.checked:
+        completed, unchecked = log.instants.completed, log.instants.unchecked
+        if unchecked and log.protected:
             return replace(
-                reading, outcome=Outcome.MISCONFIGURATION, rival=None, lines=(UNCHECKED, completed)
+                reading, outcome=Outcome.MISCONFIGURATION, rival=None, lines=(UNCHECKED, unchecked)
             )
         if completed:
             return replace(reading, outcome=Outcome.COMMITTED, rival=None, lines=(completed,))
