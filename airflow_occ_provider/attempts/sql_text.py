@@ -123,7 +123,7 @@ def refuse_sql(text: str, table: str, name: str | None) -> None:
     from sqlglot import exp
 
     if name is None:
-        trees = (_parsed(statement) for statement in split(text))
+        trees = (_writing_part(_parsed(statement)) for statement in split(text))
         written = (tree.find(exp.Table) for tree in trees if isinstance(tree, exp.DML))
         target = next((found for found in written if found), None)
         name = ".".join(part.name for part in target.parts) if target else "t"
@@ -189,10 +189,11 @@ class _Reader:
             self._set(first, words, statement)
             return
         tree = _parsed(statement)
-        kinds = {one.__name__ for one in type(tree).__mro__}
+        writing = _writing_part(tree)
+        kinds = {one.__name__ for one in type(writing).__mro__}
         target = None
         if kinds & {"Merge", "Update", "Delete", "Insert"}:
-            target = self._write(tree, statement)
+            target = self._write(writing, statement)
         elif first == "CALL":
             self._call(words, statement)
         elif not self._is_harmless(tree, kinds, statement):
@@ -318,6 +319,14 @@ def _parsed(statement: str) -> Any:
             f"{_shortened(statement)!r} cannot be read, so that what it writes is unknown: {first}",
             remedy="correct it, or run it from a PySpark file (application)",
         ) from error
+
+
+def _writing_part(tree: Any) -> Any:
+    """Return the only insert of ``FROM source INSERT ...``, else the whole statement."""
+    from sqlglot import exp
+
+    inserts = list(tree.find_all(exp.Insert)) if isinstance(tree, exp.MultitableInserts) else []
+    return inserts[0] if len(inserts) == 1 else tree
 
 
 def _refuse(statement: str, problem: str, remedy: str) -> NoReturn:

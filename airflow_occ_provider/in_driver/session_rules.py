@@ -17,7 +17,8 @@ NAME = r"(?P<name>(?:`[^`]+`|\w+)(?:\s*\.\s*(?:`[^`]+`|\w+))*)"
 CHANGES = re.compile(rf"\s*(?:(?P<word>MERGE)\s+INTO|(?P<verb>UPDATE))\s+{NAME}", re.IGNORECASE)
 DELETES = re.compile(rf"\s*DELETE\s+FROM\s+{NAME}.*\bWHERE\b", re.IGNORECASE | re.DOTALL)
 INSERTS = re.compile(
-    rf"\s*(?:WITH\b.*?)?\bINSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?{NAME}", re.IGNORECASE | re.DOTALL
+    rf"\s*(?:(?:WITH|FROM)\b.*?)?\bINSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?{NAME}",
+    re.IGNORECASE | re.DOTALL,
 )
 SEPARATOR = "\x00"
 READS_TABLE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.sql_text import read_sql, split
+from airflow_occ_provider.attempts.sql_text import read_sql, refuse_sql, split
 from airflow_occ_provider.errors import ConfigurationError
 
 TABLE = "s3a://lake/trips"
@@ -64,6 +64,12 @@ def test_statements_are_split_outside_of_strings_names_and_comments():
         ),
         ("INSERT INTO trips SELECT k, v FROM hudi_table_changes('other', 'cdc', '1')", ""),
         ("INSERT INTO trips SELECT id, 'trips' FROM range(10)", ""),
+        ("FROM src INSERT INTO trips SELECT *", ""),
+        ("FROM src s JOIN more USING (k) INSERT INTO TABLE trips (k, v) SELECT k, v", ""),
+        ("WITH w AS (SELECT 1) FROM w INSERT OVERWRITE trips PARTITION (dt) SELECT *", ""),
+        ("FROM trips INSERT INTO trips SELECT *", "it also reads"),
+        ("FROM (SELECT * FROM lake.src JOIN trips) INSERT INTO trips SELECT *", "it also reads"),
+        ("FROM src INSERT INTO trips SELECT * WHERE k IN (SELECT k FROM trips)", "it also reads"),
     ],
 )
 def test_a_read_of_the_target_is_seen_in_the_text(text, why):
@@ -95,6 +101,8 @@ def test_the_table_is_known_by_its_name_and_its_full_names(name, written, target
         ("trips", "MERGE INTO other USING trips ON other.k = trips.k WHEN MATCHED THEN DELETE"),
         ("trips", "DELETE FROM hudi.`s3a://lake/other` WHERE v = 1"),
         ("trips", f"{MERGE}; INSERT INTO other SELECT 1"),
+        ("trips", "FROM trips INSERT INTO other SELECT *"),
+        ("trips", "FROM src INSERT OVERWRITE DIRECTORY '/x' SELECT *"),
     ],
 )
 def test_a_write_to_another_table_is_refused(name, text):
@@ -132,6 +140,8 @@ def test_a_write_to_another_table_is_refused(name, text):
         ),
         ("CALL/**/ copy_to_temp_view (table => 'trips')", "CREATE TEMPORARY VIEW"),
         ("FROM src INSERT INTO trips SELECT * INSERT INTO other SELECT *", "a task of its own"),
+        ("FROM src INSERT INTO trips SELECT a INSERT INTO trips SELECT b", "a task of its own"),
+        ("FROM (FROM src INSERT INTO other SELECT *) INSERT INTO trips SELECT *", "a task of its own"),
         ("USE lake", "name tables with their database"),
     ],
 )
@@ -202,6 +212,7 @@ def test_what_only_changes_the_session_is_allowed():
         ("SELECT 1", r"0 of its statements write \(none\)"),
         ("-- nothing", "0 of its statements write"),
         (f"{MERGE}; DELETE FROM trips", "2 of its statements write"),
+        (f"{MERGE}; FROM src INSERT INTO trips SELECT *", "2 of its statements write"),
         ("CREATE TEMP VIEW trips AS SELECT 1; UPDATE trips SET v = 1", "hides the table"),
         ("MERGE INTO", "cannot be read"),
         ("UPDATE trips SET v = 'open", "is not Spark SQL"),
@@ -218,8 +229,26 @@ def test_a_text_that_does_not_write_once_is_refused(text, found):
         ("INSERT OVERWRITE trips SELECT * FROM source", True),
         ("INSERT OVERWRITE TABLE trips PARTITION (dt = '1') SELECT * FROM source", True),
         ("INSERT INTO trips SELECT * FROM source", False),
+        ("FROM source INSERT OVERWRITE trips SELECT *", True),
+        ("FROM source INSERT INTO trips SELECT *", False),
         ("DELETE FROM trips WHERE id = 1", False),
     ],
 )
 def test_an_overwrite_is_seen_in_the_text(text, overwrites):
     assert read_sql(text, "/lake/trips", "trips").overwrites is overwrites
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM source INSERT INTO lake.trips SELECT *",
+        "CREATE TEMP VIEW v AS SELECT 1; WITH w AS (SELECT 1) FROM w INSERT INTO lake.trips SELECT *",
+        "INSERT INTO lake.trips SELECT * FROM source",
+    ],
+)
+def test_the_table_that_is_written_first_counts_as_the_tasks_if_its_name_is_unknown(text):
+    refuse_sql(text, TABLE, None)
+    with pytest.raises(ConfigurationError, match="2 of its statements write"):
+        refuse_sql(f"{text}; {text}", TABLE, None)
+    with pytest.raises(ConfigurationError, match=r"does not write lake\.trips"):
+        refuse_sql(f"{text}; INSERT INTO other SELECT 1", TABLE, None)
