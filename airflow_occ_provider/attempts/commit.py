@@ -26,8 +26,8 @@ MOST_BEFORE = 1000
 """Completed writes in a task's record. Of more, the others are read again by a search."""
 MOST_PARTITIONS = 1000
 """Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
-MOST_UNRECORDED = 200
-"""Writes among which the commit of a run without a record is looked for."""
+MOST_UNRECORDED = 1000
+"""Active writes, and archived ones, among which the commit of a run without a record is looked for."""
 _LOOKS = 5
 _YOUNGEST = 5
 _AT_ONCE = 64
@@ -123,11 +123,13 @@ class _Search:
     upgrade: then the table is listed again and the history is searched too.
 
     :param reported: requested times of the writes that the run's drivers have reported.
+    :param most: active writes, and archived ones, that are looked at; ``None`` for all.
     """
 
     snapshot: Snapshot
     before: TableBefore
     reported: Sequence[str] = ()
+    most: int | None = None
     _has_missed: bool = False
     _unreadable: TableUnreadableError | None = None
 
@@ -174,7 +176,7 @@ class _Search:
     def _ordered(self, writes: Sequence[Instant]) -> list[Instant]:
         """Return those that the run may have made: the reported ones, then the youngest first."""
         candidates = reversed([one for one in writes if one.time not in self.before.commits])
-        return sorted(candidates, key=lambda one: one.time not in self.reported)
+        return sorted(candidates, key=lambda one: one.time not in self.reported)[: self.most]
 
     def _may_be_archived(self) -> bool:
         """Whether a write that the table did not have before can have been archived.
@@ -263,23 +265,27 @@ def earlier_commit(
     return commit
 
 
-def unrecorded_commit(snapshot: Snapshot, signature: Signature) -> Commit | None:
+def unrecorded_commit(snapshot: Snapshot, signature: Signature, due_ms: int = 0) -> Commit | None:
     """Find a commit that a task run made, by the labels of its signature.
 
-    Only the youngest writes of the active timeline are looked at: it is for a run whose record is
-    missing.
+    It is for a run whose record is missing. What was written or archived before the run was due costs
+    at most the listings; of the rest only the youngest writes are looked at.
 
     :param signature: of one of its tries.
+    :param due_ms: epoch milliseconds before which the run has written nothing; 0 if unknown.
+    :raises HistoryUnreadableError: as ``find_commit``.
+    :raises MetadataCorruptError: as ``find_commit``.
     """
 
     def wanted(commit: Commit) -> bool:
         label = Signature.from_extra(commit.metadata.extra)
         return label is not None and label.run == signature.run and not commit.metadata.is_table_service
 
-    writes = snapshot.timeline.completed_writes()[-MOST_UNRECORDED:]
-    contents = map_concurrently(snapshot.reader.commit, writes)
-    commits = (Commit(write, found) for write in reversed(writes) if (found := contents[write]))
-    return next(filter(wanted, commits), None)
+    completed = snapshot.timeline.completed_writes()
+    times = snapshot.last_times(completed) if due_ms else {}
+    written_ms = ((write, moments.completed_ms) for write, moments in times.items())
+    before = frozenset(write.time for write, moment_ms in written_ms if (moment_ms or due_ms) < due_ms)
+    return _Search(snapshot, TableBefore(before, due_ms), most=MOST_UNRECORDED).first(wanted)
 
 
 def run_commits(

@@ -29,12 +29,14 @@ from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
     FenceError,
+    HistoryUnreadableError,
     WorkerLostError,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
+_CLOCKS_DIFFER_MS = 3_600_000
 _OF_A_DONE_JOB = ("", Outcome.COMMITTED, Outcome.NOTHING_WRITTEN, Outcome.UNKNOWN)
 
 
@@ -46,6 +48,7 @@ class EarlierTries:
     :param signed: whether the job's commits are signed.
     :param commits: how many commits the job makes.
     :param signature: of this try, by whose labels a commit is found if the run's record is missing.
+    :param due_ms: epoch milliseconds, by Airflow's clock, before which no try has run; 0 if unknown.
     """
 
     run: Journal
@@ -57,6 +60,7 @@ class EarlierTries:
     signed: bool = True
     commits: Commits = Commits.ONE
     signature: Signature | None = None
+    due_ms: int = 0
 
     def commit(self, table: str, digest: str) -> Commit | None:
         """Return what an earlier try committed, if that is the whole work.
@@ -166,7 +170,18 @@ class EarlierTries:
 
     def _refuse_unrecorded(self, table: HudiTable, signature: Signature) -> None:
         """Refuse to write again if the run has committed, and its record is missing."""
-        commit = unrecorded_commit(table.snapshot(missing_ok=True), signature)
+        due_ms = max(self.due_ms - _CLOCKS_DIFFER_MS, 0)
+        try:
+            commit = unrecorded_commit(table.snapshot(missing_ok=True), signature, due_ms)
+        except HistoryUnreadableError as error:
+            # Mostly no earlier try came to its driver: without pyarrow all retries would fail for it.
+            self.log.warning(
+                "Airflow has no record of an earlier try of this task run. Whether one made a commit "
+                "that was archived since is unknown: %s. Remedy: %s.",
+                error.message,
+                error.remedy,
+            )
+            return
         label = Signature.from_extra(commit.metadata.extra) if commit else None
         if commit is None or label is None:
             return

@@ -51,6 +51,17 @@ def open_journal(context: Context) -> Journal:
     return Journal(store, TryKey(ti.try_number, ti.max_tries or 0, retries), publish)
 
 
+def due_ms(context: Context) -> int:
+    """Return the epoch milliseconds before which the DAG run has run no task.
+
+    It is 0 if that is unknown. A clear sets the start of the run anew, but not when it was due. A run
+    that is started by hand may be due later than it runs.
+    """
+    run = context.get("dag_run")
+    moments = [getattr(run, name, None) for name in ("run_after", "start_date")]
+    return min((round(moment.timestamp() * 1000) for moment in moments if moment), default=0)
+
+
 def bundle_folders(context: Context) -> tuple[str, ...]:
     """Return the paths of this version of the task's DAG bundle on this machine."""
     bundle = getattr(context["ti"], "bundle_instance", None)

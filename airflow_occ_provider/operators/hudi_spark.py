@@ -39,7 +39,7 @@ from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hooks.table_link import HudiTableLink
-from airflow_occ_provider.hooks.task_run import hide, open_journal
+from airflow_occ_provider.hooks.task_run import due_ms, hide, open_journal
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -223,6 +223,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             signed=run.user_job.signs,
             commits=self.commits,
             signature=preparation.signature,
+            due_ms=due_ms(run.context),
         )
         end_earlier_drivers(journal, run.spark.submitter, self.log)
         commit = tries.commit(self.table, work)
