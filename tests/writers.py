@@ -33,6 +33,7 @@ from airflow_occ_provider.attempts.identity import (
 )
 from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.settle import Settlement, settle
@@ -173,12 +174,18 @@ class Writer(WriterThread):
         os.kill(self.process.pid, number)
         end_session(self.process)
 
+    def _show(self, entry: Entry) -> None:
+        """Add a fact that came apart to the log, as a driver elsewhere prints it."""
+        if not isinstance(entry, str):
+            self.lines.append(f"airflow_occ_provider: {json.dumps(entry)}\n")
+
     def _submitter(self, submission: Submission, environment: Mapping[str, str]) -> Submitter:
         """Return what runs the driver."""
         command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
-        return SparkSubmit([*command, submission.application, *submission.arguments], environment)
+        command += [submission.application, *submission.arguments]
+        return SparkSubmit(command, environment, submission.folder)
 
     def _run(self) -> Settlement:
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
@@ -215,7 +222,8 @@ class Writer(WriterThread):
                 self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
-            driver.run(self.identity, [log.feed], started, [guards])
+            apart = [self._show] if submitter.traits.facts_apart else []
+            driver.run(self.identity, [log.take, *apart], started, [guards])
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(
             table,

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
-from airflow_occ_provider.attempts.driver import Driver, Guard
+from airflow_occ_provider.attempts.driver import Driver, Guard, Listener
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome
@@ -67,7 +67,7 @@ class Attempt:
     def watch(
         self,
         guards: Sequence[Guard] = (),
-        listeners: Sequence[Callable[[str], object]] = (),
+        listeners: Sequence[Listener] = (),
         wait: Callable[[Handle], DriverWait] | None = None,
     ) -> None:
         """Start the driver and watch it to its end; end and settle it if interrupted.

@@ -11,6 +11,7 @@ from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.log.kept_facts import recall
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
@@ -78,9 +79,9 @@ class AttemptRecorder:
         """Record the driver, before it may do anything."""
         self._keep(driver=handle)
 
-    def feed(self, line: str) -> None:
-        """Take the next line of the driver's log."""
-        self.log.feed(line)
+    def feed(self, entry: Entry) -> None:
+        """Take what comes from the driver."""
+        self.log.take(entry)
         self._note_instants()
         if self.log.end is not None and self._attempt.ended_well is None:
             # A worker that is lost while Spark shuts down has left this behind.

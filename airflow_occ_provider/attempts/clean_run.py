@@ -141,6 +141,6 @@ def run_clean(
     identity = preparation.signature.identity
     with spark.prepared(job, preparation.options) as submission:
         driver = spark.driver(submission)
-        driver.run(clean_key(identity, outlives=spark.is_remote), [log.feed])
+        driver.run(clean_key(identity, outlives=spark.is_remote), [log.take])
     spark.forget(identity)
     return log.outcome_of(driver.exit_code or 0, is_read=driver.has_whole_log)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from airflow_occ_provider.attempts.log.facts import Entry, entry_of
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
@@ -20,6 +21,8 @@ from airflow_occ_provider.errors import (
 )
 
 _LOOKS = 3
+Listener = Callable[[Entry], object]
+"""Takes each fact of a driver, and each line of its log that is none."""
 TICK_S = 0.5
 """The seconds after which the guards are asked again, however quiet the driver's log is."""
 
@@ -36,7 +39,7 @@ class Guard(Protocol):
 class Driver:
     """A driver that a submitter runs for this attempt.
 
-    :param echo: takes each line of its log before the attempt does.
+    :param echo: takes each line of its log.
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
     :param facts: of another process that has read its log, see ``kept_facts``.
@@ -62,7 +65,7 @@ class Driver:
     def run(
         self,
         key: str,
-        listeners: Sequence[Callable[[str], object]],
+        listeners: Sequence[Listener],
         on_start: Callable[[Handle], None] = lambda _: None,
         guards: Sequence[Guard] = (),
     ) -> None:
@@ -109,7 +112,7 @@ class Driver:
             if self.handle:
                 on_start(self.handle)
 
-    def follow(self, listeners: Sequence[Callable[[str], object]], guards: Sequence[Guard] = ()) -> None:
+    def follow(self, listeners: Sequence[Listener], guards: Sequence[Guard] = ()) -> None:
         """Watch a started driver to its end, and end all that it started.
 
         :param guards: asked after each batch of lines and at every tick; the first stop ends it.
@@ -118,9 +121,8 @@ class Driver:
         if self.handle is None:
             raise AssertionError("the driver was not started")
         while (lines := self.submitter.read(self.handle, TICK_S)) is not None:
-            for line in lines:
-                for listen in (self.echo, *listeners):
-                    listen(line)
+            for entry in lines:
+                self._hand(entry, listeners)
             self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
             if self.stop:
                 self.submitter.end(self.handle)  # again, until it has ended
@@ -137,6 +139,13 @@ class Driver:
                 "something that the driver started does not end",
                 remedy="look in the worker's processes what it waits for, and end it",
             )
+
+    def _hand(self, entry: Entry, listeners: Sequence[Listener]) -> None:
+        if isinstance(entry, str):
+            self.echo(entry)
+            entry = entry if self.submitter.traits.facts_apart else entry_of(entry)
+        for listen in listeners:
+            listen(entry)
 
     @property
     def has_whole_log(self) -> bool:

@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -118,7 +119,8 @@ class RemoteWatch:
         """Read what there is; whether there was anything."""
         lines = self.submitter.read(self.handle, 0)
         self._is_read = lines is None
-        for line in lines or ():
-            self.echo(line)
-            self._log.feed(line)
+        for entry in lines or ():
+            if isinstance(entry, str):
+                self.echo(entry)
+            self._log.take(entry_of(entry) if isinstance(entry, str) else entry)
         return bool(lines)

@@ -8,7 +8,7 @@ outcome by the table.
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,6 +69,7 @@ class Submission:
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
     :param report: URL of the driver's report, if it writes one.
+    :param folder: path of the private folder of a driver of this host, where its facts go.
     :param content: files by name that the submitter itself brings to the driver.
     """
 
@@ -77,6 +78,7 @@ class Submission:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     report: str = ""
+    folder: str = ""
     content: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -176,34 +178,42 @@ def prepared(
     without: Sequence[str] = (),
     is_remote: bool = False,
 ) -> Iterator[Submission]:
-    """Write the driver's input to a file for its owner only; remove it afterwards.
+    """Write the driver's input to a private folder; remove the folder afterwards.
 
     :param without: prefixes of the site's options that do not go with the attempt.
     :param is_remote: whether the driver finds its files in its own folder.
     """
     identity = options.get(IDENTITY_KEY, "")
-    handle, path = tempfile.mkstemp(prefix=file_prefix(identity), suffix=".json")
+    folder = Path(tempfile.mkdtemp(prefix=file_prefix(identity)))
+    path = folder / f"{folder.name}.json"
+    variables = {IDENTITY_VARIABLE: identity}
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as payload:
-            is_sent = is_remote and not job.application.startswith("local:")
-            driven = replace(job, application=_name(job.application)) if is_sent else job
-            json.dump(driver_input(driven, options, without), payload)
+        is_sent = is_remote and not job.application.startswith("local:")
+        driven = replace(job, application=_name(job.application)) if is_sent else job
+        content = driver_input(driven, options, without)
+        if not is_remote:
+            content["folder"] = str(folder)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(content), encoding="utf-8")
         if is_remote:
-            files = (path, job.application) if is_sent else (path,)
-            yield Submission(run_job.__file__, (_name(path),), {IDENTITY_VARIABLE: identity}, files)
+            files = (str(path), job.application) if is_sent else (str(path),)
+            yield Submission(run_job.__file__, (path.name,), variables, files)
         else:
-            yield Submission(run_job.__file__, (path,), {IDENTITY_VARIABLE: identity})
+            yield Submission(run_job.__file__, (str(path),), variables, folder=str(folder))
     finally:
-        Path(path).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(identity: str) -> None:
-    """Remove the files that ended attempts could not remove themselves.
+    """Remove the files and folders that ended attempts could not remove themselves.
 
     :param identity: of the task run, all of whose attempts have ended.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{file_prefix(identity)}*"):
-        left.unlink(missing_ok=True)
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def file_prefix(identity: str) -> str:

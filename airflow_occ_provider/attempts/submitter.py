@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from airflow_occ_provider.attempts.log.facts import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Traits:
         the end: a submitter may have seen one that proves less than others.
     :param exit_code: whether the driver's own exit code is known after its end.
     :param proves_ends: whether each end is final if ``end_is_final`` is true before it.
+    :param facts_apart: whether its runner's facts come apart from the log, which then holds none.
     """
 
     logs: Literal["live", "after", "none"]
@@ -59,6 +62,7 @@ class Traits:
     end_is_final: bool
     exit_code: bool
     proves_ends: bool = True
+    facts_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class Submitter(Protocol):
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive."""
 
-    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
-        """Return the lines of the driver's log since the last call.
+    def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
+        """Return the lines of the driver's log since the last call, and its facts if they are apart.
 
         :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.

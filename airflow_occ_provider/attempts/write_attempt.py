@@ -194,7 +194,7 @@ class WriteAttempt:
             strategy=strategy,
         )
         with looking:  # not while the attempt is settled: that removes the heartbeat
-            listeners = [one_table.on_line] if has_one_name else ()
+            listeners = [one_table.on_entry] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
         if driver.stop is None and log.end is None:
             driver.stop = admitted.stop  # the lease's keeper ends a driver by itself

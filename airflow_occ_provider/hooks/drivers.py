@@ -80,7 +80,8 @@ class LocalDrivers:
 
     def submitter(self, launch: Launch) -> SparkSubmit:
         """Return the submitter of a command that Spark's hook builds."""
-        return SparkSubmit(launch.command(), launch.environment, launch.killed)
+        folder = launch.submission.folder
+        return SparkSubmit(launch.command(), launch.environment, folder, killed=launch.killed)
 
     def follower(self, killed: Flag) -> SparkSubmit:
         """Return what finds processes of this host."""

@@ -6,7 +6,8 @@ Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's 
 arguments, the rules that no configuration of the site may break, and the lock's classes. Before the
 job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
 does not run if one contradicts the rules or has another value, or a class is missing. What decides the
-outcome goes to the driver's log, and to a file that the payload may name. It imports only PySpark.
+outcome goes to files of the driver's private folder, which the payload names. A driver elsewhere has
+none: its facts go to its log, and to a file that the payload may name. It imports only PySpark.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.async.AsyncCleanerService",
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
+FACTS = "facts.jsonl"  # of a private folder: what this process reports
+HUDI = "hudi.jsonl"  # of a private folder: what Hudi's loggers report
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
 API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
+RUNNER = os.getpid()
+FOLDER = []  # the driver's private folder, where its facts go instead of the log
 COPIES = []  # where facts go besides the log
 LOG = []  # a file descriptor of the driver's log that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
@@ -52,6 +57,7 @@ def main(payload):
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
     given = json.loads(content_of(payload))
+    FOLDER[:] = filter(None, [given.get("folder")])
     with reporting(jvm, given.get("report")):
         problem = protect(jvm, given) or missing_class(jvm, given["classes"])
         if problem:
@@ -60,7 +66,7 @@ def main(payload):
         complete_session(jvm, given["spark"])
         session = given["session"]
         program("session_rules", session["program"]).watch(session, contradiction, stop)
-        followed = follow(jvm, *(copy.path for copy in COPIES))
+        followed = follow(jvm, *files_of_hudi())
         # A main class may leave by System.exit, of which this process learns nothing.
         reports_end = os.path.basename(given["application"]) != "run_main.py"
         report("protected", options=len(given["options"]), followed=followed, reports_end=reports_end)
@@ -149,11 +155,11 @@ def run(application, arguments):
 
 def report_sudden_end():
     """Have ``os._exit`` report the end of this process too, but not that of its forks."""
-    leave, runner = os._exit, os.getpid()
+    leave = os._exit
 
     def report_and_leave(status):
-        if os.getpid() == runner:
-            report("end", exit_code=status & 0xFF)
+        report("end", exit_code=status & 0xFF)
+        if os.getpid() == RUNNER:
             for copy in COPIES:
                 copy.close()
         leave(status)
@@ -179,12 +185,28 @@ def die_after_pause(limit_s):
 
 
 def report(fact, **details):
-    """Write a fact as a separate line of the driver's log, even if sys.stderr changed."""
-    line = PREFIX + json.dumps({"fact": fact, **details}) + "\n"
+    """Write a fact to the private folder, or as a line of the log even if sys.stderr changed.
+
+    A fork of this process, such as a daemon that the job starts, has nothing to report.
+    """
+    if os.getpid() != RUNNER:
+        return
+    line = (json.dumps({"fact": fact, **details}) + "\n").encode()
+    if FOLDER:
+        with contextlib.suppress(OSError), open(os.path.join(FOLDER[0], FACTS), "ab") as facts:
+            facts.write(line)
+            return
     for copy in COPIES:
-        copy.add(line.encode())
+        copy.add(PREFIX.encode() + line)
     with contextlib.suppress(OSError), open(descriptor_of_log(), "wb", closefd=False) as log:
-        log.write(line.encode())
+        log.write(PREFIX.encode() + line)
+
+
+def files_of_hudi():
+    """Return where Hudi's loggers report, with what each line begins; no file is the log."""
+    if FOLDER:
+        return [(os.path.join(FOLDER[0], HUDI), "")]
+    return [(file, PREFIX) for file in (None, *(copy.path for copy in COPIES))]
 
 
 def keep_log():
@@ -335,12 +357,15 @@ def place_of_defaults(jvm):
 
 
 def follow(jvm, *files):
-    """Have Hudi's loggers of instants and conflicts report; return whether they do."""
+    """Have Hudi's loggers of instants and conflicts report; return whether they do.
+
+    Each file is given with what its lines begin with; without a name it is the log.
+    """
     try:
         log4j = jvm.org.apache.logging.log4j
         # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
         for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
-            appenders = [reporting_appender(jvm, file) for file in (None, *files)]
+            appenders = [reporting_appender(jvm, *file) for file in files]
             for name in FOLLOWED_LOGGERS:
                 for logger in loggers_of(log4j, context.getConfiguration(), name):
                     logger.setLevel(log4j.Level.INFO)
@@ -354,10 +379,10 @@ def follow(jvm, *files):
     return True
 
 
-def reporting_appender(jvm, file=None):
+def reporting_appender(jvm, file, prefix):
     """Return a started appender that writes messages as facts to the log or a file."""
     core = jvm.org.apache.logging.log4j.core
-    layout = core.layout.PatternLayout.newBuilder().withPattern(PREFIX + LAYOUT)
+    layout = core.layout.PatternLayout.newBuilder().withPattern(prefix + LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
     console = core.appender.ConsoleAppender
     builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)

@@ -20,9 +20,11 @@ from typing import Any
 
 import psutil
 
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.private_facts import PrivateFacts
 from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
@@ -63,15 +65,20 @@ class SparkSubmit:
 
     :param command: the command.
     :param environment: of the driver; ``None`` for that of this process.
+    :param folder: path of the private folder where the driver's facts go.
     :param killed: set when the task was asked to stop.
     """
 
     name = "spark_submit"
-    traits = Traits(logs="live", start="gated", outlives_task=False, end_is_final=True, exit_code=True)
+    traits = Traits(
+        *("live", "gated"), outlives_task=False, end_is_final=True, exit_code=True, facts_apart=True
+    )
 
     command: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
+    folder: str = ""
     killed: Flag = field(default_factory=Flag)
+    _facts: PrivateFacts = field(init=False)
     _process: Any = field(default=None, init=False)
     _is_gone: bool = field(default=False, init=False)
     _is_abandoned: threading.Event = field(default_factory=threading.Event, init=False)
@@ -79,6 +86,9 @@ class SparkSubmit:
     _lines: queue.Queue[str | None] = field(
         default_factory=lambda: queue.Queue(_LINES_AHEAD), init=False
     )
+
+    def __post_init__(self) -> None:
+        self._facts = PrivateFacts(self.folder)
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver at a gate, record it, and open the gate."""
@@ -130,24 +140,26 @@ class SparkSubmit:
             return Unseen(f"{handle} is none of this host's processes")
         return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)
 
-    def read(self, handle: Handle, wait_s: float) -> list[str] | None:
-        """Return the lines since the last call; ``None`` after the end of the log.
+    def read(self, handle: Handle, wait_s: float) -> list[Entry] | None:
+        """Return the facts and lines since the last call; ``None`` after the end of the log.
 
-        The log ends when the driver has ended and all its lines were returned.
+        The log ends when the driver has ended and all its lines were returned. The facts come first:
+        what the runner reports before it starts the job says how the job's lines are read.
         """
         if self.killed.is_set():  # the kill came while the driver was being started
             self.end(handle)
-        lines: list[str] = []
+        lines: list[Entry] = []
         try:
             line = self._lines.get(timeout=wait_s)
             while line is not None:
                 lines.append(line)
                 line = self._lines.get_nowait()
         except queue.Empty:
-            return lines
-        if lines:
+            return [*self._facts.new(), *lines]
+        entries = [*self._facts.new(), *lines]
+        if entries:
             self._lines.put(None)
-            return lines
+            return entries
         return None
 
     def end(self, handle: Handle) -> None:

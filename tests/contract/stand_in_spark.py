@@ -16,10 +16,11 @@ from pathlib import Path
 def main(words):
     given = json.loads(Path(words[-1]).read_text())
     options = given["options"]
-    say(fact="protected", options=len(options), followed=True)
+    say(given, fact="protected", options=len(options), followed=True)
     folder = Path(os.environ["STAND_IN_TABLE"], ".hoodie")
     time = moment()
     say(
+        given,
         fact="hudi",
         logger="org.apache.hudi.ActiveTimelineV2",
         thread="main",
@@ -30,6 +31,7 @@ def main(words):
         (folder / "timeline" / f"{time}{state}").touch()
     with locked(options):
         say(
+            given,
             fact="hudi",
             logger="org.apache.hudi.TransactionUtils",
             thread="main",
@@ -47,11 +49,12 @@ def main(words):
         }
         (folder / "timeline" / f"{time}_{moment()}.commit").write_text(json.dumps(commit))
     (folder / ".heartbeat" / time).unlink()
-    say(fact="end", exit_code=0)
+    say(given, fact="end", exit_code=0)
 
 
-def say(**fact):
-    print(f"airflow_occ_provider: {json.dumps(fact)}", flush=True)
+def say(given, **fact):
+    with Path(given["folder"], "facts.jsonl").open("a") as facts:
+        facts.write(f"{json.dumps(fact)}\n")
 
 
 def moment():

@@ -34,7 +34,8 @@ CONFLICT = (
 
 
 def fact(fact, **more):
-    print("airflow_occ_provider: " + json.dumps({"fact": fact, **more}), flush=True)
+    with pathlib.Path(GIVEN["folder"], "facts.jsonl").open("a") as facts:
+        facts.write(json.dumps({"fact": fact, **more}) + "\\n")
 
 
 def hudi(message, logger="ActiveTimelineV2"):

@@ -227,6 +227,8 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
     with prepared(job, given, without=("hoodie.clustering.",)) as submission:
         (payload,) = map(Path, submission.arguments)
         assert stat.S_IMODE(payload.stat().st_mode) == 0o600
+        assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
+        assert payload.parent == Path(submission.folder)
         assert payload.name.startswith("airflow_occ_one_")
         assert Path(submission.application).name == "run_job.py"
         assert submission.environment == {IDENTITY_VARIABLE: "one"}
@@ -244,8 +246,10 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "rules": [rule._asdict() for rule in RULES],
             "spark": SPARK_SETTINGS,
             "classes": [],
+            "folder": submission.folder,
         }
-    assert not payload.exists()
+        Path(submission.folder, "facts.jsonl").touch()
+    assert not payload.parent.exists()
 
 
 def test_the_file_goes_also_when_the_attempt_fails(job):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.errors import MisconfigurationError
 from tests.unit.reports import fact
 
@@ -17,7 +18,7 @@ TOLD = [log for log in sorted(LOGS.rglob("*.log")) if "Create new file for toIns
 @pytest.mark.parametrize("log", TOLD, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_writer_of_one_table_is_left_alone(log):
     one = OneTable(f"/lake/{log.name.split('.exit')[0]}/t")
-    assert [line for line in log.read_text().splitlines() if one.on_line(line)] == []
+    assert [line for line in log.read_text().splitlines() if one.on_entry(entry_of(line))] == []
     one.refuse(committed=True)
 
 
@@ -25,14 +26,14 @@ def test_a_recorded_writer_of_one_table_is_left_alone(log):
 def test_a_recorded_writer_of_another_table_is_detected(release):
     one = OneTable("/lake/another/t")
     (log,) = (LOGS / release).glob("committed_warn.exit0.log")
-    assert any(map(one.on_line, log.read_text().splitlines()))
+    assert any(one.on_entry(entry_of(line)) for line in log.read_text().splitlines())
 
 
 def test_another_table_is_detected_if_only_the_runner_reports_it():
     reported = fact("hudi", logger="ActiveTimelineV2", message=SENTENCE.format("/lake/b", "2026"))
-    assert OneTable("/lake/a").on_line(reported)
-    assert not OneTable("/lake/b").on_line(reported)
-    assert not OneTable("/lake/a").on_line(reported.replace("ActiveTimelineV2", "MyJob"))
+    assert OneTable("/lake/a").on_entry(entry_of(reported))
+    assert not OneTable("/lake/b").on_entry(entry_of(reported))
+    assert not OneTable("/lake/a").on_entry(entry_of(reported.replace("ActiveTimelineV2", "MyJob")))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,13 @@ def test_another_table_is_detected_if_only_the_runner_reports_it():
     ],
 )
 def test_another_spelling_is_no_second_table(own, told):
-    assert not OneTable(own).on_line(BEGUN.format(told, "20261121101815232"))
+    assert not OneTable(own).on_entry(BEGUN.format(told, "20261121101815232"))
 
 
 def test_a_link_is_no_second_table(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "t")
-    assert not OneTable(str(tmp_path / "link")).on_line(
+    assert not OneTable(str(tmp_path / "link")).on_entry(
         BEGUN.format(tmp_path / "t", "20261121101815232")
     )
 
@@ -77,7 +78,7 @@ def test_a_link_is_no_second_table(tmp_path):
 )
 def test_only_what_hudis_own_logger_says_ends_a_driver(line, ends):
     assert (
-        OneTable("/lake/a").on_line(line.replace("{}", "/lake/b", 1).replace("{}", "2026")) is not None
+        OneTable("/lake/a").on_entry(line.replace("{}", "/lake/b", 1).replace("{}", "2026")) is not None
     ) == ends
 
 
@@ -87,12 +88,12 @@ def test_only_what_hudis_own_logger_says_ends_a_driver(line, ends):
 )
 def test_a_second_table_is_reported(made):
     one = OneTable("s3://lake/a")
-    assert not one.on_line(BEGUN.format("s3a://lake/a", made))
-    assert not one.on_line(BEGUN.format("s3a://lake/a/.hoodie/metadata", made))
-    assert not one.on_line(BEGUN.format("s3a://lake/b/.hoodie/metadata", made))
+    assert not one.on_entry(BEGUN.format("s3a://lake/a", made))
+    assert not one.on_entry(BEGUN.format("s3a://lake/a/.hoodie/metadata", made))
+    assert not one.on_entry(BEGUN.format("s3a://lake/b/.hoodie/metadata", made))
     one.refuse(committed=False)
-    assert one.on_line(BEGUN.format("s3a://lake/b", made))
-    assert one.on_line("the next line") == one.stop
+    assert one.on_entry(BEGUN.format("s3a://lake/b", made))
+    assert one.on_entry("the next line") == one.stop
     assert "s3a://lake/b" in one.stop.line
     with pytest.raises(MisconfigurationError, match=r"lake/b beside s3://lake/a.*Remedy: ") as refused:
         one.refuse(committed=True)

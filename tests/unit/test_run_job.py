@@ -16,6 +16,7 @@ import pytest
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.submitters.private_facts import PrivateFacts
 from tests.suspended import suspended
 
 RUN = (
@@ -23,12 +24,19 @@ RUN = (
 )
 
 
-def run(folder, code):
-    """Run a job as the runner does; its exit code, its output, and what was reported."""
+def run(folder, code, private=None):
+    """Run a job as the runner does; its exit code, its output, and what was reported.
+
+    :param private: the folder for facts; without one they go to the log.
+    """
     job = folder / "job.py"
     job.write_text(code)
-    command = [sys.executable, "-c", RUN, str(job)]
+    opened = f"r.FOLDER.append({str(private)!r}); " if private else ""
+    command = [sys.executable, "-c", RUN.replace("r.run", f"{opened}r.run"), str(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if private:
+        assert run_job.PREFIX not in done.stderr
+        return done, PrivateFacts(str(private)).new()
     facts = [fact for line in done.stderr.splitlines() if (fact := read_fact(line))]
     return done, facts
 
@@ -46,14 +54,22 @@ def run(folder, code):
         ("import sys; sys.stderr = None", 0),
         ("import os; os._exit(3)", 3),
         ("import os; os.close(2)", 0),
+        ("import os; os.closerange(3, 99); os.chdir('/')", 0),
+        ("import os; os.umask(0o777)", 0),
+        ("import os; os.fork()", 0),
+        ("import os, sys\nif os.fork(): os.wait()\nelse: sys.exit(7)", 0),
+        ("import os\nif os.fork(): os.wait()\nelse: 1 / 0", 0),
+        ("import os\nif os.fork(): os.wait()\nelse: os._exit(7)", 0),
         ("import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)", 0),
         ("import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2); os._exit(3)", 3),
         ("import os; os.closerange(3, 99)", 0),
         ("import os; child = os.fork() or os._exit(7); os.waitpid(child, 0)", 0),
     ],
 )
-def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, code, exit_code):
-    done, facts = run(tmp_path, code)
+@pytest.mark.parametrize("private", [None, "private"])
+def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, private, code, exit_code):
+    (tmp_path / "private").mkdir()
+    done, facts = run(tmp_path, code, private and tmp_path / private)
     assert done.returncode == exit_code
     assert facts == [{"fact": "end", "exit_code": exit_code}]
 

@@ -57,12 +57,11 @@ RAN = (
 REQUESTED = "x INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time "
 
 
-@pytest.mark.parametrize("read", [DriverLog.feed, lambda log, line: log.instants.feed_printed(line)])
-def test_a_rollback_of_others_that_the_driver_ends_is_theirs(folder, table, read):
+def test_a_rollback_of_others_that_the_driver_ends_is_theirs(folder, table):
     """To end it, Hudi requests a rollback of the same time in the metadata table."""
     log = log_of(T1)
     for line in (RAN, f"{REQUESTED}[==>{SOON}__rollback__REQUESTED]"):
-        read(log, line)
+        log.feed(line)
     settlement = settled(folder, table, SOON, failed(log, BAD_RECORD))
     assert settlement.outcome is Outcome.ROLLED_BACK
     assert f"rollback {SOON} took back {T1}" in str(settlement.error())

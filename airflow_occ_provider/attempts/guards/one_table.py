@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from airflow_occ_provider.attempts.log.facts import read_fact
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.log.lines import is_logged_by
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
@@ -20,7 +20,7 @@ _BEGUN = re.compile(
 
 
 class OneTable:
-    """Reads a driver's log for writes to other tables than its own.
+    """Looks in what comes from a driver for writes to other tables than its own.
 
     A commit to another table would be made under this table's lock. It would not exclude the other
     table's own writers, which use a lock with that table's name.
@@ -29,24 +29,32 @@ class OneTable:
     def __init__(self, table: str) -> None:
         self._table = table
         self._other = ""
+        self._is_followed = False
 
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if there is a second table."""
         return Stop(Outcome.MISCONFIGURATION, self._message) if self._other else None
 
-    def on_line(self, line: str) -> Stop | None:
-        """Take the next line of the log; return the reason to stop, if any."""
-        begun = None if self._other else _BEGUN.search(line)
-        if begun and self._is_of_timeline(line) and is_other_table(self._table, begun["table"]):
+    def on_entry(self, entry: Entry) -> Stop | None:
+        """Take what comes from the driver; return the reason to stop, if any.
+
+        :param entry: a printed line counts only if the runner cannot follow Hudi's loggers: a job may
+            print the log of another driver.
+        """
+        if not isinstance(entry, str) and entry["fact"] == "protected":
+            self._is_followed = entry.get("followed") is True
+        begun = None if self._other else _BEGUN.search(self._recorded(entry))
+        if begun and is_other_table(self._table, begun["table"]):
             self._other = begun["table"]
         return self.stop
 
-    def _is_of_timeline(self, line: str) -> bool:
-        fact = read_fact(line)
-        if fact:
-            return fact["fact"] == "hudi" and bool(_LOGGER.search(str(fact.get("logger"))))
-        return is_logged_by(_LOGGER, line)
+    def _recorded(self, entry: Entry) -> str:
+        """Return what Hudi's timeline has logged, if the entry is its record."""
+        if isinstance(entry, str):
+            return entry if not self._is_followed and is_logged_by(_LOGGER, entry) else ""
+        is_of_timeline = entry["fact"] == "hudi" and _LOGGER.search(str(entry.get("logger")))
+        return str(entry.get("message")) if is_of_timeline else ""
 
     def refuse(self, *, committed: bool | None) -> None:
         """Raise if the driver wrote to a second table.

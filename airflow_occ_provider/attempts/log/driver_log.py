@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
-from airflow_occ_provider.attempts.log.facts import Fact, fatal_chain, read_fact
+from airflow_occ_provider.attempts.log.facts import Entry, Fact, entry_of, fatal_chain
 from airflow_occ_provider.attempts.log.hudi_failures import (
     Diagnosis,
     diagnose,
@@ -58,13 +58,16 @@ class DriverLog:
         self._followed = False
         self._failure = ""
 
-    def feed(self, raw: str) -> None:
-        """Take the next line of the log; a saved log is for ``SavedLog`` to read."""
-        line = raw.rstrip("\r\n")
-        fact = read_fact(line)
-        if fact:
-            self._take(fact)
+    def feed(self, line: str) -> None:
+        """Take the next line of a log that holds facts; a saved log is for ``SavedLog`` to read."""
+        self.take(entry_of(line))
+
+    def take(self, entry: Entry) -> None:
+        """Take what comes from the driver: a fact, or a line that is none."""
+        if not isinstance(entry, str):
+            self._take(entry)
             return
+        line = entry.rstrip("\r\n")
         if not (self.reports or self._failure) and _FAILURE.match(line):
             self._failure = line
         self.printed.feed(line)

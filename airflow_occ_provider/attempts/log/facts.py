@@ -1,4 +1,8 @@
-"""Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each."""
+"""Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each.
+
+A driver of this host writes them to files of its private folder, where nothing else writes. A driver
+elsewhere writes them to its log, among the job's output.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ _PREFIX = "airflow_occ_provider: "
 _DECODER = json.JSONDecoder()
 
 Fact = Mapping[str, Any]
+Entry = str | Fact
+"""What comes from a driver: a line of its log, or a fact that came apart from the log."""
 
 
 def read_fact(line: str) -> Fact | None:
@@ -20,13 +26,24 @@ def read_fact(line: str) -> Fact | None:
     :param line: of the driver's log; a program's own output may precede the fact.
     """
     _, found, text = line.partition(f"{_PREFIX}{{")
-    if not found:
-        return None
+    return parse_fact(f"{{{text}") if found else None
+
+
+def entry_of(line: str) -> Entry:
+    """Return what a line of a log means that holds the runner's facts."""
+    return read_fact(line) or line
+
+
+def parse_fact(text: str) -> Fact | None:
+    """Return the fact of a line of JSON, if it is one.
+
+    :param text: a line that holds nothing else.
+    """
     try:
-        fact, end = _DECODER.raw_decode(f"{{{text}")
+        fact, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    is_whole = not text[end - 1 :].strip()
+    is_whole = isinstance(fact, dict) and not text[end:].strip()
     return fact if is_whole and isinstance(fact.get("fact"), str) else None
 
 

@@ -116,9 +116,10 @@ class OwnInstants:
             self._note_heartbeat(line)
 
     def feed_printed(self, line: str) -> None:
-        """Take the next printed line of a log whose Hudi records the runner reports."""
-        if "__" in line:
-            self._count_request(line)
+        """Take the next printed line of a log whose Hudi records the runner reports.
+
+        What looks like a record may be one of another driver, whose log the job prints.
+        """
         self.feed_error(line)
         if "eartbeat" in line:
             self._note_heartbeat(line)
