@@ -119,7 +119,9 @@ class Submitter(Protocol):
         """Return whether the driver, or anything that it started, is alive."""
 
     def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
-        """Return the lines of the driver's log since the last call, and its facts if they are apart.
+        """Return the lines of the driver's log since the last call.
+
+        If its facts come apart from the log, they are returned as well.
 
         :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.

@@ -185,7 +185,7 @@ def die_after_pause(limit_s):
 
 
 def report(fact, **details):
-    """Write a fact to the private folder, or as a line of the log even if sys.stderr changed.
+    """Write a fact to the private folder, or to the log even if sys.stderr changed.
 
     A fork of this process, such as a daemon that the job starts, has nothing to report.
     """
@@ -203,7 +203,10 @@ def report(fact, **details):
 
 
 def files_of_hudi():
-    """Return where Hudi's loggers report, with what each line begins; no file is the log."""
+    """Return the files where Hudi's loggers report, with what each line begins.
+
+    No file stands for the log.
+    """
     if FOLDER:
         return [(os.path.join(FOLDER[0], HUDI), "")]
     return [(file, PREFIX) for file in (None, *(copy.path for copy in COPIES))]

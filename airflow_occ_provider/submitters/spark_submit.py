@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 
 from airflow_occ_provider.attempts.log.facts import Entry
+from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.submitters.private_facts import PrivateFacts
 from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
@@ -141,7 +141,7 @@ class SparkSubmit:
         return Running() if driver.has_its_id() and session_of(driver.pid) else Ended(None)
 
     def read(self, handle: Handle, wait_s: float) -> list[Entry] | None:
-        """Return the facts and lines since the last call; ``None`` after the end of the log.
+        """Return the facts and lines since the last call, ``None`` after the log's end.
 
         The log ends when the driver has ended and all its lines were returned. The facts come first:
         what the runner reports before it starts the job says how the job's lines are read.

@@ -40,7 +40,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "leases": ({"errors", "leases", "spelling"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": (set(), {"pyspark"}),
-    "attempts.submitter": (set(), set()),
+    "attempts.submitter": ({"attempts.log.facts"}, set()),
     "attempts.record": (
         {"attempts.submitter", "attempts.identity", "attempts.record_parts", "storage.address"},
         set(),

@@ -15,8 +15,8 @@ import pytest
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.submitters.private_facts import PrivateFacts
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.reports import cause, fact
 

@@ -14,9 +14,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_occ_provider.attempts.log.facts import read_fact
+from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job
-from airflow_occ_provider.submitters.private_facts import PrivateFacts
 from tests.suspended import suspended
 
 RUN = (

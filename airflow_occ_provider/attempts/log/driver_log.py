@@ -59,7 +59,10 @@ class DriverLog:
         self._failure = ""
 
     def feed(self, line: str) -> None:
-        """Take the next line of a log that holds facts; a saved log is for ``SavedLog`` to read."""
+        """Take the next line of a log that holds the runner's facts.
+
+        A saved log is for ``SavedLog`` to read.
+        """
         self.take(entry_of(line))
 
     def take(self, entry: Entry) -> None:
