@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, driver_input, local_path
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    Submission,
+    driver_input,
+    local_path,
+    runner_arguments,
+)
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.in_driver import report, run_job
 from airflow_occ_provider.storage.report import RunFolder
@@ -42,9 +48,10 @@ def staged(
             content = Path(path).read_bytes()
             given["application"] = folder.put(f"{attempt}/job/{Path(path).name}", content)
         runner = folder.put(f"{attempt}/run_job.py", Path(run_job.__file__).read_bytes())
-        payload = folder.put(f"{attempt}/payload.json", json.dumps(given).encode())
+        payload = json.dumps(given).encode()
+        arguments = runner_arguments(folder.put(f"{attempt}/payload.json", payload), payload)
         try:
-            yield Submission(runner, (payload,), report=url)
+            yield Submission(runner, arguments, report=url)
         except WaitNeeded:
             removal.pop_all()
             raise

@@ -7,6 +7,7 @@ outcome by the table.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -65,7 +66,8 @@ class Submission:
     """What to submit instead of the user's job; all else stays as the user gave it.
 
     :param application: the shipped runner.
-    :param arguments: its argument: the path of the file with everything that the driver receives.
+    :param arguments: its arguments: the digest of the file with everything that the driver receives,
+        and the file's path.
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
     :param report: URL of the driver's report, if it writes one.
@@ -194,14 +196,23 @@ def prepared(
         if not is_remote:
             content["folder"] = str(folder)
         path.touch(mode=0o600)
-        path.write_text(json.dumps(content), encoding="utf-8")
+        path.write_bytes(payload := json.dumps(content).encode())
         if is_remote:
             files = (str(path), job.application) if is_sent else (str(path),)
-            yield Submission(run_job.__file__, (path.name,), variables, files)
+            yield Submission(run_job.__file__, runner_arguments(path.name, payload), variables, files)
         else:
-            yield Submission(run_job.__file__, (str(path),), variables, folder=str(folder))
+            arguments = runner_arguments(str(path), payload)
+            yield Submission(run_job.__file__, arguments, variables, folder=str(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def runner_arguments(path: str, content: bytes) -> tuple[str, str]:
+    """Return the arguments by which the runner finds its input, and knows it.
+
+    :param path: of the input, or its URL.
+    """
+    return hashlib.sha256(content).hexdigest(), path
 
 
 def remove_leftovers(identity: str) -> None:

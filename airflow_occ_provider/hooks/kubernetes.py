@@ -23,6 +23,7 @@ from airflow_occ_provider.attempts.submission import (
     driver_input,
     file_prefix,
     local_path,
+    runner_arguments,
 )
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError, install_extra
@@ -91,7 +92,7 @@ class KubernetesDrivers:
         with self._kubeconfig(options[IDENTITY_KEY]) as environment:
             yield Submission(
                 f"{_OF_IMAGE}{FOLDER}/run_job.py",
-                (f"{FOLDER}/payload.json",),
+                runner_arguments(f"{FOLDER}/payload.json", content["payload.json"]),
                 environment,
                 content=content,
             )

@@ -2,12 +2,13 @@
 
 Runs on Python 3.7 and later, as Spark 3.3 to 3.5 do.
 
-Submitted instead of the job as ``run_job.py PAYLOAD``: a JSON file with Hudi's options, the job and its
-arguments, the rules that no configuration of the site may break, and the lock's classes. Before the
-job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
-does not run if one contradicts the rules or has another value, or a class is missing. What decides the
-outcome goes to files of the driver's private folder, which the payload names. A driver elsewhere has
-none: its facts go to its log, and to a file that the payload may name. It imports only PySpark.
+Submitted instead of the job as ``run_job.py SHA256 PAYLOAD``: a JSON file with Hudi's options, the job
+and its arguments, the rules that no configuration of the site may break, and the lock's classes. The
+file holds passwords, and is removed once it is read. Before the job's first line, this program adds the
+options to Hudi's configuration, and reads it again. The job does not run if one contradicts the rules or
+has another value, or a class is missing. What decides the outcome goes to files of the driver's private
+folder, which the payload names. A driver elsewhere has none: its facts go to its log, and to a file that
+the payload may name. It imports only PySpark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import pathlib
@@ -49,14 +51,19 @@ LOG = []  # a file descriptor of the driver's log that the job does not use, and
 STOPPED = []  # why the job was stopped
 
 
-def main(payload):
+def main(digest, payload):
     """Protect the driver, prove the protection, then run the job."""
     from pyspark import SparkContext
 
     die_with_driver()
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
-    given = json.loads(content_of(payload))
+    content = taken(payload)
+    if hashlib.sha256(content).hexdigest() != digest:
+        reason = f"its input {payload} is not the one that its task has written"
+        report("not_protected", reason=f"{reason}; the job was not started")
+        return EXIT_UNPROTECTED
+    given = json.loads(content)
     FOLDER[:] = filter(None, [given.get("folder")])
     with reporting(jvm, given.get("report")):
         problem = protect(jvm, given) or missing_class(jvm, given["classes"])
@@ -114,12 +121,30 @@ def content_of(name):
     """Return the content of a file, of this machine or of Hadoop's file systems."""
     if not REMOTE.match(plain_path(name)):
         return pathlib.Path(plain_path(name)).read_bytes()
+    jvm, files, remote = remote_file(name)
+    with contextlib.closing(files.open(remote)) as stream:
+        return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
+
+
+def taken(name):
+    """Return the content of a file, and remove it where its place allows that."""
+    content = content_of(name)
+    with contextlib.suppress(Exception):  # a volume of a pod cannot be written; a role may not delete
+        if not REMOTE.match(plain_path(name)):
+            os.unlink(plain_path(name))
+        else:
+            _, files, remote = remote_file(name)
+            files.delete(remote, False)
+    return content
+
+
+def remote_file(name):
+    """Return the driver's JVM, and a file with its file system there."""
     from pyspark import SparkContext
 
     jvm = SparkContext._jvm
-    remote = jvm.org.apache.hadoop.fs.Path(name)
-    with contextlib.closing(remote.getFileSystem(hadoop_configuration(jvm)).open(remote)) as stream:
-        return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
+    path = jvm.org.apache.hadoop.fs.Path(name)
+    return jvm, path.getFileSystem(hadoop_configuration(jvm)), path
 
 
 def plain_path(name):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -211,7 +212,7 @@ def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
 
 
 def payload_of(submission):
-    return json.loads(Path(submission.arguments[0]).read_text(encoding="utf-8"))
+    return json.loads(Path(submission.arguments[-1]).read_text(encoding="utf-8"))
 
 
 def test_the_deploy_mode_that_spark_takes_decides(job):
@@ -225,7 +226,9 @@ def test_the_deploy_mode_that_spark_takes_decides(job):
 def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job):
     given = {**OURS, " hoodie.b ": " x=y\nz ", IDENTITY_KEY: "one"}
     with prepared(job, given, without=("hoodie.clustering.",)) as submission:
-        (payload,) = map(Path, submission.arguments)
+        digest, path = submission.arguments
+        payload = Path(path)
+        assert digest == hashlib.sha256(payload.read_bytes()).hexdigest()
         assert stat.S_IMODE(payload.stat().st_mode) == 0o600
         assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
         assert payload.parent == Path(submission.folder)
@@ -255,7 +258,7 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
 def test_the_file_goes_also_when_the_attempt_fails(job):
     with pytest.raises(KeyError), prepared(job, OURS) as submission:
         raise KeyError
-    assert not Path(submission.arguments[0]).exists()
+    assert not Path(submission.arguments[-1]).exists()
 
 
 def test_what_an_attempt_could_not_remove_is_removed_by_its_identity(job):

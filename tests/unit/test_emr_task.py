@@ -118,7 +118,7 @@ def content(emr, url):
 def runs(emr, *lines, state="SUCCESS"):
     """What the job run does: it reads its input and writes its report."""
     submit = emr.requests[-1]["jobDriver"]["sparkSubmit"]
-    given = json.loads(content(emr, submit["entryPointArguments"][0]))
+    given = json.loads(content(emr, submit["entryPointArguments"][-1]))
     assert content(emr, given["application"]) == "print('mine')"
     assert content(emr, submit["entryPoint"]).startswith('"""Runs a user')
     key = given["report"]["url"].removeprefix(f"s3://{BUCKET}/")
@@ -294,7 +294,7 @@ def test_a_clean_is_a_job_run_of_its_own_and_leaves_no_report(start, emr, folder
     def begins(one, token):
         name = begin(one, token)
         submit = emr.requests[-1]["jobDriver"]["sparkSubmit"]
-        given = json.loads(content(emr, submit["entryPointArguments"][0]))
+        given = json.loads(content(emr, submit["entryPointArguments"][-1]))
         assert given["arguments"] == [str(folder.parent)]
         key = given["report"]["url"].removeprefix(f"s3://{BUCKET}/")
         emr.client("s3").put_object(Bucket=BUCKET, Key=key, Body=f"{PROTECTED}{END}".encode())

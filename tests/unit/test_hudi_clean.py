@@ -93,7 +93,7 @@ class Clean(HudiCleanOperator):
         return run
 
     def drive(self, run, submission, listen):
-        (path,) = submission.arguments
+        (_, path) = submission.arguments
         payload = json.loads(Path(path).read_text())
         assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"

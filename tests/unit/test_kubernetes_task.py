@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_a_killed_workers_copy_of_the_clusters_account_is_removed_with_its_other
 def test_the_input_is_runner_payload_and_job(connect, job):
     with run_of().prepared(job, OPTIONS) as submission:
         assert submission.application == "local:///etc/airflow-occ/run_job.py"
-        assert submission.arguments == ("/etc/airflow-occ/payload.json",)
+        digest = hashlib.sha256(submission.content["payload.json"]).hexdigest()
+        assert submission.arguments == (digest, "/etc/airflow-occ/payload.json")
         assert sorted(submission.content) == ["payload.json", "run_job.py", "trips.py"]
         given = json.loads(submission.content["payload.json"])
     assert (given["application"], given["arguments"]) == ("/etc/airflow-occ/trips.py", ["a", "b"])
@@ -155,7 +157,8 @@ def test_the_command_has_all_of_a_submission_and_the_drivers_variables(connect, 
     assert "spark.x=y" in given
     assert "spark.kubernetes.driverEnv.MINE=1" in given
     assert not any("IDENTITY" in one for one in given)
-    assert command[-2:] == ["local:///etc/airflow-occ/run_job.py", "/etc/airflow-occ/payload.json"]
+    assert command[-3:-1] == ["local:///etc/airflow-occ/run_job.py", submission.arguments[0]]
+    assert command[-1] == "/etc/airflow-occ/payload.json"
     assert one.environment["MINE"] == "1"
 
 

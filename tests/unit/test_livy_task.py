@@ -178,7 +178,7 @@ def posted(server):
 def runs(server, folder, *lines, state="success"):
     """What the batch does: it reads its input and writes its report."""
     (body, *_) = reversed(posted(server))
-    given = json.loads(Path(body["args"][0]).read_text())
+    given = json.loads(Path(body["args"][-1]).read_text())
     assert Path(given["application"]).read_text() == "print('mine')"
     assert Path(body["file"]).read_text().startswith('"""Runs a user')
     Path(given["report"]["url"]).write_text("".join(lines))
@@ -368,7 +368,7 @@ def test_a_clean_is_a_batch_of_its_own_and_leaves_no_report(start, server, folde
     def added(*given, **more):
         batch = add_batch(*given, **more)
         (body,) = posted(server)
-        given = json.loads(Path(body["args"][0]).read_text())
+        given = json.loads(Path(body["args"][-1]).read_text())
         assert Path(given["application"]).read_text() == Path(clean.__file__).read_text()
         assert given["arguments"] == [str(folder.parent)]
         Path(given["report"]["url"]).write_text(PROTECTED + END)
@@ -536,5 +536,5 @@ def test_the_input_stays_only_while_the_task_waits_for_the_driver(tmp_path, wait
 
 def with_input(input_of_driver, error):
     with input_of_driver as submission:
-        assert Path(submission.arguments[0]).exists()
+        assert Path(submission.arguments[-1]).exists()
         raise error
