@@ -15,6 +15,7 @@ import pytest
 
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
+from airflow_occ_provider.attempts.submission import runner_arguments
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job
 from tests.suspended import suspended
@@ -283,6 +284,35 @@ def test_a_call_that_keeps_all_threads_from_running_is_no_pause():
 )
 def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "local:"])
+def test_the_input_is_gone_once_it_is_read(tmp_path, scheme):
+    path = tmp_path / "payload.json"
+    path.write_bytes(b"secret")
+    assert run_job.taken(f"{scheme}{path}") == b"secret"
+    assert not path.exists()
+
+
+def test_an_input_that_cannot_be_removed_is_read_all_the_same(tmp_path, monkeypatch):
+    """A volume of a pod is mounted to be read only."""
+    monkeypatch.setattr(os, "unlink", MagicMock(side_effect=PermissionError))
+    (tmp_path / "payload.json").write_bytes(b"secret")
+    assert run_job.taken(str(tmp_path / "payload.json")) == b"secret"
+
+
+@pytest.mark.parametrize("changed", [b"", b"{}", b'{"application": "of another"}\n'])
+def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, changed):
+    monkeypatch.setattr(run_job, "die_with_driver", lambda: None)
+    spark = MagicMock()
+    monkeypatch.setitem(sys.modules, "pyspark", spark)
+    path, given = tmp_path / "payload.json", b'{"application": "of the task"}\n'
+    path.write_bytes(changed)
+    assert run_job.main(*runner_arguments(str(path), given)) == run_job.EXIT_UNPROTECTED
+    refusal = read_fact(capfd.readouterr().err)
+    assert refusal["fact"] == "not_protected"
+    assert str(path) in refusal["reason"]
+    assert not path.exists()
 
 
 class FakeHudi:
