@@ -71,7 +71,8 @@ class Submission:
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
     :param report: URL of the driver's report, if it writes one.
-    :param folder: path of the private folder of a driver of this host, where its facts go.
+    :param folder: path of a folder of this host for what only the submitter, and a driver of this host,
+        may read; the facts of such a driver go there.
     :param content: files by name that the submitter itself brings to the driver.
     """
 
@@ -186,25 +187,38 @@ def prepared(
     :param is_remote: whether the driver finds its files in its own folder.
     """
     identity = options.get(IDENTITY_KEY, "")
-    folder = Path(tempfile.mkdtemp(prefix=file_prefix(identity)))
-    path = folder / f"{folder.name}.json"
-    variables = {IDENTITY_VARIABLE: identity}
-    try:
-        is_sent = is_remote and not job.application.startswith("local:")
-        driven = replace(job, application=_name(job.application)) if is_sent else job
-        content = driver_input(driven, options, without)
+    is_sent = is_remote and not job.application.startswith("local:")
+    driven = replace(job, application=_name(job.application)) if is_sent else job
+    content = driver_input(driven, options, without)
+    with private_folder(identity) as folder:
         if not is_remote:
             content["folder"] = str(folder)
-        path.touch(mode=0o600)
-        path.write_bytes(payload := json.dumps(content).encode())
-        if is_remote:
-            files = (str(path), job.application) if is_sent else (str(path),)
-            yield Submission(run_job.__file__, runner_arguments(path.name, payload), variables, files)
-        else:
-            arguments = runner_arguments(str(path), payload)
-            yield Submission(run_job.__file__, arguments, variables, folder=str(folder))
+        payload = json.dumps(content).encode()
+        path = write_privately(folder / f"{folder.name}.json", payload)
+        arguments = runner_arguments(path.name if is_remote else str(path), payload)
+        files = (str(path), job.application) if is_sent else (str(path),) if is_remote else ()
+        variables = {IDENTITY_VARIABLE: identity}
+        yield Submission(run_job.__file__, arguments, variables, files, folder=str(folder))
+
+
+@contextmanager
+def private_folder(identity: str) -> Iterator[Path]:
+    """Make a folder that only its owner reads, for the time of a block.
+
+    :param identity: of the task run, by which ``remove_leftovers`` finds it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=file_prefix(identity)))
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_privately(path: Path, content: bytes) -> Path:
+    """Write a file that only its owner reads, and return its path."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return path
 
 
 def runner_arguments(path: str, content: bytes) -> tuple[str, str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +20,10 @@ from airflow_occ_provider.attempts.submission import (
     SparkJob,
     Submission,
     driver_input,
-    file_prefix,
     local_path,
+    private_folder,
     runner_arguments,
+    write_privately,
 )
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError, install_extra
@@ -89,12 +89,13 @@ class KubernetesDrivers:
         given = driver_input(replace(job, application=application), options, without)
         content["payload.json"] = json.dumps(given).encode()
         refuse_large(content)
-        with self._kubeconfig(options[IDENTITY_KEY]) as environment:
+        with private_folder(options[IDENTITY_KEY]) as folder:
             yield Submission(
                 f"{_OF_IMAGE}{FOLDER}/run_job.py",
                 runner_arguments(f"{FOLDER}/payload.json", content["payload.json"]),
-                environment,
+                self._kubeconfig(folder),
                 content=content,
+                folder=str(folder),
             )
 
     def forget(self, identity: str) -> None:
@@ -138,17 +139,13 @@ class KubernetesDrivers:
     def _namespace(self) -> str:
         return self.namespace or self._extra.get("namespace") or "default"
 
-    @contextmanager
-    def _kubeconfig(self, identity: str) -> Iterator[dict[str, str]]:
+    def _kubeconfig(self, folder: Path) -> dict[str, str]:
         """Give ``spark-submit`` the connection's account, by a variable of its environment."""
         path, content = self._extra.get("kube_config_path"), self._extra.get("kube_config")
-        with ExitStack() as removal:
-            if content:
-                handle, path = tempfile.mkstemp(prefix=file_prefix(identity), suffix=".kubeconfig")
-                removal.callback(Path(path).unlink, missing_ok=True)
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(content if isinstance(content, str) else json.dumps(content))
-            yield {"KUBECONFIG": path} if path else {}
+        if content:
+            text = content if isinstance(content, str) else json.dumps(content)
+            path = str(write_privately(folder / "kubeconfig", text.encode()))
+        return {"KUBECONFIG": path} if path else {}
 
 
 def kubernetes_drivers(task: Any, spark: Any) -> KubernetesDrivers | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import SparkJob, Submission
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, write_privately
+from airflow_occ_provider.hudi.format.properties import format_properties
+from airflow_occ_provider.hudi.writer.secrets import secret_settings
 from airflow_occ_provider.submitters.spark_submit import Flag
 
 
@@ -33,12 +36,14 @@ class Launch:
     :param spark: Spark's hook with the attempt's arguments.
     :param env_vars: the environment variables that the user has given to the task.
     :param killed: set when the task is asked to stop.
+    :param site: what the site sets for Spark.
     """
 
     spark: Any
     submission: Submission
     env_vars: Mapping[str, str]
     killed: Flag
+    site: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -46,8 +51,21 @@ class Launch:
         return {**os.environ, **self.env_vars, **self.submission.environment}
 
     def command(self) -> list[str]:
-        """Return the command that Spark's hook builds."""
+        """Return the command that Spark's hook builds.
+
+        A command line is seen by all users of the host: properties with secrets go by a private file.
+        """
+        conf = {key: str(value) for key, value in self.spark._conf.items()}
+        secret = secret_settings(conf)
+        if secret:
+            self.spark._conf = {key: conf[key] for key in conf.keys() - secret}
+            self.spark._properties_file = self._properties({key: conf[key] for key in secret})
         return list(self.spark._build_spark_submit_command(self.submission.application))
+
+    def _properties(self, settings: Mapping[str, str]) -> str:
+        """Write settings to a file beside those of the site, which Spark then does not read itself."""
+        content = format_properties({**self.site, **settings}).encode()
+        return str(write_privately(Path(self.submission.folder, "spark.properties"), content))
 
     def command_with(self, conf: Mapping[str, str]) -> list[str]:
         """Return the command with other properties of Spark.

@@ -45,6 +45,7 @@ class SparkRun:
     context: Context
     killed: Flag
     _driver: Driver | None = field(default=None, init=False)
+    _site: Mapping[str, str] = field(default_factory=dict, init=False)
     _shows_fields: bool = field(default=True, init=False)
 
     @cached_property
@@ -69,6 +70,7 @@ class SparkRun:
 
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe where its driver would run."""
+        self._site = dict(site.spark.options)
         refuse_unproven(job, site, is_remote=self.is_remote)
         self.drivers.refuse(PlannedJob(job, site, self.hook, environment(self.task)))
 
@@ -105,7 +107,7 @@ class SparkRun:
         with self.substituted(submission):
             add_lineage(self.task, self.context)
             hook = attempt_hook(self.hook, self.task)
-        launch = Launch(hook, submission, environment(self.task), self.killed)
+        launch = Launch(hook, submission, environment(self.task), self.killed, self._site)
         self._driver = Driver(self.drivers.submitter(launch), self._echo, stop_for=self._stop_for)
         return self._driver
 

@@ -7,6 +7,7 @@ import pytest
 
 from airflow_occ_provider.hudi.format.properties import (
     complete_table_properties,
+    format_properties,
     parse_defaults,
     parse_table_properties,
 )
@@ -29,6 +30,24 @@ def test_java_properties():
         "back": "c\\d",
         "key=x": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.a", "plain"),
+        ("spark.hadoop.fs.s3a.secret.key", "a/b+c=d:e#f!g"),
+        ("empty", ""),
+        ("c:\\d e=f", " two  words "),
+        ("#no comment", "!none"),
+        ("lines", "one\ntwo\r\n\tthree\f"),
+        ("back", "c\\d\\\\\\n"),
+        ("unicode", "é \u2028 日本"),
+    ],
+)
+def test_properties_are_read_as_they_were_written(key, value):
+    text = format_properties({"first": "1", key: value, "last": "2"})
+    assert parse_table_properties(text) == {"first": "1", key: value, "last": "2"}
 
 
 def test_defaults_are_split_as_hudi_does():

@@ -8,7 +8,11 @@ from collections.abc import Iterator, Mapping
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_KEY = re.compile(r"(?:\\.|[^\\\s:=])*")
+_ESCAPED = {character: f"\\{name}" for name, character in _NAMED.items()}
+_SPECIAL = r"\\\t\n\r\f"
+_SPECIAL_IN_KEYS = rf"{_SPECIAL} :=#!"
+_KEY = re.compile(r"(?:\\.|[^\\ \t\f:=])*")
+_LINE_END = re.compile(r"\r\n?|\n")
 
 
 # Hudi writes all of these, in any order, with a line break after the last line.
@@ -16,6 +20,21 @@ _ALWAYS_WRITTEN = frozenset({"hoodie.table.name", "hoodie.table.type", "hoodie.t
 _CHECKSUM = "hoodie.table.checksum"
 _SINCE_VERSION_4 = frozenset({_CHECKSUM, "hoodie.timeline.layout.version"})
 _WITHOUT_CHECKSUM = frozenset("0123")  # table versions
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Return a file of properties as ``parse_table_properties`` and Java read it."""
+
+    def escape(match: re.Match[str]) -> str:
+        return _ESCAPED.get(match[0], f"\\{match[0]}")
+
+    def escaped(text: str, special: str) -> str:
+        return re.sub(f"^[ \\t]|[{special}]", escape, text)
+
+    return "".join(
+        f"{escaped(key, _SPECIAL_IN_KEYS)}={escaped(value, _SPECIAL)}\n"
+        for key, value in properties.items()
+    )
 
 
 def complete_table_properties(content: bytes, *, needs_checksum: bool = True) -> dict[str, str] | None:
@@ -69,15 +88,15 @@ def parse_table_properties(text: str) -> dict[str, str]:
     for line in _logical_lines(text):
         key = _KEY.match(line)
         end = key.end() if key else 0
-        value = re.sub(r"^\s*[:=]?\s*", "", line[end:], count=1)
+        value = re.sub(r"^[ \t\f]*[:=]?[ \t\f]*", "", line[end:], count=1)
         result[_unescape(line[:end])] = _unescape(value)
     return result
 
 
 def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.lstrip()
+    for raw in _LINE_END.split(text):
+        line = pending + raw.lstrip(" \t\f")
         pending = ""
         if not line or line[0] in "#!":
             continue
@@ -104,7 +123,7 @@ def parse_defaults(text: str) -> list[tuple[str, str]]:
     ``include``.
     """
     result = []
-    for raw in text.splitlines():
+    for raw in _LINE_END.split(text):
         line = fold(raw)
         delimiter = "=" if "=" in line else " "
         if raw.startswith("#") or delimiter not in line:

@@ -28,6 +28,8 @@ _REDACTION = "spark.redaction.regex"
 _BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 # What a key that only names a token or a password may have: a switch, a number or a duration.
 _PLAIN = re.compile(r"true|false|none|null|-?\d+(?:\.\d+)?\s?\w{0,2}", re.IGNORECASE)
+# Where a Secret of Kubernetes is mounted, or which of its keys a variable has.
+_NAMES_A_SECRET = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.secret(?:s|KeyRef)\.")
 _SHORTEST = 4
 _NAMED_BY_SPARK = re.compile(
     r"[\w.-]*(?:secret|password|token|access[.]?key)[\w.-]*=(?P<named>[^\s;&?,]+)", re.IGNORECASE
@@ -47,6 +49,19 @@ def spark_secrets(properties: Mapping[str, object]) -> list[str]:
     }
     secret = {one for one in hidden if len(one) >= _SHORTEST and not _PLAIN.fullmatch(one)}
     return sorted(secret | {*all_secrets(properties)})
+
+
+def secret_settings(properties: Mapping[str, str]) -> set[str]:
+    """Return the keys of Spark's settings whose values have secrets.
+
+    :param properties: as for ``spark_secrets``.
+    """
+    redaction = {_REDACTION: properties.get(_REDACTION, "")}
+    return {
+        key
+        for key, value in properties.items()
+        if not _NAMES_A_SECRET.match(key) and spark_secrets({**redaction, key: value})
+    }
 
 
 def _pattern(regex: str) -> list[re.Pattern[str]]:
