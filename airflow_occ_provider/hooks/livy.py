@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -22,7 +24,7 @@ from airflow_occ_provider.submitters.livy_api import LivyConnection
 from airflow_occ_provider.submitters.livy_batch import livy_batch
 from airflow_occ_provider.submitters.livy_yarn import LivyOnYarn
 from airflow_occ_provider.submitters.spark_submit import Flag
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
 from airflow_occ_provider.submitters.yarn.submission_conf import protected_conf
 
 _REPORT_PATH = "report_path"
@@ -148,7 +150,7 @@ def livy_hook(conn_id: str) -> LivyConnection:
     """Return Airflow's hook for Livy, which has looked up its connection.
 
     A signal handler makes requests, too: it must not wait for Airflow to answer the code that it has
-    interrupted.
+    interrupted. The hook sends the extra as headers of HTTP, but not what is for this provider.
 
     :raises ConfigurationError: if its provider is not installed.
     :raises AirflowNotFoundException: if there is no such connection.
@@ -162,7 +164,10 @@ def livy_hook(conn_id: str) -> LivyConnection:
             remedy=f"{install_extra('livy')} on the workers and triggerers",
         ) from error
     hook = LivyHook(livy_conn_id=conn_id)
-    connection = hook.get_connection(conn_id)
+    connection = copy(hook.get_connection(conn_id))
+    ours = (_REPORT_PATH, MANAGERS_FIELD)
+    extra = {key: value for key, value in connection.extra_dejson.items() if key not in ours}
+    connection.extra = json.dumps(extra)
     vars(hook)["get_connection"] = lambda _: connection
     return cast("LivyConnection", hook)
 

@@ -38,6 +38,7 @@ from airflow_occ_provider.storage.report import HIDDEN, RunFolder
 from airflow_occ_provider.submitters import livy as submitter
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
@@ -513,6 +514,15 @@ def test_a_hook_looks_up_its_connection_when_it_is_made(connection, server, monk
     hook = module.livy_hook("my_livy")
     monkeypatch.delenv("AIRFLOW_CONN_MY_LIVY")
     assert hook.run_method("/batches?from=0").status_code == 200
+
+
+def test_what_a_connection_has_for_this_provider_is_no_header(monkeypatch):
+    extra = {"report_path": "s3a://lake/x", MANAGERS_FIELD: "http://rm1:8088", "X-Requested-By": "me"}
+    value = {"conn_type": "livy", "host": "h", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_MY_LIVY", json.dumps(value))
+    headers = module.livy_hook("my_livy").get_conn().headers
+    assert headers["X-Requested-By"] == "me"
+    assert not {"report_path", MANAGERS_FIELD} & set(headers)
 
 
 def test_a_handle_is_enough_to_follow_a_batch(start, server, connection):

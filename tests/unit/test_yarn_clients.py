@@ -156,6 +156,22 @@ def test_a_kill_goes_to_the_active_manager(server, other, closed):
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("code", [301, 302, 307])
+def test_a_node_that_redirects_to_another_host_is_not_followed(server, other, code):
+    """Its answer would be logged as the driver's, or taken for the state of the container."""
+    container = Container(server.url, "container_1_1_01_000001", "node:1")
+    for path, answer in (
+        ("", b'{"container": {"state": "EXITED_WITH_SUCCESS"}}'),
+        ("/logs/stderr", b"LogLength:3\nLogContents:\nabc"),
+    ):
+        path = f"node/containers/{container.id}{path}"  # noqa: PLW2901
+        server.on(path, b"", code, Location=f"{other.url}/ws/v1/{path}")
+        other.on(path, answer)
+    assert container.lives(1) is None
+    assert container.log("stderr", 0) is None
+    assert other.asked == []
+
+
 @pytest.mark.parametrize("code", [200, 307])
 def test_a_standby_that_answers_in_words_is_not_active(server, code):
     words = b"Can not find any active RM. Will retry in next 3 seconds.\n"

@@ -20,6 +20,17 @@ _MOST = 1024 * 1024
 _TRIES = 5
 
 
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: not every host that a server names belongs to the cluster.
+
+    A standby ResourceManager redirects, too; urllib would not repeat a PUT.
+    """
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Make the redirection an error."""
+        return
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A container and where it runs.
@@ -95,7 +106,7 @@ class Container:
         request = urllib.request.Request(  # noqa: S310 - the ResourceManager's own address
             f"{self.manager}/ws/v1/node{path}", headers={"Accept": "application/json, text/plain"}
         )
-        return urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+        return urllib.request.build_opener(NoRedirect).open(request, timeout=_TIMEOUT_S)
 
 
 def _length(log: Any) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.container import Container
+from airflow_occ_provider.submitters.yarn.container import Container, NoRedirect
 
 MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
 """The key of a connection's extra that names the ResourceManagers of its cluster."""
@@ -81,13 +81,6 @@ class Application:
             answer.get("trackingUrl", ""),
             answer.get("logAggregationStatus", ""),
         )
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A standby ResourceManager redirects; urllib would not repeat a PUT."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 @dataclass
@@ -192,7 +185,7 @@ class ResourceManager:
             {"Accept": "application/json", "Content-Type": "application/json"},
             method=method,
         )
-        opener = urllib.request.build_opener(_NoRedirect)
+        opener = urllib.request.build_opener(NoRedirect)
         try:
             with opener.open(request, timeout=self.timeout_s) as answer:
                 return json.load(answer)  # a standby's is a sentence
