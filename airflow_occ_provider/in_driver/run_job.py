@@ -3,12 +3,11 @@
 Runs on Python 3.7 and later, as Spark 3.3 to 3.5 do.
 
 Submitted instead of the job as ``run_job.py SHA256 PAYLOAD``: a JSON file with Hudi's options, the job
-and its arguments, the rules that no configuration of the site may break, and the lock's classes. The
-file holds passwords, and is removed once it is read. Before the job's first line, this program adds the
-options to Hudi's configuration, and reads it again. The job does not run if one contradicts the rules or
-has another value, or a class is missing. What decides the outcome goes to files of the driver's private
-folder, which the payload names. A driver elsewhere has none: its facts go to its log, and to a file that
-the payload may name. It imports only PySpark.
+and its arguments, the rules that no configuration of the site may break, and the lock's classes. Before
+the job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
+does not run if one contradicts the rules or has another value, or a class is missing. What decides the
+outcome goes to files of the driver's private folder, which the payload names. A driver elsewhere has
+none: its facts go to its log, and to a file that the payload may name. It imports only PySpark.
 """
 
 from __future__ import annotations
@@ -127,14 +126,18 @@ def content_of(name):
 
 
 def taken(name):
-    """Return the content of a file, and remove it where its place allows that."""
-    content = content_of(name)
-    with contextlib.suppress(Exception):  # a volume of a pod cannot be written; a role may not delete
-        if not REMOTE.match(plain_path(name)):
-            os.unlink(plain_path(name))
-        else:
+    """Return the content of a file, and remove one that has a URL.
+
+    Others may read the place of a URL. A plain path is in a folder that only this account reads, or in
+    a volume or container that ends with the driver.
+    """
+    content, path = content_of(name), plain_path(name)
+    with contextlib.suppress(Exception):  # a role may not delete; then its task does so later
+        if REMOTE.match(path):
             _, files, remote = remote_file(name)
             files.delete(remote, False)
+        elif path != name:
+            os.unlink(path)
     return content
 
 

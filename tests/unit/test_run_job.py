@@ -286,19 +286,18 @@ def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
 
 
-@pytest.mark.parametrize("scheme", ["", "file://", "local:"])
-def test_the_input_is_gone_once_it_is_read(tmp_path, scheme):
+@pytest.mark.parametrize(("scheme", "stays"), [("", True), ("file://", False), ("file:", False)])
+def test_an_input_that_others_may_read_is_gone_once_it_is_read(tmp_path, scheme, stays):
     path = tmp_path / "payload.json"
     path.write_bytes(b"secret")
     assert run_job.taken(f"{scheme}{path}") == b"secret"
-    assert not path.exists()
+    assert path.exists() is stays
 
 
 def test_an_input_that_cannot_be_removed_is_read_all_the_same(tmp_path, monkeypatch):
-    """A volume of a pod is mounted to be read only."""
     monkeypatch.setattr(os, "unlink", MagicMock(side_effect=PermissionError))
     (tmp_path / "payload.json").write_bytes(b"secret")
-    assert run_job.taken(str(tmp_path / "payload.json")) == b"secret"
+    assert run_job.taken(f"file:{tmp_path}/payload.json") == b"secret"
 
 
 @pytest.mark.parametrize("changed", [b"", b"{}", b'{"application": "of another"}\n'])
@@ -312,7 +311,6 @@ def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, c
     refusal = read_fact(capfd.readouterr().err)
     assert refusal["fact"] == "not_protected"
     assert str(path) in refusal["reason"]
-    assert not path.exists()
 
 
 class FakeHudi:
