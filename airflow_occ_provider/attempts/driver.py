@@ -141,11 +141,12 @@ class Driver:
             )
 
     def _hand(self, entry: Entry, listeners: Sequence[Listener]) -> None:
+        taken = entry
         if isinstance(entry, str):
             self.echo(entry)
-            entry = entry if self.submitter.traits.facts_apart else entry_of(entry)
+            taken = entry if self.submitter.traits.facts_apart else entry_of(entry)
         for listen in listeners:
-            listen(entry)
+            listen(taken)
 
     @property
     def has_whole_log(self) -> bool:

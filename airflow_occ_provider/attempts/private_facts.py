@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from airflow_occ_provider.attempts.log.facts import Fact, parse_fact
 from airflow_occ_provider.in_driver.run_job import FACTS, HUDI
+
+_MOST = 1 << 20
 
 
 @dataclass(slots=True)
@@ -16,7 +20,7 @@ class PrivateFacts:
     Each process has a file of its own: no line is torn by another's. The job's output may contain
     anything, and none of it is a fact.
 
-    :param folder: path; the files may be missing. No folder has no facts.
+    :param folder: path, with both files. No folder has no facts.
     """
 
     folder: str
@@ -38,26 +42,36 @@ class PrivateFacts:
         lines = [*self._hudi.new_lines(), *of_runner]
         return [fact for line in lines if (fact := parse_fact(line)) is not None]
 
+    def close(self) -> None:
+        """Close the files."""
+        for tail in (self._runner, self._hudi):
+            tail.close()
+
 
 @dataclass(slots=True)
 class _Tail:
-    """The end of a file that grows.
+    """The end of a file that grows. It is kept open: old files of a host may be removed.
 
-    :param path: of the file, which may be missing yet.
+    :param path: of the file.
     """
 
     path: Path
-    _position: int = field(default=0, init=False)
+    _descriptor: int | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
     _part: bytes = field(default=b"", init=False)
 
     def new_lines(self) -> list[str]:
         """Return the whole lines since the last call."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._position)
-                content = file.read()
-        except FileNotFoundError:
+        if self._is_closed:
             return []
-        self._position += len(content)
-        *whole, self._part = (self._part + content).split(b"\n")
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_RDONLY)
+        parts = iter(partial(os.read, self._descriptor, _MOST), b"")
+        *whole, self._part = (self._part + b"".join(parts)).split(b"\n")
         return [line.decode(errors="replace") for line in whole]
+
+    def close(self) -> None:
+        """Read nothing more."""
+        if self._descriptor is not None and not self._is_closed:
+            os.close(self._descriptor)
+        self._is_closed = True

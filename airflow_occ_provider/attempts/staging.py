@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
     Submission,
+    digest_of,
     driver_input,
     local_path,
     runner_arguments,
@@ -31,8 +32,8 @@ def staged(
     """Write the driver's input into the task run's folder; remove it afterwards.
 
     The report stays: it is removed with the folder, once the attempt is settled. So does the input if
-    the task waits for the driver: that may not have read it yet. An application that is not a file of
-    this machine is left where it is.
+    the task waits for the driver, which removes it once it has read it. An application that is not a
+    file of this machine is left where it is.
 
     :param attempt: name of the attempt, unique in its folder.
     :param without: prefixes of the site's options that do not go with the attempt.
@@ -47,6 +48,7 @@ def staged(
         if path is not None and Path(path).is_file():
             content = Path(path).read_bytes()
             given["application"] = folder.put(f"{attempt}/job/{Path(path).name}", content)
+            given["application_digest"] = digest_of(content)
         runner = folder.put(f"{attempt}/run_job.py", Path(run_job.__file__).read_bytes())
         payload = json.dumps(given).encode()
         arguments = runner_arguments(folder.put(f"{attempt}/payload.json", payload), payload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -191,8 +192,8 @@ def prepared(
     driven = replace(job, application=_name(job.application)) if is_sent else job
     content = driver_input(driven, options, without)
     with private_folder(identity) as folder:
-        if not is_remote:
-            content["folder"] = str(folder)
+        for name in () if is_remote else (run_job.FACTS, run_job.HUDI):
+            write_privately(folder / name, b"")
         payload = json.dumps(content).encode()
         path = write_privately(folder / f"{folder.name}.json", payload)
         arguments = runner_arguments(path.name if is_remote else str(path), payload)
@@ -226,7 +227,12 @@ def runner_arguments(path: str, content: bytes) -> tuple[str, str]:
 
     :param path: of the input, or its URL.
     """
-    return hashlib.sha256(content).hexdigest(), path
+    return digest_of(content), path
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest by which the runner knows what its task has written."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def remove_leftovers(identity: str) -> None:
@@ -249,6 +255,7 @@ def file_prefix(identity: str) -> str:
 def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[str]) -> dict[str, object]:
     """Return what ``run_job.py`` reads; options are stripped, as in Hudi's own file."""
     return {
+        "salt": secrets.token_hex(16),  # the digest is seen by all: no password is guessed by it
         "application": _plain_path(job.application),
         "arguments": [str(one) for one in job.arguments],
         "options": {key.strip(): value.strip() for key, value in options.items()},

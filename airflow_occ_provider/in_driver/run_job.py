@@ -6,8 +6,9 @@ Submitted instead of the job as ``run_job.py SHA256 PAYLOAD``: a JSON file with 
 and its arguments, the rules that no configuration of the site may break, and the lock's classes. Before
 the job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
 does not run if one contradicts the rules or has another value, or a class is missing. What decides the
-outcome goes to files of the driver's private folder, which the payload names. A driver elsewhere has
-none: its facts go to its log, and to a file that the payload may name. It imports only PySpark.
+outcome goes to files beside the payload if its task has made them there, in a private folder. A driver
+elsewhere has none: its facts go to its log, and to a file that the payload may name. It imports only
+PySpark.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.async.AsyncCleanerService",
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
-FACTS = "facts.jsonl"  # of a private folder: what this process reports
-HUDI = "hudi.jsonl"  # of a private folder: what Hudi's loggers report
+FACTS = "facts.jsonl"  # of the private folder: what this process reports
+HUDI = "hudi.jsonl"  # of the private folder: what Hudi's loggers report
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
@@ -46,7 +47,7 @@ REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 RUNNER = os.getpid()
 FOLDER = []  # the driver's private folder, where its facts go instead of the log
 COPIES = []  # where facts go besides the log
-LOG = []  # a file descriptor of the driver's log that the job does not use, and which file that is
+KEPT = []  # a file descriptor for facts that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
 
 
@@ -57,13 +58,16 @@ def main(digest, payload):
     die_with_driver()
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
+    folder = os.path.dirname(payload)
+    if os.path.exists(os.path.join(folder, FACTS)):
+        FOLDER[:] = [folder]
+    keep_descriptor()
     content = taken(payload)
     if hashlib.sha256(content).hexdigest() != digest:
         reason = f"its input {payload} is not the one that its task has written"
         report("not_protected", reason=f"{reason}; the job was not started")
         return EXIT_UNPROTECTED
     given = json.loads(content)
-    FOLDER[:] = filter(None, [given.get("folder")])
     with reporting(jvm, given.get("report")):
         problem = protect(jvm, given) or missing_class(jvm, given["classes"])
         if problem:
@@ -79,7 +83,7 @@ def main(digest, payload):
         for copy in COPIES:
             copy.start()
         threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
-        run(given["application"], given["arguments"])
+        run(given["application"], given["arguments"], given.get("application_digest"))
     return 0
 
 
@@ -161,13 +165,13 @@ def local_path(name):
     return os.path.basename(path) if REMOTE.match(path) else path
 
 
-def run(application, arguments):
+def run(application, arguments, digest=None):
     """Run the job, and report its end."""
     code = 1
-    keep_log()
+    os.register_at_fork(after_in_child=forget_descriptor)  # a daemon would hold the log open
     report_sudden_end()
     try:
-        become(application, arguments)
+        become(application, arguments, digest)
         if STOPPED:  # in another thread, or the job caught it
             sys.exit(EXIT_UNPROTECTED)
         code = 0
@@ -215,19 +219,16 @@ def die_after_pause(limit_s):
 def report(fact, **details):
     """Write a fact to the private folder, or to the log even if sys.stderr changed.
 
-    A fork of this process, such as a daemon that the job starts, has nothing to report.
+    A fork of this process, such as a daemon that the job starts, has nothing to report. In the folder a
+    line begins with a line break too: the one before may be cut off, since the disk was full.
     """
     if os.getpid() != RUNNER:
         return
-    line = (json.dumps({"fact": fact, **details}) + "\n").encode()
-    if FOLDER:
-        with contextlib.suppress(OSError), open(os.path.join(FOLDER[0], FACTS), "ab") as facts:
-            facts.write(line)
-            return
+    line = json.dumps({"fact": fact, **details}).encode() + b"\n"
     for copy in COPIES:
         copy.add(PREFIX.encode() + line)
-    with contextlib.suppress(OSError), open(descriptor_of_log(), "wb", closefd=False) as log:
-        log.write(PREFIX.encode() + line)
+    with contextlib.suppress(OSError), open(descriptor(), "wb", closefd=False) as facts:
+        facts.write((b"\n" if FOLDER else PREFIX.encode()) + line)
 
 
 def files_of_hudi():
@@ -236,31 +237,37 @@ def files_of_hudi():
     No file stands for the log.
     """
     if FOLDER:
-        return [(os.path.join(FOLDER[0], HUDI), "")]
+        return [(os.path.join(FOLDER[0], HUDI), "\n")]  # %n would take the brace for its options
     return [(file, PREFIX) for file in (None, *(copy.path for copy in COPIES))]
 
 
-def keep_log():
-    """Keep the log open for facts; the job may redirect or close its output."""
+def keep_descriptor():
+    """Keep open where facts go: the job may close its output or remove files."""
+    if FOLDER:
+        kept = os.open(os.path.join(FOLDER[0], FACTS), os.O_WRONLY | os.O_APPEND)
+        KEPT[:] = kept, identity(kept)
+        return
     with contextlib.suppress(OSError):
-        log = os.dup(2)
-        LOG[:] = log, identity(log)
-        os.register_at_fork(after_in_child=forget_log)  # a daemon would hold the log open
+        kept = os.dup(2)
+        KEPT[:] = kept, identity(kept)
 
 
-def forget_log():
-    """Close the kept log in a fork of this process."""
+def forget_descriptor():
+    """Close the kept descriptor in a fork of this process."""
     with contextlib.suppress(OSError):
-        if LOG and identity(LOG[0]) == LOG[1]:
-            os.close(LOG[0])
-    LOG.clear()
+        if KEPT and identity(KEPT[0]) == KEPT[1]:
+            os.close(KEPT[0])
+    KEPT.clear()
 
 
-def descriptor_of_log():
-    """Return the kept log, or stderr if the job has closed or replaced it."""
+def descriptor():
+    """Return the kept descriptor, or another one if the job has closed or replaced it."""
     with contextlib.suppress(OSError):
-        if LOG and identity(LOG[0]) == LOG[1]:
-            return LOG[0]
+        if KEPT and identity(KEPT[0]) == KEPT[1]:
+            return KEPT[0]
+    if FOLDER:
+        keep_descriptor()
+        return KEPT[0]
     return 2
 
 
@@ -434,8 +441,14 @@ def loggers_of(log4j, configuration, name):
     return [every[key] for key in every if f"{key}.".startswith(f"{name}.")]
 
 
-def become(application, arguments):
-    """Run the job as spark-submit would: as __main__, with its folder on the path."""
+def become(application, arguments, digest):
+    """Run the job as spark-submit would: as __main__, with its folder on the path.
+
+    A job that its task has put into a storage has a digest: another content of it does not run.
+    """
+    content = content_of(application)
+    if digest and hashlib.sha256(content).hexdigest() != digest:
+        stop(f"{application} is not what its task has written")
     path = local_path(application)
     sys.argv[:] = [path, *arguments]
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no folder of the script
@@ -444,7 +457,7 @@ def become(application, arguments):
     vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
     sys.modules["__main__"] = job
     # The job's own statements decide how it is compiled: dont_inherit leaves ours out.
-    exec(compile(content_of(application), path, "exec", dont_inherit=True), vars(job))
+    exec(compile(content, path, "exec", dont_inherit=True), vars(job))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 NAME = r"(?P<name>(?:`[^`]+`|\w+)(?:\s*\.\s*(?:`[^`]+`|\w+))*)"
 CHANGES = re.compile(rf"\s*(?:(?P<word>MERGE)\s+INTO|(?P<verb>UPDATE))\s+{NAME}", re.IGNORECASE)
 DELETES = re.compile(rf"\s*DELETE\s+FROM\s+{NAME}.*\bWHERE\b", re.IGNORECASE | re.DOTALL)
-INSERTS = re.compile(
-    rf"\s*(?:(?:WITH|FROM)\b.*?)?\bINSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?{NAME}",
-    re.IGNORECASE | re.DOTALL,
-)
+WRITES = re.compile(r"\s*(?:WITH|FROM|INSERT)\b", re.IGNORECASE)
+INSERTS = re.compile(rf"\bINSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?{NAME}", re.IGNORECASE)
 SEPARATOR = "\x00"
 READS_TABLE = (
     "reads what it writes, so that a commit of another writer in between would be lost: set "
@@ -108,9 +106,11 @@ def read_table(statement):
     found = CHANGES.match(plain) or DELETES.match(plain)
     if found:
         return found["name"]
-    found = INSERTS.match(plain)
-    reads = rf"\b(?:FROM|JOIN)\s+{re.escape(found['name'])}(?![\w.`])" if found else ""
-    return found["name"] if reads and re.search(reads, plain, re.IGNORECASE) else ""
+    for insert in INSERTS.finditer(plain) if WRITES.match(plain) else ():
+        reads = rf"\b(?:FROM|JOIN)\s+{re.escape(insert['name'])}(?![\w.`])"
+        if re.search(reads, plain, re.IGNORECASE):
+            return insert["name"]
+    return ""
 
 
 def is_at(session, name, table):

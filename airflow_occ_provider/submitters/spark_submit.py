@@ -71,7 +71,12 @@ class SparkSubmit:
 
     name = "spark_submit"
     traits = Traits(
-        *("live", "gated"), outlives_task=False, end_is_final=True, exit_code=True, facts_apart=True
+        logs="live",
+        start="gated",
+        outlives_task=False,
+        end_is_final=True,
+        exit_code=True,
+        facts_apart=True,
     )
 
     command: Sequence[str] = ()
@@ -160,6 +165,7 @@ class SparkSubmit:
         if entries:
             self._lines.put(None)
             return entries
+        self._facts.close()
         return None
 
     def end(self, handle: Handle) -> None:

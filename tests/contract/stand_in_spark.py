@@ -16,11 +16,10 @@ from pathlib import Path
 def main(words):
     given = json.loads(Path(words[-1]).read_text())
     options = given["options"]
-    say(given, fact="protected", options=len(options), followed=True)
+    say(fact="protected", options=len(options), followed=True)
     folder = Path(os.environ["STAND_IN_TABLE"], ".hoodie")
     time = moment()
     say(
-        given,
         fact="hudi",
         logger="org.apache.hudi.ActiveTimelineV2",
         thread="main",
@@ -31,7 +30,6 @@ def main(words):
         (folder / "timeline" / f"{time}{state}").touch()
     with locked(options):
         say(
-            given,
             fact="hudi",
             logger="org.apache.hudi.TransactionUtils",
             thread="main",
@@ -49,11 +47,11 @@ def main(words):
         }
         (folder / "timeline" / f"{time}_{moment()}.commit").write_text(json.dumps(commit))
     (folder / ".heartbeat" / time).unlink()
-    say(given, fact="end", exit_code=0)
+    say(fact="end", exit_code=0)
 
 
-def say(given, **fact):
-    with Path(given["folder"], "facts.jsonl").open("a") as facts:
+def say(**fact):
+    with Path(sys.argv[-1]).with_name("facts.jsonl").open("a") as facts:
         facts.write(f"{json.dumps(fact)}\n")
 
 

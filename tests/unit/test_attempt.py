@@ -26,6 +26,7 @@ from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
+from airflow_occ_provider.in_driver.run_job import FACTS, HUDI
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.report import RunFolder
 
@@ -232,10 +233,12 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
         assert stat.S_IMODE(payload.stat().st_mode) == 0o600
         assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
         assert payload.parent == Path(submission.folder)
+        assert {path.name for path in payload.parent.iterdir()} == {payload.name, FACTS, HUDI}
         assert payload.name.startswith("airflow_occ_one_")
         assert Path(submission.application).name == "run_job.py"
         assert submission.environment == {IDENTITY_VARIABLE: "one"}
         content = json.loads(payload.read_text())
+        assert len(content.pop("salt")) == 32
         session = content.pop("session")
         assert session.pop("program") == Path(session_rules.__file__).read_text()
         rules = [rule._asdict() for rule in job_rules(given)]
@@ -249,9 +252,7 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "rules": [rule._asdict() for rule in RULES],
             "spark": SPARK_SETTINGS,
             "classes": [],
-            "folder": submission.folder,
         }
-        Path(submission.folder, "facts.jsonl").touch()
     assert not payload.parent.exists()
 
 

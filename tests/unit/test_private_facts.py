@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import secrets
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, prepared
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.reports import cause, fact
 
@@ -60,20 +62,27 @@ def requested(time):
     }
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """A private folder as an attempt makes it."""
+    with prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}) as submission:
+        yield Path(submission.folder)
+
+
 PROTECTED = {"fact": "protected", "followed": True, "reports_end": True}
 END = {"fact": "end", "exit_code": 0}
 
 
-def test_nothing_that_a_job_prints_is_a_fact(tmp_path):
+def test_nothing_that_a_job_prints_is_a_fact(folder):
     """It prints the log of a driver of another team, as a job that collects logs does."""
     log, table = DriverLog(), OneTable("/lake/own")
     job = (
-        written(tmp_path, "facts.jsonl", PROTECTED)
+        written(folder, "facts.jsonl", PROTECTED)
         + f"print({chr(10).join(FOREIGN)!r}, flush=True)\n"
-        + written(tmp_path, "hudi.jsonl", requested(OWN))
-        + written(tmp_path, "facts.jsonl", END)
+        + written(folder, "hudi.jsonl", requested(OWN))
+        + written(folder, "facts.jsonl", END)
     )
-    printed, driver = driven(tmp_path, job, [log.take, table.on_entry])
+    printed, driver = driven(folder, job, [log.take, table.on_entry])
     assert printed == [f"{line}\n" for line in FOREIGN]  # people see all of it
     assert log.own_instants == (OWN,)
     assert log.unprotected is None
@@ -100,7 +109,7 @@ def test_the_whole_log_of_another_driver_changes_nothing(path):
     assert after == before
 
 
-def test_no_fact_is_torn_beside_output_of_any_size(tmp_path):
+def test_no_fact_is_torn_beside_output_of_any_size(folder):
     """The runner's and Hudi's records of up to 40 kB, beside four threads that print."""
     many = 60
     job = textwrap.dedent(f"""
@@ -112,7 +121,7 @@ def test_no_fact_is_torn_beside_output_of_any_size(tmp_path):
             for number in range({many}):
                 text = str(number) * 20_000
                 line = json.dumps({{"fact": kind, "number": number, "text": text[:40_000]}})
-                with open(os.path.join({str(tmp_path)!r}, name), "a") as file:
+                with open(os.path.join({str(folder)!r}, name), "a") as file:
                     file.write(line + chr(10))
         threads = [threading.Thread(target=print_much) for _ in range(4)]
         threads += [threading.Thread(target=report, args=pair)
@@ -121,32 +130,32 @@ def test_no_fact_is_torn_beside_output_of_any_size(tmp_path):
         for thread in threads: thread.join()
     """)
     entries = []
-    driven(tmp_path, job, [entries.append])
+    driven(folder, job, [entries.append])
     facts = [entry for entry in entries if not isinstance(entry, str)]
     for kind in ("a", "b"):
         assert [each["number"] for each in facts if each["fact"] == kind] == list(range(many))
 
 
-def test_what_hudi_logged_before_the_end_is_read_before_the_end(tmp_path):
-    facts = PrivateFacts(str(tmp_path))
+def test_what_hudi_logged_before_the_end_is_read_before_the_end(folder):
+    facts = PrivateFacts(str(folder))
     assert facts.new() == []
-    exec(written(tmp_path, "facts.jsonl", PROTECTED))  # noqa: S102 - our own statement
+    exec(written(folder, "facts.jsonl", PROTECTED))  # noqa: S102 - our own statement
     assert facts.new() == [PROTECTED]
-    exec(written(tmp_path, "hudi.jsonl", requested(OWN)))  # noqa: S102
-    exec(written(tmp_path, "facts.jsonl", END))  # noqa: S102
+    exec(written(folder, "hudi.jsonl", requested(OWN)))  # noqa: S102
+    exec(written(folder, "facts.jsonl", END))  # noqa: S102
     assert facts.new() == [requested(OWN), END]
     assert facts.new() == []
 
 
 @pytest.mark.parametrize("torn", ['{"fact": "en', '{"fact": "end"}', '[1]\n{"fact": 3}\n{"end": 0}\n\n'])
-def test_what_is_no_whole_fact_is_left_out(tmp_path, torn):
-    facts = PrivateFacts(str(tmp_path))
-    (tmp_path / "facts.jsonl").write_text(torn)
+def test_what_is_no_whole_fact_is_left_out(folder, torn):
+    facts = PrivateFacts(str(folder))
+    (folder / "facts.jsonl").write_text(torn)
     assert facts.new() == []
 
 
-def test_a_fact_that_is_written_in_parts_is_read_once_whole(tmp_path):
-    facts, file = PrivateFacts(str(tmp_path)), tmp_path / "hudi.jsonl"
+def test_a_fact_that_is_written_in_parts_is_read_once_whole(folder):
+    facts, file = PrivateFacts(str(folder)), folder / "hudi.jsonl"
     content = json.dumps(requested(OWN)) + "\n" + json.dumps(requested(RIVAL)) + "\n"
     parts = [content[start : start + 40] for start in range(0, len(content), 40)]
     read = []
@@ -155,6 +164,32 @@ def test_a_fact_that_is_written_in_parts_is_read_once_whole(tmp_path):
             opened.write(part)
         read += facts.new()
     assert read == [requested(OWN), requested(RIVAL)]
+
+
+def test_files_that_are_removed_are_read_to_their_end(folder):
+    """As by a cron job that removes what was not changed for days."""
+    facts = PrivateFacts(str(folder))
+    assert facts.new() == []
+    with (folder / "facts.jsonl").open("a") as runner, (folder / "hudi.jsonl").open("a") as hudi:
+        for name in ("facts.jsonl", "hudi.jsonl"):
+            (folder / name).unlink()
+        for file, each in ((hudi, requested(OWN)), (runner, END)):
+            file.write(json.dumps(each) + "\n")
+            file.flush()
+        assert facts.new() == [requested(OWN), END]
+    facts.close()
+    assert facts.new() == []
+
+
+def test_what_the_runner_reports_after_a_line_that_was_cut_off_is_read(folder):
+    facts = PrivateFacts(str(folder))
+    (folder / "facts.jsonl").write_text('{"fact": "protec')
+    code = (
+        "from airflow_occ_provider.in_driver import run_job as r\n"
+        f"r.FOLDER.append({str(folder)!r})\nr.keep_descriptor()\nr.report('end', exit_code=0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert facts.new() == [END]
 
 
 def test_a_driver_without_a_folder_has_no_facts(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submission import runner_arguments
+from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job
 from tests.suspended import suspended
@@ -33,6 +33,7 @@ def run(folder, code, private=None):
     job = folder / "job.py"
     job.write_text(code)
     opened = f"r.FOLDER.append({str(private)!r}); " if private else ""
+    opened += "r.keep_descriptor(); "
     command = [sys.executable, "-c", RUN.replace("r.run", f"{opened}r.run"), str(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if private:
@@ -70,6 +71,8 @@ def run(folder, code, private=None):
 @pytest.mark.parametrize("private", [None, "private"])
 def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, private, code, exit_code):
     (tmp_path / "private").mkdir()
+    for name in (run_job.FACTS, run_job.HUDI):
+        (tmp_path / "private" / name).touch(mode=0o600)
     done, facts = run(tmp_path, code, private and tmp_path / private)
     assert done.returncode == exit_code
     assert facts == [{"fact": "end", "exit_code": exit_code}]
@@ -300,17 +303,36 @@ def test_an_input_that_cannot_be_removed_is_read_all_the_same(tmp_path, monkeypa
     assert run_job.taken(f"file:{tmp_path}/payload.json") == b"secret"
 
 
+@pytest.mark.parametrize("is_private", [True, False])
 @pytest.mark.parametrize("changed", [b"", b"{}", b'{"application": "of another"}\n'])
-def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, changed):
+def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, changed, is_private):
+    for name in ("FOLDER", "KEPT"):
+        monkeypatch.setattr(run_job, name, [])
     monkeypatch.setattr(run_job, "die_with_driver", lambda: None)
+    if is_private:
+        for name in (run_job.FACTS, run_job.HUDI):
+            (tmp_path / name).touch()
     spark = MagicMock()
     monkeypatch.setitem(sys.modules, "pyspark", spark)
     path, given = tmp_path / "payload.json", b'{"application": "of the task"}\n'
     path.write_bytes(changed)
     assert run_job.main(*runner_arguments(str(path), given)) == run_job.EXIT_UNPROTECTED
-    refusal = read_fact(capfd.readouterr().err)
+    printed = capfd.readouterr().err
+    (refusal,) = PrivateFacts(str(tmp_path)).new() if is_private else [read_fact(printed)]
     assert refusal["fact"] == "not_protected"
     assert str(path) in refusal["reason"]
+
+
+@pytest.mark.parametrize(("content", "exit_code"), [("pass", 0), ("print('of another')", 78)])
+def test_another_job_than_the_tasks_is_refused(tmp_path, content, exit_code):
+    job = tmp_path / "job.py"
+    job.write_text(content)
+    given = f"{str(job)!r}, [], {digest_of(b'pass')!r}"
+    code = f"from airflow_occ_provider.in_driver import run_job as r; r.run({given})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code
+    assert ("is not what its task has written" in done.stderr) == bool(exit_code)
+    assert "of another" not in done.stdout
 
 
 class FakeHudi:

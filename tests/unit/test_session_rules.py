@@ -139,6 +139,8 @@ def test_a_writer_passes_nothing_on_that_is_stopped(write):
         ("FROM t INSERT INTO t SELECT *", "t"),
         ("FROM s INSERT OVERWRITE TABLE t SELECT * WHERE k IN (SELECT k FROM t)", "t"),
         ("FROM s INSERT INTO t SELECT *", ""),
+        ("FROM t INSERT INTO u SELECT * INSERT INTO t SELECT *", "t"),
+        ("FROM s INSERT INTO u SELECT * INSERT INTO t SELECT *", ""),
         ("SELECT * FROM t", ""),
         ("SELECT 'MERGE INTO t'", ""),
         ("SET spark.sql.shuffle.partitions=1", ""),

@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _CHECKS_PER_INTERVAL = 4
-_LOG_LAG_S = 0.5
+_LOG_LAG_S = 2.0  # facts are read every half second
 _LEAST_PERIOD_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""Pure: from what our runner reports in a driver's log to the attempt's outcome.
+"""Pure: from what our runner and a driver's log report to the attempt's outcome.
 
 The runner reports whether the driver is protected, what Hudi logs, the exceptions that ended the job,
 and the end. Hudi's records show the rest: the requested instants, whether conflicts were checked, and,

@@ -21,7 +21,7 @@ _TRIES = 5
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: not every host that a server names belongs to the cluster.
+    """Follows no redirection: a server may name any host.
 
     A standby ResourceManager redirects, too; urllib would not repeat a PUT.
     """
