@@ -113,7 +113,7 @@ def _assembled(failure: Failure, step: int) -> str:
 
 def _what(failure: Failure, step: int) -> str:
     if failure.outcome is Outcome.EARLY_CONFLICT and not failure.rival:
-        return f"{_own(failure, step)} met a running writer of the same files"
+        return f"{_own(failure, step)} met another writer of the same files"
     if not failure.rival:
         return _cause(failure, step)
     lost = "gave way to" if failure.outcome is Outcome.YIELDED else "lost to"

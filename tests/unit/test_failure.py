@@ -58,7 +58,7 @@ LOST = f"{OWN} lost to {RIVAL}"
         ),
         (
             {"outcome": Outcome.EARLY_CONFLICT, "rival": None, "next_try": "none"},
-            f"Early conflict: instant {OWN} met a running writer of the same files. ",
+            f"Early conflict: instant {OWN} met another writer of the same files. ",
             "48.5 s of Spark time wasted. Next try: none.",
         ),
     ],
