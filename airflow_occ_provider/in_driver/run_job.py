@@ -453,6 +453,8 @@ def become(application, arguments, digest):
     sys.argv[:] = [path, *arguments]
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no folder of the script
         sys.path[0] = os.path.dirname(os.path.abspath(path))
+    runner = sys.modules["airflow_occ_runner"] = types.ModuleType("airflow_occ_runner")
+    vars(runner).update(report=report, EXIT_UNPROTECTED=EXIT_UNPROTECTED)  # for run_sql.py
     job = types.ModuleType("__main__")
     vars(job).update(__builtins__=builtins, __file__=path, __cached__=None)
     sys.modules["__main__"] = job

@@ -7,10 +7,7 @@ table as the writing statement names it, is at TABLE. It imports the standard li
 
 from __future__ import annotations
 
-import json
 import sys
-
-EXIT_UNPROTECTED = 78  # EX_CONFIG, as in run_job.py
 
 
 def main(table, name, target, *statements):
@@ -73,11 +70,10 @@ def quoted(name):
 
 
 def refuse(problem):
-    """End the driver before anything is written, as ``run_job.py`` does."""
-    fact = json.dumps({"fact": "not_protected", "reason": f"{problem}; no statement was run"})
-    sys.stderr.write(f"airflow_occ_provider: {fact}\n")
-    sys.stderr.flush()
-    sys.exit(EXIT_UNPROTECTED)
+    """End the driver before anything is written, and report why."""
+    runner = sys.modules["airflow_occ_runner"]  # see run_job.py
+    runner.report("not_protected", reason=f"{problem}; no statement was run")
+    sys.exit(runner.EXIT_UNPROTECTED)
 
 
 if __name__ == "__main__":

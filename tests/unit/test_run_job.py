@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
 from airflow_occ_provider.in_driver import report as in_driver
-from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.in_driver import run_job, run_sql
 from tests.suspended import suspended
 
 RUN = (
@@ -287,6 +287,21 @@ def test_a_call_that_keeps_all_threads_from_running_is_no_pause():
 )
 def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
+
+
+@pytest.mark.parametrize("private", [None, "private"])
+def test_a_job_of_ours_reports_as_the_runner_does(tmp_path, private):
+    (tmp_path / "private").mkdir()
+    for name in (run_job.FACTS, run_job.HUDI):
+        (tmp_path / "private" / name).touch(mode=0o600)
+    program, _, _ = Path(run_sql.__file__).read_text().partition("if __name__")
+    done, facts = run(tmp_path, f"{program}refuse('a problem')", private and tmp_path / private)
+    reason = "a problem; no statement was run"
+    assert done.returncode == run_job.EXIT_UNPROTECTED
+    assert facts == [
+        {"fact": "not_protected", "reason": reason},
+        {"fact": "end", "exit_code": run_job.EXIT_UNPROTECTED},
+    ]
 
 
 @pytest.mark.parametrize(("scheme", "stays"), [("", True), ("file://", False), ("file:", False)])
