@@ -175,8 +175,8 @@ class _Search:
 
     def _ordered(self, writes: Sequence[Instant]) -> list[Instant]:
         """Return those that the run may have made: the reported ones, then the youngest first."""
-        candidates = reversed([one for one in writes if one.time not in self.before.commits])
-        return sorted(candidates, key=lambda one: one.time not in self.reported)[: self.most]
+        candidates = reversed([write for write in writes if write.time not in self.before.commits])
+        return sorted(candidates, key=lambda write: write.time not in self.reported)[: self.most]
 
     def _may_be_archived(self) -> bool:
         """Whether a write that the table did not have before can have been archived.

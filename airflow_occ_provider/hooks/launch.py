@@ -58,7 +58,7 @@ class Launch:
         conf = {key: str(value) for key, value in self.spark._conf.items()}
         secret = secret_settings(conf)
         if secret:
-            self.spark._conf = {key: conf[key] for key in conf.keys() - secret}
+            self.spark._conf = {key: text for key, text in conf.items() if key not in secret}
             self.spark._properties_file = self._properties({key: conf[key] for key in secret})
         return list(self.spark._build_spark_submit_command(self.submission.application))
 

@@ -244,12 +244,12 @@ def files_of_hudi():
 def keep_descriptor():
     """Keep open where facts go: the job may close its output or remove files."""
     if FOLDER:
-        kept = os.open(os.path.join(FOLDER[0], FACTS), os.O_WRONLY | os.O_APPEND)
-        KEPT[:] = kept, identity(kept)
+        facts = os.open(os.path.join(FOLDER[0], FACTS), os.O_WRONLY | os.O_APPEND)
+        KEPT[:] = facts, identity(facts)
         return
     with contextlib.suppress(OSError):
-        kept = os.dup(2)
-        KEPT[:] = kept, identity(kept)
+        log = os.dup(2)
+        KEPT[:] = log, identity(log)
 
 
 def forget_descriptor():

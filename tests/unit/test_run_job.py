@@ -329,9 +329,9 @@ def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, c
             (tmp_path / name).touch()
     spark = MagicMock()
     monkeypatch.setitem(sys.modules, "pyspark", spark)
-    path, given = tmp_path / "payload.json", b'{"application": "of the task"}\n'
+    path, content = tmp_path / "payload.json", b'{"application": "of the task"}\n'
     path.write_bytes(changed)
-    assert run_job.main(*runner_arguments(str(path), given)) == run_job.EXIT_UNPROTECTED
+    assert run_job.main(*runner_arguments(str(path), content)) == run_job.EXIT_UNPROTECTED
     printed = capfd.readouterr().err
     (refusal,) = PrivateFacts(str(tmp_path)).new() if is_private else [read_fact(printed)]
     assert refusal["fact"] == "not_protected"
@@ -342,8 +342,8 @@ def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, c
 def test_another_job_than_the_tasks_is_refused(tmp_path, content, exit_code):
     job = tmp_path / "job.py"
     job.write_text(content)
-    given = f"{str(job)!r}, [], {digest_of(b'pass')!r}"
-    code = f"from airflow_occ_provider.in_driver import run_job as r; r.run({given})"
+    arguments = f"{str(job)!r}, [], {digest_of(b'pass')!r}"
+    code = f"from airflow_occ_provider.in_driver import run_job as r; r.run({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == exit_code
     assert ("is not what its task has written" in done.stderr) == bool(exit_code)
