@@ -40,6 +40,8 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "leases": ({"errors", "leases", "spelling"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": (set(), {"pyspark"}),
+    "driver.contract": (set(), set()),
+    "driver": ({"driver"}, set()),
     "attempts.submitter": ({"attempts.log.facts"}, set()),
     "attempts.record": (
         {"attempts.submitter", "attempts.identity", "attempts.record_parts", "storage.address"},
@@ -161,6 +163,7 @@ def test_the_guide_names_each_folder_and_each_package_that_it_imports():
         "hudi.format.commit_metadata",
         "attempts.outcome",
         "leases.rules",
+        "driver.attempt",
         "retry",
         "provider_info",
     ],

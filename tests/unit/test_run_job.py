@@ -16,6 +16,7 @@ import pytest
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
+from airflow_occ_provider.driver import contract
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job, run_sql
 from tests.suspended import suspended
@@ -201,7 +202,7 @@ def test_the_first_folder_of_the_path_is_the_scripts_if_python_adds_one(tmp_path
     assert done.stdout == "library\n", done.stderr
 
 
-IN_DRIVER = sorted(Path(run_job.__file__).parent.glob("*.py"))
+IN_DRIVER = [*sorted(Path(run_job.__file__).parent.glob("*.py")), Path(contract.__file__)]
 LATER_THAN_3_7 = re.compile(
     r"\.(removeprefix|removesuffix|is_relative_to|readlink|unparse|prod|isqrt|dist|cache)\("
     r"|cached_property|zoneinfo|graphlib|tomllib|functools\.cache\b|missing_ok|\bmatch \w+:$",

@@ -1,0 +1,246 @@
+"""The attempt's half of the contract with its driver: which driver runs, and when none can run any more.
+
+Each function decides the next step by one look at the journal and the folder. After the step the caller
+looks again: so a lost answer needs no rule of its own, and any process can continue where another one
+stopped. What a look shows never becomes untrue, except that nothing was there; only the journal's
+compare-and-set relies on that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from airflow_occ_provider.driver.contract import End, Grant, Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The journal's entry of an attempt whose drivers are never granted."""
+
+    why: str
+
+
+class View(NamedTuple):
+    """What one look at an attempt shows.
+
+    :param entry: of the journal, which is set once, from nothing.
+    :param hellos: of its drivers, in the storage's order of their times.
+    :param is_granted: whether the file ``grant`` is there.
+    :param is_revoked: whether the file ``revoked`` is there.
+    :param tick: the highest that was ever read in the driver's facts; 0 for none.
+    :param end: of the granted driver, from its facts.
+    :param is_gone: whether the place says that the granted driver has ended.
+    """
+
+    entry: Grant | Closed | None = None
+    hellos: tuple[Hello, ...] = ()
+    is_granted: bool = False
+    is_revoked: bool = False
+    tick: int = 0
+    end: End | None = None
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAndSet:
+    """Set the journal's entry, if it has none; then look again, whatever the answer is."""
+
+    entry: Grant | Closed
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGrant:
+    """Write the payload, and once that is answered the file ``grant``."""
+
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRevoked:
+    """Write the file ``revoked``."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookLater:
+    """There is nothing to do until a later look shows more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MayRun:
+    """The grant is visible to its driver."""
+
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class NotGranted:
+    """Grant nothing: the attempt is to be revoked and settled."""
+
+    reason: str
+
+
+class Proof(StrEnum):
+    """Why no driver of an attempt can run any more."""
+
+    NEVER_GRANTED = "never granted"
+    LEFT = "left"
+    END = "end"
+    PLACE = "place"
+    SILENCE = "silence"
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """No driver of the attempt runs, or begins a commit.
+
+    :param proof: the kind of evidence.
+    :param evidence: for people.
+    :param end: of the driver, if that is the proof.
+    """
+
+    proof: Proof
+    evidence: str
+    end: End | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the job's first line may have run."""
+        return self.proof not in (Proof.NEVER_GRANTED, Proof.LEFT)
+
+
+def next_grant_step(
+    view: View, payload: str
+) -> CompareAndSet | WriteGrant | LookLater | MayRun | NotGranted:
+    """Return the next step of an attempt that lets one driver run.
+
+    :param payload: digest of what is to run.
+    """
+    match view.entry:
+        case _ if view.is_revoked:
+            return NotGranted("the attempt was revoked")
+        case Closed(why):
+            return NotGranted(f"the attempt was closed: {why}")
+        case Grant(nonce, other) if other != payload:
+            return NotGranted(f"driver {nonce} was granted with the payload {other}, not {payload}")
+        case Grant() as grant:
+            # A copy of the journal: a process that is late writes what is there.
+            return MayRun(grant) if view.is_granted else WriteGrant(grant)
+    waiting = [hello for hello in view.hellos if hello.left is None]
+    if not waiting:
+        return LookLater("no driver has said hello")
+    # A service that starts a driver again does so because the one before has died.
+    return CompareAndSet(Grant(waiting[-1].nonce, payload))
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a process that settles an attempt has observed, by its own monotonic clock.
+
+    Silence counts from the moment at which both the newest tick and ``revoked`` were read. A tick that
+    is not visible by then cannot have been answered, and a driver that has not begun cannot begin.
+
+    :param tick: the newest that was read.
+    :param quiet_since: when tick and ``revoked`` were read; ``None`` if ``revoked`` is not there.
+    :param gone_since: when the place's word was read.
+    :param now: when the last look began.
+    """
+
+    tick: int = 0
+    quiet_since: float | None = None
+    gone_since: float | None = None
+    now: float = 0.0
+
+    def after(self, view: View, began: float, answered: float) -> Watch:
+        """Return the observation after one more look.
+
+        :param began: when the look began.
+        :param answered: when all of it was read.
+        """
+        watch = replace(self, now=began, tick=max(self.tick, view.tick))
+        if not view.is_revoked:
+            watch = replace(watch, quiet_since=None)
+        elif self.quiet_since is None or view.tick > self.tick:
+            watch = replace(watch, quiet_since=answered)
+        if view.is_gone and self.gone_since is None:
+            watch = replace(watch, gone_since=answered)
+        return watch
+
+    @property
+    def quiet_s(self) -> float:
+        """How long the driver of a revoked attempt has been silent."""
+        return 0.0 if self.quiet_since is None else max(0.0, self.now - self.quiet_since)
+
+    @property
+    def gone_s(self) -> float:
+        """How long ago the place said that the driver has ended."""
+        return 0.0 if self.gone_since is None else max(0.0, self.now - self.gone_since)
+
+
+def next_settle_step(
+    view: View, watch: Watch, *, why: str, ttl_s: float | None, request_s: float
+) -> CompareAndSet | WriteRevoked | LookLater | Over:
+    """Return the next step towards the proof that an attempt is over.
+
+    :param watch: after this look.
+    :param why: the attempt is ended; for people.
+    :param ttl_s: of the driver's life; ``None`` if it has no limit, so that silence proves nothing.
+    :param request_s: the longest time that a request of the driver is under way.
+    """
+    entry = view.entry
+    if entry is None:
+        return CompareAndSet(Closed(why))
+    if isinstance(entry, Closed):
+        return Over(Proof.NEVER_GRANTED, f"no driver was granted; closed: {entry.why}")
+    proof = _proof(entry, view, watch, ttl_s, request_s)
+    if proof is not None:
+        return proof
+    if not view.is_revoked:
+        return WriteRevoked(why)
+    return LookLater(_missing(entry, view, watch, ttl_s, request_s))
+
+
+def _proof(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_s: float) -> Over | None:
+    """Return the proof that the granted driver is over, if there is one."""
+    driver = f"driver {grant.nonce}"
+    for hello in view.hellos:
+        if hello.nonce == grant.nonce and hello.left is not None:
+            return Over(Proof.LEFT, f"{driver} left before the job's first line: {hello.left}")
+    if view.end is not None and view.end.is_certain:
+        commits = ", ".join(view.end.committed) or "none"
+        return Over(Proof.END, f"{driver} reported its end; commits: {commits}", view.end)
+    # A request of a process that is dead may still be carried out.
+    if view.is_gone and watch.gone_s > request_s:
+        return Over(Proof.PLACE, f"{driver} ended at least {watch.gone_s:.0f} s ago, says its place")
+    if ttl_s is not None and watch.quiet_s > _silence_s(ttl_s, request_s):
+        return Over(
+            Proof.SILENCE,
+            f"{driver} was silent for {watch.quiet_s:.0f} s after tick {watch.tick} and the revocation; "
+            f"its life is {ttl_s:g} s, a request's {request_s:g} s",
+        )
+    return None
+
+
+def _silence_s(ttl_s: float, request_s: float) -> float:
+    """Return after how long a silence proves the end.
+
+    A late write of older facts hides an answered tick for up to one request, and the commit that began
+    in time lands after up to another one.
+    """
+    return ttl_s + 2 * request_s
+
+
+def _missing(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_s: float) -> str:
+    """Return what the proof is missing, for people."""
+    if view.is_gone:
+        return f"driver {grant.nonce} has ended; a request of it may be under way for {request_s:g} s"
+    doubt = "its `end` is uncertain" if view.end else "it has not reported its end"
+    if ttl_s is None:
+        return f"driver {grant.nonce} was revoked; {doubt}, and its life has no limit"
+    left_s = _silence_s(ttl_s, request_s) - watch.quiet_s
+    return f"driver {grant.nonce} was revoked; {doubt}, and its silence counts in {left_s:.0f} s"
