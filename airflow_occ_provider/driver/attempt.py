@@ -1,9 +1,9 @@
-"""The attempt's half of the contract with its driver: which driver runs, and when none can run any more.
+"""The attempt's half of the contract: which driver runs, and when none can.
 
 Each function decides the next step by one look at the journal and the folder. After the step the caller
 looks again: so a lost answer needs no rule of its own, and any process can continue where another one
-stopped. What a look shows never becomes untrue, except that nothing was there; only the journal's
-compare-and-set relies on that.
+stopped. What a look shows stays true. What it does not show may be there now, so only the journal's
+compare-and-set acts on that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompareAndSet:
-    """Set the journal's entry, if it has none; then look again, whatever the answer is."""
+    """Set the journal's entry if it has none; look again, whatever the answer is."""
 
     entry: Grant | Closed
 

@@ -226,37 +226,38 @@ class Life:
         return cls(ttl_s, {0: since})
 
     def tick(self, now: Moment) -> Life:
-        """Return the life with one more tick, the highest of ``ticks``; none once it is over.
-
-        A driver that was stopped may tick before it notices its deadline, and its silence may have been
-        taken for its end.
-        """
-        if self.is_over(now):
-            return self
+        """Return the life with one more tick; its number is the highest of ``ticks``."""
         return replace(self, ticks={**self.ticks, max(self.ticks) + 1: now})
 
     def answer(self, tick: int | None, now: Moment) -> Life:
-        """Return the life after a look at the answered tick; an older one changes nothing."""
+        """Return the life after a look at the answered tick; an older one changes nothing.
+
+        A life that is over stays over: its driver may have been stopped, and its silence taken for its
+        end, before it notices the deadline.
+        """
         if tick is None or tick <= self.answered or tick not in self.ticks or self.is_over(now):
             return self
         later = {number: moment for number, moment in self.ticks.items() if number >= tick}
         return replace(self, ticks=later, answered=tick)
 
     def left_s(self, now: Moment) -> float:
-        """Return the seconds until the deadline; the driver ends itself when there are none."""
+        """Return the seconds until the deadline, at which the driver ends itself."""
         if self.ttl_s is None:
             return float("inf")
         return self.ttl_s - self.ticks[self.answered].until(now)
 
     def is_over(self, now: Moment) -> bool:
-        """Return whether the deadline has passed; checked before the job's first line, too."""
+        """Return whether the deadline has passed.
+
+        The runner looks at it before the job's first line, too.
+        """
         return self.left_s(now) <= 0
 
     def may_begin_commit(self, now: Moment, margin_s: float | None = None) -> bool:
-        """Return whether a commit may begin: a stop that is shorter than the margin is harmless.
+        """Return whether a commit may begin.
 
-        Without an answered tick it may not: a grant may be the late write of a process that has lost
-        the lease.
+        A stop that is shorter than the margin is harmless. Without an answered tick no commit begins:
+        a grant may be the late write of a process that has lost the lease.
 
         :param margin_s: by default half a minute, or a quarter of a shorter TTL than two minutes.
         """
@@ -336,7 +337,10 @@ class Ending:
 
     @staticmethod
     def end(guard: GuardState | None) -> End:
-        """Return what ``end`` says; certain only behind a closed guard that no commit is passing."""
+        """Return what ``end`` says.
+
+        It is certain only behind a closed guard that no commit is passing.
+        """
         if guard is None:
             return End(is_certain=False)
         return End(guard.committed, is_certain=guard.is_closed and guard.passing is None)
