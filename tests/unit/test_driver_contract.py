@@ -565,6 +565,7 @@ def walk_silence(rules, until=None):
 # --- The rules hold, and each mutant breaks one ---
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("walk", "rules", "least"),
     [
@@ -702,6 +703,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_has_its_fault(mutant):
     walk, rules, fault = MUTANTS[mutant]
