@@ -24,6 +24,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "spelling": (set(), set()),
     "retry": ({"errors"}, set()),
+    "via": (set(), set()),
     "hudi.format": ({"hudi.format"}, set()),
     "hudi.writer": ({"hudi.format", "hudi.writer"}, set()),
     "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
@@ -72,7 +73,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
-            *{"hooks", "in_driver", "spelling"},
+            *{"hooks", "in_driver", "spelling", "via"},
         },
         {"airflow", "kubernetes"},
     ),

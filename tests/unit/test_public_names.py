@@ -54,6 +54,7 @@ PUBLIC = {
     "hooks.zookeeper_lock": {
         *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),
     },
+    "hooks.via": {"StartRule", "ViaStart", "operator_class", "operator_path"},
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "LossAction", "least_ttl_s"},
     "leases.lease": {"LeaseService", "Status", "Terms", "Ticket"},
@@ -86,6 +87,7 @@ PUBLIC = {
         *("LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger", "states_of"),
     },
     "triggers.survivor": {"HudiSurvivorTrigger"},
+    "via": {"markers_in", "with_driver"},
     "triggers.window": {"HudiIncrementalWindowTrigger", "why_empty", "window_facts"},
     "operators.retry_policy": {"HudiConflictRetryPolicy", "BudgetedRetries", "budgeted", "composed"},
     "leases.store": {

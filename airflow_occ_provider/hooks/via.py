@@ -1,0 +1,349 @@
+"""Any operator of Airflow as the place where a task's driver is started."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.bases.operator import ExecutorSafeguard
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_occ_provider.attempts.typed_values import has_template
+from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.signal_call import call_apart
+from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_PACKAGE = __name__.partition(".")[0]
+_LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
+_FOR_ALL_OPERATORS = ("default_args", "do_xcom_push")
+
+
+@dataclass(frozen=True, slots=True)
+class StartRule:
+    """What makes an operator start one driver for each attempt, and nothing more.
+
+    :param settings: arguments that get this value. An attempt waits for its driver by the folder: a
+        waiter of the operator's own would give up earlier, and a trigger would take the task along.
+    :param tokens: arguments by which a service takes a submission for an earlier one, so that an
+        attempt would get the driver of the attempt before. Each needs ``ATTEMPT`` in it.
+    :param refused: arguments that no attempt can use, with the reason.
+    :param waits: whether ``execute`` returns only once the driver has ended.
+    """
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    waits: bool | None = None
+
+
+_NO_WAIT = {"wait_for_completion": False}
+RULES: Mapping[str, StartRule] = {
+    # An operator that does not take one of these arguments does not get it.
+    "BaseOperator": StartRule({"deferrable": False}),
+    "ResumableJobMixin": StartRule({"durable": False}),
+    "BashOperator": StartRule(waits=True),
+    "SSHOperator": StartRule({"cmd_timeout": None}, waits=True),  # the default is 10 s
+    "SparkSubmitOperator": StartRule(waits=True),
+    "KubernetesPodOperator": StartRule({"durable": False}, waits=True),
+    "SparkKubernetesOperator": StartRule({"reattach_on_restart": False}, waits=True),
+    "LivyOperator": StartRule({"polling_interval": 0}, waits=False),
+    "EmrAddStepsOperator": StartRule(_NO_WAIT, waits=False),
+    "EmrServerlessStartJobOperator": StartRule(
+        {**_NO_WAIT, "client_request_token": ATTEMPT},
+        ("client_request_token", "config.clientToken"),
+        waits=False,
+    ),
+    "EmrContainerOperator": StartRule(
+        {**_NO_WAIT, "client_request_token": ATTEMPT}, ("client_request_token",), waits=False
+    ),
+    "GlueJobOperator": StartRule(
+        _NO_WAIT,
+        refused={"run_job_kwargs.JobRunId": "repeats an earlier run, with that run's arguments"},
+        waits=False,
+    ),
+    "DataprocSubmitJobOperator": StartRule(
+        {"asynchronous": True}, ("request_id", "job.reference.job_id"), waits=False
+    ),
+    "DataprocCreateBatchOperator": StartRule(
+        {"asynchronous": True}, ("batch_id", "request_id"), waits=False
+    ),
+    "DatabricksSubmitRunOperator": StartRule(
+        {"wait_for_termination": False}, ("idempotency_token", "json.idempotency_token"), waits=False
+    ),
+}
+"""The rules by the name of a class, which are also those of its subclasses."""
+
+
+def operator_path(via: object) -> str:
+    """Return the import path of an operator class, which a serialized DAG can store.
+
+    :param via: the class, or its path.
+    :raises ConfigurationError: if it is neither, or the path does not lead to it.
+    """
+    path = via if isinstance(via, str) else _path_of(via)
+    operator = operator_class(path)
+    if isinstance(via, type) and operator is not via:
+        raise ConfigurationError(
+            "via",
+            f"{path} is not the class that was given, so a worker does not find it",
+            remedy="define the class at the top of a module",
+        )
+    return path
+
+
+def operator_class(path: str) -> type[BaseOperator]:
+    """Return the operator class at an import path.
+
+    :raises ConfigurationError: if there is none, or it cannot start a driver.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        operator = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            "via",
+            f"{path!r} cannot be imported: {error}",
+            remedy="install the provider that has it, or correct the path",
+        ) from error
+    if not isinstance(operator, type) or not issubclass(operator, BaseOperator):
+        raise ConfigurationError(
+            "via", f"{path} is no operator class", remedy="give the class of an operator, or its path"
+        )
+    if operator.__module__.partition(".")[0] == _PACKAGE:
+        raise ConfigurationError(
+            "via",
+            f"{operator.__name__} protects a driver itself",
+            remedy="give the operator that starts the driver, such as BashOperator",
+        )
+    return operator
+
+
+class ViaStart:
+    """Starts the driver of one attempt by another operator.
+
+    Nothing of the operator's service is known here. That ``execute`` has returned, or failed, says
+    nothing about the driver: the attempt's folder does.
+
+    :param via: the import path of the operator's class.
+    :param kwargs: its arguments, with markers; when the DAG is parsed, with templates too.
+    :param task: the task, whose name and DAG the operator gets.
+    :param context: of the task, once it runs.
+    """
+
+    def __init__(
+        self, via: str, kwargs: Any, task: BaseOperator, context: Context | None = None
+    ) -> None:
+        self._context: Context = context or {}
+        self._class = operator_class(via)
+        self._kwargs = {} if kwargs is None else kwargs
+        self._task = task
+        self._rule = _rule_of(self._class)
+        self._operator: BaseOperator | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether ``start`` returns only once the driver has ended.
+
+        Until then the task cannot be deferred: the driver may be the operator's child. An operator
+        without a rule counts as one that waits.
+        """
+        return self._rule.waits is not False
+
+    @property
+    def links(self) -> tuple[Any, ...]:
+        """The operator's links for the UI; they read what it stores for the task."""
+        links = self._class.operator_extra_links
+        return tuple(links) if isinstance(links, list | tuple) else ()  # some compute them
+
+    def refuse(self) -> None:
+        """Refuse arguments that start no driver, or that of another attempt.
+
+        :raises ConfigurationError: with the first of them.
+        """
+        if not isinstance(self._kwargs, Mapping):
+            if has_template(self._kwargs):
+                return  # not known before the task starts
+            raise self._refusal(
+                "", f"{self._kwargs!r} is no dictionary", "give the operator's arguments by name"
+            )
+        self._refuse_foreign()
+        for path in (*self._rule.settings, *self._rule.tokens, *self._rule.refused):
+            for value in _values_at(self._kwargs, path):
+                self._refuse_value(path, value)
+        self._refuse_without_markers()
+
+    def start(self, runner: str, arguments: Sequence[str]) -> None:
+        """Make the operator and execute it, in the task's context and log.
+
+        An operator that defers itself has started the driver; the trigger is not started.
+
+        :param runner: path or URL of the PySpark file, as the driver reads it.
+        :param arguments: of the file; the first is the URL of the attempt's folder.
+        :raises ConfigurationError: if the operator cannot be made of its arguments.
+        :raises SubmitterUnreachableError: if ``execute`` fails. A driver may run all the same.
+        """
+        operator = self._operator = self._made(runner, arguments)
+        name = self._class.__name__
+        in_operator = contextvars.copy_context()
+        in_operator.run(ExecutorSafeguard.tracker.set, operator)  # as Airflow does for the task's own
+        try:
+            in_operator.run(operator.execute, self._context)
+        except TaskDeferred:
+            self._task.log.info("%s has deferred itself; its trigger is not needed.", name)
+        except Exception as error:
+            raise SubmitterUnreachableError(
+                f"{name} failed: {type(error).__name__}: {error}",
+                remedy="correct what the task's log shows",
+            ) from error
+
+    def end(self) -> None:
+        """Have the operator end what it has started, within Airflow's time for that.
+
+        It logs nothing and never raises. In another process, such as a triggerer, there is no operator
+        that knows what was started: there only the folder ends the driver.
+        """
+        if self._operator is not None:
+            call_apart(self._kill, _LONGEST_KILL_S)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(Exception):  # the folder ends the driver in any case
+            self._operator.on_kill()  # type: ignore[union-attr]
+
+    def _made(self, runner: str, arguments: Sequence[str]) -> BaseOperator:
+        """Return the operator, with the task's name and DAG, but not as a task of the DAG."""
+        settings = {
+            name: value for name, value in self._rule.settings.items() if name in self._parameters
+        }
+        kwargs = with_driver({**settings, **self._kwargs}, runner, arguments)
+        dag = self._task.get_dag()
+        try:
+            operator = self._class(
+                task_id=self._task.task_id, dag=dag, _airflow_from_mapped=True, **kwargs
+            )
+        except Exception as error:
+            raise self._refusal(
+                "", f"{type(error).__name__}: {error}", "correct the argument"
+            ) from error
+        # The arguments are rendered already. What remains are the operator's own defaults and files.
+        # What looks like a template by now is data, and is never rendered.
+        if not has_template(self._kwargs):
+            operator.render_template_fields(self._context, self._task.get_template_env())
+            for name in operator.template_fields:
+                value = getattr(operator, name, None)
+                if markers_in(value):
+                    setattr(operator, name, with_driver(value, runner, arguments))
+        return operator
+
+    @property
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        """The arguments that the operator's class takes, those of ``BaseOperator`` left out."""
+        return {
+            name: parameter
+            for parent in reversed(self._class.__mro__)
+            if parent is not BaseOperator and "__init__" in vars(parent)
+            for name, parameter in inspect.signature(vars(parent)["__init__"]).parameters.items()
+            if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        }
+
+    def _refuse_foreign(self) -> None:
+        """Refuse arguments that only a task of its own has, and a lack of required ones."""
+        parameters = self._parameters
+        of_tasks = set(inspect.signature(BaseOperator.__init__).parameters).difference(
+            parameters, _FOR_ALL_OPERATORS
+        )
+        for name in self._kwargs:
+            if name in of_tasks:
+                raise self._refusal(name, "has no effect there", "give it to the task itself")
+        dag = self._task.get_dag()
+        supplied = {"self", "task_id", *self._kwargs, *(dag.default_args if dag else ())}
+        for name, parameter in inspect.signature(self._class.__init__).parameters.items():
+            is_named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            if is_named and parameter.default is parameter.empty and name not in supplied:
+                raise self._refusal(name, f"is missing, and {self._class.__name__} needs it", "add it")
+
+    def _refuse_value(self, path: str, value: object) -> None:
+        if path in self._rule.refused:
+            raise self._refusal(path, self._rule.refused[path], "leave it out")
+        if path in self._rule.tokens:
+            if value and ATTEMPT not in markers_in(value) and not has_template(value):
+                raise self._refusal(
+                    path,
+                    f"{value!r} is the same in each attempt, so the service repeats the first one",
+                    "leave it out, or put airflow_occ_provider.via.ATTEMPT into it",
+                )
+            return
+        setting = self._rule.settings[path]
+        if value != setting and (value or setting) and not has_template(value):
+            raise self._refusal(
+                path,
+                f"{value!r}: the task waits for the driver itself, and needs {setting!r}",
+                "leave it out",
+            )
+
+    def _refuse_without_markers(self) -> None:
+        markers = markers_in(self._kwargs)
+        if RUNNER in markers and {ARGUMENTS, FOLDER} & markers:
+            return
+        if any(self._is_file(name, value) for name, value in self._kwargs.items()):
+            return  # they may be in the file
+        if RUNNER not in markers:
+            raise self._refusal(
+                "",
+                "does not say where the driver's PySpark file goes",
+                f"put airflow_occ_provider.via.RUNNER, the text {RUNNER}, where the operator names it",
+            )
+        raise self._refusal(
+            "",
+            "does not say where the driver's arguments go",
+            f"put airflow_occ_provider.via.ARGUMENTS, the text {ARGUMENTS}, after the PySpark file; or "
+            f"FOLDER, the text {FOLDER}, as the value of an argument --airflow_occ_folder",
+        )
+
+    def _is_file(self, name: str, value: object) -> bool:
+        """Return whether the operator loads an argument from a file."""
+        endings = tuple(self._class.template_ext)
+        is_field = name in self._class.template_fields
+        return is_field and isinstance(value, str) and bool(endings) and value.endswith(endings)
+
+    def _refusal(self, path: str, problem: str, remedy: str) -> ConfigurationError:
+        where = f"via_kwargs.{path}" if path else "via_kwargs"
+        return ConfigurationError(where, f"{problem} (via {self._class.__name__})", remedy=remedy)
+
+
+def _path_of(via: object) -> str:
+    if isinstance(via, type):
+        return f"{via.__module__}.{via.__qualname__}"
+    raise ConfigurationError(
+        "via", f"{via!r} is neither a class nor its path", remedy="give the class of an operator"
+    )
+
+
+def _rule_of(operator: type) -> StartRule:
+    """Return the rule of a class: its own and those of its parents."""
+    rules = [RULES[parent.__name__] for parent in operator.__mro__ if parent.__name__ in RULES]
+    return StartRule(
+        {name: value for rule in reversed(rules) for name, value in rule.settings.items()},
+        tuple(path for rule in rules for path in rule.tokens),
+        {path: reason for rule in rules for path, reason in rule.refused.items()},
+        next((rule.waits for rule in rules if rule.waits is not None), None),
+    )
+
+
+def _values_at(kwargs: Mapping[str, Any], path: str) -> Iterator[Any]:
+    """Return the value at a dotted path of nested dictionaries, if there is one."""
+    name, _, rest = path.partition(".")
+    if name not in kwargs:
+        return
+    if not rest:
+        yield kwargs[name]
+    elif isinstance(kwargs[name], Mapping):
+        yield from _values_at(kwargs[name], rest)
