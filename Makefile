@@ -35,9 +35,9 @@ demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=met
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
 SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
+# One worker more: the demo's does nothing but wait for it.
 test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract without a metastore, one real conflict
-	$(PYTEST) -m quick $(SIDE_BY_SIDE) tests/unit tests/contract
-	$(PYTEST) -m quick tests/system/test_demo.py
+	$(PYTEST) -m quick -n $$(($(WORKERS) + 1)) --dist worksteal tests/unit tests/contract tests/system/test_demo.py
 
 test-rest: $(INSTALLED)  ## The site, and the tests that take longer: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) docs
@@ -48,7 +48,7 @@ test-all: $(INSTALLED)  ## test, then test-rest
 	$(MAKE) test
 	$(MAKE) test-rest
 
-test-nightly: $(INSTALLED)  ## More of real services and whole Airflows: Celery, the demo on Livy, faults on YARN, EMR Serverless, S3, GCS, Azure, Ceph, HDFS
+test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows: Celery, the demo on Livy and beside the Spark provider 6, faults on YARN, EMR Serverless, S3, GCS, Azure, Ceph, HDFS
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)

@@ -53,8 +53,13 @@ def pytest_collection_modifyitems(items):
             slow = item.get_closest_marker("metastore") or item.get_closest_marker("yarn")
             quick = folder in _QUICK and not slow
             item.add_marker("quick" if quick else "rest")
-    # Side by side, the longest must not be the last.
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("yarn", "system"))))
+    items.sort(key=_length)
+
+
+def _length(item):
+    """Return a test's place: side by side, the longest must not be the last."""
+    kinds = ("yarn", "system", "real")
+    return next((place for place, kind in enumerate(kinds) if item.get_closest_marker(kind)), len(kinds))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,7 +69,8 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByService(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            services = {"yarn": "yarn", "livy": "livy", "test_demo": nodeid, "tests/system/": "airflow"}
+            alone = dict.fromkeys(("test_demo", "test_tutorial"), nodeid)  # each with its own Airflow
+            services = {"yarn": "yarn", "livy": "livy", **alone, "tests/system/": "airflow"}
             return next((scope for part, scope in services.items() if part in nodeid), nodeid)
 
     return ByService(config, log) if config.getoption("dist") == "loadscope" else None

