@@ -142,11 +142,12 @@ def next_grant_step(
 class Watch:
     """What a process that settles an attempt has observed, by its own monotonic clock.
 
-    Silence counts from the moment at which both the newest tick and ``revoked`` were read. A tick that
-    is not visible by then cannot have been answered, and a driver that has not begun cannot begin.
+    Silence counts from the moment at which the newest tick was read. A tick that is not visible by then
+    cannot have been answered. A driver without a tick may not have begun: its silence counts from the
+    moment at which ``revoked`` was read, too.
 
     :param tick: the newest that was read.
-    :param quiet_since: when tick and ``revoked`` were read; ``None`` if ``revoked`` is not there.
+    :param quiet_since: when the tick was read, or ``revoked``; ``None`` if neither is there.
     :param gone_since: when the place's word was read.
     :param now: when the last look began.
     """
@@ -163,7 +164,7 @@ class Watch:
         :param answered: when all of it was read.
         """
         watch = replace(self, now=began, tick=max(self.tick, view.tick))
-        if not view.is_revoked:
+        if not (view.is_revoked or watch.tick):  # a driver that has not begun may begin
             watch = replace(watch, quiet_since=None)
         elif self.quiet_since is None or view.tick > self.tick:
             watch = replace(watch, quiet_since=answered)
@@ -173,7 +174,7 @@ class Watch:
 
     @property
     def quiet_s(self) -> float:
-        """How long the driver of a revoked attempt has been silent."""
+        """How long the driver has been silent."""
         return 0.0 if self.quiet_since is None else max(0.0, self.now - self.quiet_since)
 
     @property

@@ -837,11 +837,13 @@ def test_a_settlement_says_what_it_waits_for(view, watch, ttl_s, reason):
     assert reason in step.reason
 
 
-def test_a_silence_counts_from_the_newest_tick_and_the_revocation():
-    watch = Watch().after(View(tick=3), 0, 1)
-    assert watch.quiet_s == 0
-    watch = watch.after(View(tick=3, is_revoked=True), 10, 11).after(
-        View(tick=2, is_revoked=True), 20, 21
-    )
+def test_a_silence_counts_from_the_newest_tick_or_else_from_the_revocation():
+    watch = Watch().after(View(), 0, 1).after(View(), 5, 6)
+    assert watch.quiet_s == 0, "a driver that has not begun may begin"
+    watch = watch.after(View(is_revoked=True), 10, 11).after(View(is_revoked=True), 20, 21)
     assert watch.quiet_s == 9
-    assert watch.after(View(tick=4, is_revoked=True), 30, 31).quiet_s == 0
+    watch = watch.after(View(tick=3), 30, 31)
+    assert watch.quiet_s == 0
+    watch = watch.after(View(tick=2), 40, 41)
+    assert watch.quiet_s == 9, "without a revocation, too: nothing answers a tick that was not read"
+    assert watch.after(View(tick=4, is_revoked=True), 50, 51).quiet_s == 0
