@@ -102,7 +102,10 @@ class Submitter(Protocol):
     """
 
     name: str
-    traits: Traits
+
+    @property
+    def traits(self) -> Traits:
+        """Its abilities; those about an end may change when it has seen one."""
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver and return its handle.

@@ -14,6 +14,11 @@ from typing import NamedTuple
 
 from airflow_occ_provider.driver.contract import End, Grant, Hello
 
+LIFE_S = 900.0
+"""How long a driver runs on without an answer of the process that follows it."""
+REQUEST_S = 60.0
+"""The longest time that a request of a driver is under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Closed:
@@ -221,7 +226,7 @@ def _proof(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_
     if ttl_s is not None and watch.quiet_s > _silence_s(ttl_s, request_s):
         return Over(
             Proof.SILENCE,
-            f"{driver} was silent for {watch.quiet_s:.0f} s after tick {watch.tick} and the revocation; "
+            f"{driver} was silent for {watch.quiet_s:.0f} s after tick {watch.tick} and any revocation; "
             f"its life is {ttl_s:g} s, a request's {request_s:g} s",
         )
     return None

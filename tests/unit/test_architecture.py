@@ -54,13 +54,16 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "attempts.guards.heartbeat_alarm": ({"hudi.writer.heartbeat", "attempts.outcome"}, set()),
     "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),
     "attempts": (
-        {"errors", "hudi", "storage", "leases", "in_driver", "retry", "spelling", "attempts"},
+        {
+            *{"errors", "hudi", "storage", "leases", "driver", "in_driver", "retry", "spelling"},
+            "attempts",
+        },
         set(),
     ),
     "submitters.gate": (set(), set()),
     "submitters.emr_serverless_api": ({"errors"}, {"botocore"}),
     "submitters.kubernetes": ({"errors", "attempts", "submitters"}, {"kubernetes", "urllib3"}),
-    "submitters": ({"errors", "attempts", "submitters"}, {"psutil"}),
+    "submitters": ({"errors", "driver", "attempts", "submitters"}, {"psutil"}),
     "hooks.emr_serverless": (
         {"errors", "storage", "attempts", "submitters", "hooks"},
         {"airflow", "botocore"},
@@ -73,7 +76,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
-            *{"hooks", "in_driver", "spelling", "via"},
+            *{"hooks", "driver", "in_driver", "spelling", "via"},
         },
         {"airflow", "kubernetes"},
     ),

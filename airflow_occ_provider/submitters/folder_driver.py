@@ -1,0 +1,437 @@
+"""Drivers of any service: granted, followed and revoked by files of a folder."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.driver.attempt import (
+    LIFE_S,
+    REQUEST_S,
+    CompareAndSet,
+    LookLater,
+    MayRun,
+    NotGranted,
+    Over,
+    Proof,
+    View,
+    Watch,
+    WriteGrant,
+    next_grant_step,
+    next_settle_step,
+)
+from airflow_occ_provider.driver.contract import (
+    FACTS,
+    GRANT,
+    HELLO_PREFIX,
+    LIFE,
+    PAYLOAD,
+    REVOKED,
+    End,
+    Grant,
+    Hello,
+    answer_to_bytes,
+    digest,
+)
+from airflow_occ_provider.errors import (
+    NotSubmittedError,
+    OccError,
+    SubmitterUnreachableError,
+    TableUnreadableError,
+)
+from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.spark_submit import Flag
+
+_KILLED, _TERMINATED, _REFUSED = -9, -15, 78
+_GATE_S = 0.3
+_PERIODS = ((60.0, 1.0), (600.0, 5.0))
+_LONGEST_PERIOD_S = 15.0
+_QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
+_END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
+
+
+class Folder(Protocol):
+    """The files of one attempt, such as ``storage.attempt_folder.AttemptFolder``."""
+
+    @property
+    def url(self) -> str:
+        """The address of the folder, as Hadoop spells it."""
+
+    def names(self) -> frozenset[str]:
+        """List the folder."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; ``None`` if it does not exist."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+
+
+class Start(Protocol):
+    """Starts drivers somewhere."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call returns only when the driver has ended."""
+
+    def start(self, runner: str, arguments: Sequence[str]) -> None:
+        """Have a driver started that runs a file with some arguments."""
+
+    def end(self) -> None:
+        """Ask the service to end what it has started; no error if it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A driver's work, before one is granted it.
+
+    :param runner: URL of the file to run, whose one argument is the folder's.
+    :param payload: what the granted driver reads.
+    :param start: has a driver started.
+    """
+
+    folder: Folder
+    runner: str
+    payload: bytes
+    start: Start
+
+
+@dataclass
+class FolderDriver:
+    """Grants a driver that something else starts, follows it and revokes it.
+
+    The driver does nothing before it is granted, and it is granted once the journal has recorded it. So
+    a second driver of the attempt, such as a service's own retry, leaves. How it ends is known by the
+    folder alone: that the service has returned proves nothing.
+
+    :param open_folder: opens the folder of an earlier process's driver, by its URL and its handle's
+        facts.
+    :param offer: the work; ``None`` to follow and end drivers of earlier processes.
+    :param origin: more facts of its handles, by which another process opens the folder.
+    :param killed: set when the task was asked to stop.
+    :param patience: for a storage that does not answer.
+    """
+
+    name = "via"
+
+    open_folder: Callable[[str], Folder]
+    offer: Offer | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    killed: Flag = field(default_factory=Flag)
+    patience: Patience = field(default_factory=partial(Patience, 600, "the storage"))
+    _drivers: dict[str, Followed] = field(default_factory=dict, init=False)
+
+    @property
+    def traits(self) -> Traits:
+        """Its abilities; an end is final once the folder has proven it."""
+        return Traits(
+            logs="live",
+            start="gated",
+            outlives_task=not (self.offer and self.offer.start.waits),
+            end_is_final=all(driver.proof for driver in self._drivers.values()),
+            exit_code=True,
+            proves_ends=False,
+            facts_apart=True,
+        )
+
+    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:  # noqa: ARG002
+        """Have a driver started, record the first that waits in the folder, and grant it.
+
+        :raises NotSubmittedError: if the start fails before a driver waits.
+        """
+        offer = self.offer
+        if offer is None:
+            raise AssertionError("there is nothing to submit")
+        call = _Call(partial(offer.start.start, offer.runner, (offer.folder.url,)))
+        call.begin()
+        try:
+            return self._granted(offer, call, started)
+        except BaseException:
+            self._revoke(offer.folder, "the attempt was given up before a driver was granted")
+            raise
+
+    def find(self, key: str) -> Handle | None:  # noqa: ARG002
+        """Return nothing: a driver that was not recorded does nothing."""
+        return None
+
+    def poll(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver may run, by what the folder proves."""
+        driver = self._followed(handle)
+        try:
+            if driver.proof is None:
+                self._look(driver)
+        except SubmitterUnreachableError as error:
+            return Unseen(error.message, is_away=not self.patience.is_over)
+        if driver.proof:
+            return Ended(driver.exit_code, log_is_whole=driver.is_whole)
+        if driver.is_revoked and driver.watch.quiet_s > _QUIET_S:
+            return Unseen(driver.doubt)
+        return Running()
+
+    def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
+        """Return the driver's facts since the last call; ``None`` after its end.
+
+        :raises SubmitterUnreachableError: if the storage has not answered for long.
+        """
+        driver = self._followed(handle)
+        if self.killed.is_set():
+            self.end(handle)
+        if driver.is_read:
+            return None
+        early_s = driver.looked_at + driver.period_s - time.monotonic()
+        if early_s > 0 and driver.proof is None:
+            time.sleep(min(wait_s, early_s))
+            return []
+        if driver.proof is None:
+            with self.patience.waiting():
+                self._look(driver, follows=True)
+        facts, driver.new = driver.new, []
+        driver.is_read = driver.proof is not None
+        return facts or (None if driver.is_read else [])
+
+    def end(self, handle: Handle) -> None:
+        """Revoke the driver, and wait a little for its end."""
+        driver = self._followed(handle)
+        if driver.proof:
+            return
+        is_killed = self.killed.is_set()
+        if not driver.is_revoked:
+            driver.is_revoked = self._revoke(driver.folder, "its task was asked to end it")
+        if is_killed and self.offer:
+            self.offer.start.end()
+        until_s = time.monotonic() + (_KILL_S if is_killed else _END_S)
+        while isinstance(self.poll(handle), Running) and time.monotonic() < until_s:
+            time.sleep(_GATE_S)
+
+    def _granted(self, offer: Offer, call: _Call, started: Callable[[Handle], None]) -> Handle:
+        """Return the driver that was granted."""
+        handle: Handle | None = None
+        while True:
+            try:
+                step = next_grant_step(self._view(offer.folder, handle), digest(offer.payload))
+                match step:
+                    case LookLater():
+                        self._refuse_failed(call)
+                        time.sleep(_GATE_S)
+                    case CompareAndSet(Grant() as grant):
+                        # No driver is recorded before its payload is there.
+                        offer.folder.write(PAYLOAD, offer.payload)
+                        handle = self._handle(offer.folder, grant)
+                        started(handle)
+                    case WriteGrant(grant):
+                        offer.folder.write(GRANT, grant.to_bytes())
+                    case MayRun() if handle:
+                        return handle
+                    case NotGranted(reason):
+                        raise NotSubmittedError(
+                            f"no driver was granted: {reason}",
+                            remedy="no action if the task is retried: the next try starts another one",
+                        )
+            except TableUnreadableError as error:
+                self._count(offer.folder.url, error)
+                self._refuse_failed(call)
+                time.sleep(_GATE_S)
+
+    def _refuse_failed(self, call: _Call) -> None:
+        """Stop to wait for a driver that nothing will start.
+
+        :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
+        """
+        if self.killed.is_set():
+            raise NotSubmittedError(
+                "no driver was granted: the task was asked to stop", remedy="clear the task"
+            )
+        if call.error:
+            raise NotSubmittedError(
+                f"the start of the driver failed before it was there: {call.error}",
+                remedy="correct what the task's log shows of it; nothing was run",
+            ) from call.error
+
+    def _view(self, folder: Folder, handle: Handle | None) -> View:
+        """Look for the drivers that wait."""
+        names = folder.names()
+        hellos = tuple(
+            Hello.from_bytes(name, folder.read(name) or b"")
+            for name in sorted(names)
+            if name.startswith(HELLO_PREFIX) and not handle
+        )
+        return View(_grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
+
+    def _look(self, driver: Followed, *, follows: bool = False) -> None:
+        """Read what is new of a driver, and judge whether it is over.
+
+        :param follows: whether this process continues the attempt: it completes the grant, and answers
+            the driver's ticks.
+        """
+        try:
+            driver.look()
+            if follows and driver.proof is None and not driver.is_revoked:
+                driver.answer()
+        except TableUnreadableError as error:
+            raise self._count(str(driver.handle), error) from error
+        self.patience.reset(str(driver.handle))
+
+    def _count(self, what: str, error: OccError) -> SubmitterUnreachableError:
+        """Count a request without an answer, and return the error for it.
+
+        :raises SubmitterUnreachableError: if there was none for too long.
+        """
+        unreachable = SubmitterUnreachableError(error.message, remedy=error.remedy)
+        self.patience.count(what, unreachable)
+        return unreachable
+
+    def _revoke(self, folder: Folder, why: str) -> bool:
+        """Revoke an attempt; whether the storage has accepted that."""
+        try:
+            folder.write(REVOKED, why.encode())
+        except OccError:
+            return False  # the next look tries again
+        return True
+
+    def _handle(self, folder: Folder, grant: Grant) -> Handle:
+        facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
+        return Handle(self.name, f"driver {grant.nonce}", {**self.origin, **facts})
+
+    def _followed(self, handle: Handle) -> Followed:
+        nonce = str(handle.facts["nonce"])
+        if nonce not in self._drivers:
+            folder = self.offer.folder if self.offer else self.open_folder(handle.facts["folder"])
+            self._drivers[nonce] = Followed(handle, folder)
+        return self._drivers[nonce]
+
+
+@dataclass(slots=True)
+class Followed:
+    """What this process has read of one driver.
+
+    :param new: its facts that no call has returned yet.
+    :param exit_code: as its runner reported it, or as its end implies.
+    :param proof: that it has ended.
+    :param doubt: what the proof is missing, for people.
+    :param looked_at: monotonic time of the last look.
+    :param is_whole: whether its facts were read to its own end, and none is missing.
+    """
+
+    handle: Handle
+    folder: Folder
+    new: list[Entry] = field(default_factory=list)
+    exit_code: int | None = None
+    proof: Over | None = None
+    doubt: str = ""
+    is_revoked: bool = False
+    is_whole: bool = False
+    is_read: bool = False
+    looked_at: float = float("-inf")
+    watch: Watch = field(default_factory=Watch)
+    _begun_s: float = field(default_factory=time.monotonic, init=False)
+    _end: End | None = field(default=None, init=False)
+    _lines: int = field(default=0, init=False)
+    _missed: int = field(default=0, init=False)
+    _answered: int = field(default=0, init=False)
+    _has_grant: bool = field(default=False, init=False)
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two looks: often while it begins, then rarely."""
+        followed_s = time.monotonic() - self._begun_s
+        return next((period for until, period in _PERIODS if followed_s < until), _LONGEST_PERIOD_S)
+
+    def look(self) -> None:
+        """Read the folder once."""
+        began = self.looked_at = time.monotonic()
+        grant, names = _grant_of(self.handle), self.folder.names()
+        name = HELLO_PREFIX + grant.nonce
+        self._has_grant, self.is_revoked = GRANT in names, self.is_revoked or REVOKED in names
+        tick = self._read_facts() if FACTS in names else self.watch.tick
+        hellos: tuple[Hello, ...] = ()
+        if name in names and not tick:
+            hellos = (Hello.from_bytes(name, self.folder.read(name) or b""),)
+        view = View(grant, hellos, self._has_grant, self.is_revoked, tick, self._end)
+        watch = self.watch.after(view, began, time.monotonic())
+        self.watch = watch
+        step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=REQUEST_S)
+        if isinstance(step, Over):
+            self._conclude(step)
+        elif isinstance(step, LookLater):
+            self.doubt = step.reason
+
+    def answer(self) -> None:
+        """Do what a granted driver waits for: the grant itself, or an answer to its ticks."""
+        if not self._has_grant:
+            self.folder.write(GRANT, _grant_of(self.handle).to_bytes())
+        if self.watch.tick > self._answered:
+            self.folder.write(LIFE, answer_to_bytes(self.watch.tick))
+            self._answered = self.watch.tick
+
+    def _read_facts(self) -> int:
+        """Read the facts that are new; return the highest tick."""
+        *lines, _ = (self.folder.read(FACTS) or b"").split(b"\n")
+        tick, number = self.watch.tick, 0
+        for line in lines:
+            fact = parse_fact(line.decode(errors="replace")) or {}
+            if fact.get("fact") == "left_out":  # of a long file the first and the last lines are kept
+                number += int(fact.get("lines", 0))
+                self._missed += max(0, number - self._lines)
+                continue
+            number += 1
+            if number <= self._lines or not fact:
+                continue
+            if fact["fact"] == "tick":
+                tick = max(tick, int(fact.get("number", 0)))
+                continue
+            self._take(fact)
+        self._lines = max(self._lines, number)
+        return tick
+
+    def _take(self, fact: Fact) -> None:
+        if fact["fact"] == "end":
+            committed = tuple(map(str, fact.get("committed", ())))
+            self._end = End(committed, is_certain=fact.get("is_certain") is True)
+            self.exit_code = int(fact.get("exit_code", _TERMINATED))
+            self.is_whole = not self._missed
+        self.new.append(fact)
+
+    def _conclude(self, over: Over) -> None:
+        """Note the end."""
+        self.proof = over
+        if self.exit_code is None:
+            self.exit_code = _REFUSED if over.proof is Proof.LEFT else _KILLED
+        if over.proof is Proof.LEFT:
+            self.is_whole = True  # it has done nothing
+        self.new.append(f"{over.evidence}.\n")
+
+
+def _grant_of(handle: Handle) -> Grant:
+    """Return the journal's entry."""
+    return Grant(str(handle.facts["nonce"]), str(handle.facts["payload"]))
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call in a thread of its own, which may last as long as the driver.
+
+    :param error: with which it has failed.
+    """
+
+    call: Callable[[], None]
+    error: Exception | None = None
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, daemon=True, name="start-driver")
+
+    def begin(self) -> None:
+        """Begin the call."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.call()
+        except Exception as error:  # noqa: BLE001 - told by the process that waits for the driver
+            self.error = error

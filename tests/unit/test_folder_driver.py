@@ -1,0 +1,363 @@
+"""The attempt's side of the contract, against drivers that follow it in files of a real folder."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.driver import attempt as attempt_half
+from airflow_occ_provider.driver import contract
+from airflow_occ_provider.driver.contract import Gate, Grant, Hello, Leave, Moment, Run
+from airflow_occ_provider.errors import (
+    NotSubmittedError,
+    StateStoreError,
+    SubmitterUnreachableError,
+    TableUnreadableError,
+)
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.patience import Patience
+
+PAYLOAD = b'{"job": 1}'
+
+
+class Driver:
+    """A driver of a service, which follows the contract in a thread."""
+
+    def __init__(self, folder, nonce):
+        self.folder, self.nonce = folder, nonce
+        self.ran, self.left, self.facts = None, None, []
+
+    def wait(self):
+        (self.folder / f"hello.{self.nonce}").write_bytes(Hello(self.nonce).to_bytes())
+        gate = Gate(self.nonce, Moment(0, 0), limit_s=60)
+        while True:
+            content = (self.folder / "grant").read_bytes() if (self.folder / "grant").exists() else b""
+            revoked = (self.folder / "revoked").exists()
+            step = gate.decide(Moment(0, 0), Grant.from_bytes(content), revoked=revoked)
+            if isinstance(step, Leave):
+                self.left = step.why
+                hello = Hello(self.nonce, step.why)
+                (self.folder / f"hello.{self.nonce}").write_bytes(hello.to_bytes())
+                return
+            if isinstance(step, Run):
+                payload = (self.folder / "payload").read_bytes()
+                assert step.refusal(payload) is None
+                (self.folder / "payload").unlink()
+                self.ran = payload
+                return
+            time.sleep(0.01)
+
+    def report(self, *facts):
+        self.facts += facts
+        lines = "".join(f"{json.dumps(fact)}\n" for fact in self.facts)
+        (self.folder / "part").write_text(lines)
+        (self.folder / "part").replace(self.folder / "facts.jsonl")
+
+
+class Service:
+    """Starts drivers, as many as it was given."""
+
+    waits = False
+
+    def __init__(self, *drivers, error=None):
+        self.drivers, self.error, self.calls, self.ended = drivers, error, [], False
+        self.threads = []
+
+    def start(self, runner, arguments):
+        self.calls.append((runner, *arguments))
+        for driver in self.drivers:
+            thread = threading.Thread(target=driver.wait, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+        if self.error:
+            raise self.error
+
+    def end(self):
+        self.ended = True
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    monkeypatch.setattr(folder_driver, "_END_S", 0.05)
+    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, 0.0),))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "attempt"
+    path.mkdir()
+    return path
+
+
+def opened(url):
+    return AttemptFolder(str(url))
+
+
+def offering(folder, service):
+    return FolderDriver(
+        opened, Offer(opened(folder), "runner.py", PAYLOAD, service), {"storage_conn_id": None}
+    )
+
+
+def granted(folder, *, nonce="n1"):
+    """A driver that was granted, and the submitter and handle of its attempt."""
+    driver = Driver(folder, nonce)
+    service = Service(driver)
+    submitter = offering(folder, service)
+    handle = submitter.submit("key", lambda _: None)
+    service.join()
+    return driver, submitter, handle
+
+
+def follower():
+    return FolderDriver(opened)
+
+
+def test_a_driver_runs_once_it_is_recorded(folder):
+    driver, recorded = Driver(folder, "n1"), []
+    service = Service(driver)
+
+    def started(handle):
+        recorded.append((handle, driver.ran, (folder / "grant").exists(), (folder / "payload").exists()))
+
+    handle = offering(folder, service).submit("key", started)
+    service.join()
+    assert driver.ran == PAYLOAD
+    assert recorded == [(handle, None, False, True)]
+    assert Handle.from_json(json.loads(json.dumps(handle.to_json()))) == handle
+    assert service.calls == [("runner.py", str(folder))]
+    assert not (folder / "payload").exists()
+
+
+def test_of_two_drivers_of_an_attempt_one_runs_and_the_other_leaves(folder):
+    drivers = [Driver(folder, "n1"), Driver(folder, "n2")]
+    service = Service(*drivers)
+    offering(folder, service).submit("key", lambda _: None)
+    service.join()
+    assert [driver.ran for driver in drivers].count(PAYLOAD) == 1
+    assert [driver.left for driver in drivers if not driver.ran] == [
+        f"driver {next(one.nonce for one in drivers if one.ran)} of the same attempt was granted"
+    ]
+
+
+def test_a_driver_that_cannot_be_recorded_leaves(folder):
+    driver = Driver(folder, "n1")
+    service = Service(driver)
+
+    def started(_):
+        raise StateStoreError("this try is no longer the current one")
+
+    with pytest.raises(StateStoreError):
+        offering(folder, service).submit("key", started)
+    service.join()
+    assert driver.ran is None
+    assert driver.left == "the attempt was revoked"
+
+
+def test_a_start_that_fails_before_a_driver_waits_is_an_error_with_its_reason(folder):
+    with pytest.raises(NotSubmittedError, match="quota exceeded"):
+        offering(folder, Service(error=RuntimeError("quota exceeded"))).submit("key", lambda _: None)
+    assert (folder / "revoked").exists(), "a driver that comes late leaves"
+
+
+def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
+    driver = Driver(folder, "n1")
+    (folder / "hello.n1").write_bytes(Hello("n1").to_bytes())
+    service = Service(driver, error=RuntimeError("the waiter timed out"))
+    assert offering(folder, service).submit("key", lambda _: None)
+    service.join()
+    assert driver.ran == PAYLOAD
+
+
+def test_a_task_that_is_ended_does_not_wait_for_a_driver(folder):
+    submitter = offering(folder, Service())
+    submitter.killed.set()
+    with pytest.raises(NotSubmittedError, match="asked to stop"):
+        submitter.submit("key", lambda _: None)
+
+
+def test_facts_are_returned_once_and_the_end_last(folder):
+    driver, submitter, handle = granted(folder)
+    assert submitter.read(handle, 0) == []
+    assert submitter.poll(handle) == Running()
+    driver.report({"fact": "protected"}, {"fact": "tick", "number": 1})
+    assert submitter.read(handle, 0) == [{"fact": "protected"}]
+    assert contract.answer_from_bytes((folder / "life").read_bytes()) == 1
+    end = {"fact": "end", "exit_code": 3, "committed": ["T1"], "is_certain": True}
+    driver.report({"fact": "hudi"}, end)
+    *facts, evidence = submitter.read(handle, 0)
+    assert facts == [{"fact": "hudi"}, end]
+    assert evidence == "driver n1 reported its end; commits: T1.\n"
+    assert submitter.read(handle, 0) is None
+    assert submitter.poll(handle) == Ended(3)
+    assert submitter.traits.end_is_final
+
+
+def test_an_uncertain_end_proves_nothing(folder):
+    driver, submitter, handle = granted(folder)
+    driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
+    assert submitter.poll(handle) == Running()
+    assert not submitter.traits.end_is_final
+
+
+def test_facts_that_a_long_file_no_longer_has_are_missed(folder):
+    driver, submitter, handle = granted(folder)
+    driver.report({"fact": "protected"}, {"fact": "left_out", "lines": 2}, {"fact": "hudi"})
+    assert submitter.read(handle, 0) == [{"fact": "protected"}, {"fact": "hudi"}]
+    driver.report({"fact": "end", "exit_code": 0, "is_certain": True})
+    submitter.read(handle, 0)
+    assert submitter.poll(handle) == Ended(0, log_is_whole=False)
+
+
+def test_what_was_left_out_after_it_was_read_is_not_missed(folder):
+    driver, submitter, handle = granted(folder)
+    driver.report(*({"fact": "hudi", "message": number} for number in range(4)))
+    assert len(submitter.read(handle, 0)) == 4
+    driver.facts = [driver.facts[0], {"fact": "left_out", "lines": 2}, driver.facts[3]]
+    driver.report({"fact": "end", "exit_code": 0, "is_certain": True})
+    first, _ = submitter.read(handle, 0)
+    assert first["fact"] == "end"
+    assert submitter.poll(handle) == Ended(0)
+
+
+def test_another_process_follows_and_ends_the_driver(folder):
+    driver, _, handle = granted(folder)
+    driver.report({"fact": "protected"})
+    later = follower()
+    assert later.read(handle, 0) == [{"fact": "protected"}]
+    later.end(handle)
+    assert (folder / "revoked").exists()
+    driver.report({"fact": "end", "exit_code": 143, "is_certain": True})
+    assert later.poll(handle) == Ended(143)
+
+
+def test_a_process_that_follows_completes_the_grant_and_one_that_looks_does_not(folder):
+    driver = Driver(folder, "n1")
+    (folder / "payload").write_bytes(PAYLOAD)
+    facts = {"folder": str(folder), "nonce": "n1", "payload": contract.digest(PAYLOAD)}
+    handle = Handle("via", "driver n1", facts)
+    assert follower().poll(handle) == Running()
+    assert not (folder / "grant").exists()
+    follower().read(handle, 0)
+    driver.wait()
+    assert driver.ran == PAYLOAD
+
+
+def test_a_revoked_driver_is_not_answered(folder):
+    driver, submitter, handle = granted(folder)
+    (folder / "revoked").write_text("another process")
+    driver.report({"fact": "tick", "number": 1})
+    submitter.read(handle, 0)
+    assert not (folder / "life").exists()
+
+
+def test_a_driver_that_left_has_done_nothing(folder):
+    _, submitter, handle = granted(folder)
+    hello = Hello("n1", "the payload's digest is another")
+    (folder / "hello.n1").write_bytes(hello.to_bytes())
+    (evidence,) = submitter.read(handle, 0)
+    assert "before the job's first line" in evidence
+    assert submitter.poll(handle) == Ended(78)
+
+
+def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    driver, submitter, handle = granted(folder)
+    driver.report({"fact": "tick", "number": 1})
+    assert submitter.poll(handle) == Running()
+    now[0] += attempt_half.LIFE_S + 2 * attempt_half.REQUEST_S - 1
+    assert submitter.poll(handle) == Running()
+    now[0] += 2
+    assert submitter.poll(handle) == Ended(-9, log_is_whole=False)
+
+
+def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(folder_driver, "_END_S", 0)
+    _, submitter, handle = granted(folder)
+    submitter.end(handle)
+    assert submitter.poll(handle) == Running(), "it may drain a commit"
+    now[0] += 61
+    assert isinstance(submitter.poll(handle), Unseen)
+    assert not submitter.traits.end_is_final
+
+
+def test_a_killed_task_asks_the_service_too(folder):
+    driver = Driver(folder, "n1")
+    service = Service(driver)
+    submitter = offering(folder, service)
+    handle = submitter.submit("key", lambda _: None)
+    service.join()
+    submitter.end(handle)
+    assert not service.ended
+    submitter.killed.set()
+    submitter.end(handle)
+    assert service.ended
+
+
+class Away(AttemptFolder):
+    """A folder whose storage is away for as long as it is told."""
+
+    is_away = True
+
+    def names(self):
+        if self.is_away:
+            raise TableUnreadableError("no route to the storage", remedy="wait")
+        return super().names()
+
+
+def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
+    driver, _, handle = granted(folder)
+    driver.report({"fact": "protected"})
+    away = Away(str(folder))
+    later = FolderDriver(lambda _: away, patience=Patience(600, "the storage"))
+    state = later.poll(handle)
+    assert isinstance(state, Unseen)
+    assert state.is_away
+    assert later.read(handle, 0) == []
+    away.is_away = False
+    assert later.read(handle, 0) == [{"fact": "protected"}]
+    away.is_away, later.patience = True, Patience(0, "the storage")
+    with pytest.raises(SubmitterUnreachableError, match="the storage has not answered"):
+        later.read(handle, 0)
+
+
+def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder):
+    driver = Driver(folder, "n1")
+    service = Service(driver)
+    away = Away(str(folder))
+    submitter = FolderDriver(opened, Offer(away, "runner.py", PAYLOAD, service))
+    threading.Timer(0.1, lambda: setattr(away, "is_away", False)).start()
+    submitter.submit("key", lambda _: None)
+    service.join()
+    assert driver.ran == PAYLOAD
+
+
+def test_files_are_private_and_whole_on_a_local_disk(tmp_path):
+    folder = opened(f"file://{tmp_path}/attempt")
+    assert folder.names() == frozenset()
+    assert folder.read("life") is None
+    folder.write("job/trips.py", b"1")
+    folder.write("life", b"1")
+    folder.write("life", b"22")
+    assert folder.read("life") == b"22"
+    assert folder.names() == {"job", "life"}
+    assert Path(tmp_path, "attempt", "life").stat().st_mode & 0o777 == 0o600
+    folder.remove("life")
+    folder.remove("life")
+    assert folder.names() == {"job"}
