@@ -34,6 +34,8 @@ REVOKED = "revoked"
 
 EXIT_REFUSED = 78
 """The exit code of a driver that leaves before the job's first line (``EX_CONFIG``)."""
+LIMIT_S = 1800.0
+"""The longest wait of a driver for its grant."""
 FAST_POLL_S = 0.2
 POLLS = ((5.0, FAST_POLL_S), (60.0, 1.0))
 """How long each period of the gate's polls is in use: a grant normally comes within seconds."""
@@ -76,10 +78,12 @@ class Hello:
     """The content of a driver's own file, ``hello.<nonce>``.
 
     :param left: why the driver left before the job's first line; ``None`` while it waits or runs.
+    :param details: of the driver and its host, for people: nothing is decided by them.
     """
 
     nonce: str
     left: str | None = None
+    details: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -88,13 +92,19 @@ class Hello:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        return json.dumps({"left": self.left}).encode()
+        return json.dumps({"left": self.left, "details": self.details}).encode()
 
     @classmethod
     def from_bytes(cls, name: str, content: bytes) -> Hello:
         """Read a file; what is not understood says that the driver waits."""
-        left = _fields(content).get("left")
-        return cls(name[len(HELLO_PREFIX) :], None if left is None else str(left))
+        fields = _fields(content)
+        left, details = fields.get("left"), fields.get("details")
+        texts = details.items() if isinstance(details, dict) else ()
+        return cls(
+            name[len(HELLO_PREFIX) :],
+            None if left is None else str(left),
+            {key: str(value) for key, value in texts},
+        )
 
 
 @dataclass(frozen=True)
@@ -326,13 +336,15 @@ class Ending:
         :param guard: ``None`` if this driver has no guard.
         :param is_reported: whether the storage accepted ``end``.
         """
-        if guard and not guard.is_closed:
-            return EndingStep.CLOSE
         ending_s = self.since.until(now)
         if is_reported or ending_s >= self.drain_s + self.report_s:
             return EndingStep.KILL
-        if guard and guard.passing is not None and ending_s < self.drain_s:
-            return EndingStep.DRAIN
+        # A JVM that does not answer cannot keep its driver alive: then `end` is not certain.
+        if guard and ending_s < self.drain_s:
+            if not guard.is_closed:
+                return EndingStep.CLOSE
+            if guard.passing is not None:
+                return EndingStep.DRAIN
         return EndingStep.REPORT
 
     @staticmethod

@@ -8,10 +8,13 @@ job. This file runs on machines without the provider: it imports the standard li
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,44 +34,59 @@ class Report:
 
     :param write: writes the whole report.
     :param say: reports a fact: the first error of the storage.
+    :param prefix: what the lines begin with.
     """
 
-    def __init__(self, write: Callable[[bytes], object], say: Callable[..., object]) -> None:
+    def __init__(
+        self, write: Callable[[bytes], object], say: Callable[..., object], prefix: str = PREFIX
+    ) -> None:
         handle, self.path = tempfile.mkstemp(prefix="airflow_occ_report_")
         self._of_jvm = os.fdopen(handle, "rb")
         self._write, self._say = write, say
         self._own: deque[bytes] = deque()
         self._cut = b""
-        self._lines = Lines()
+        self._lines = Lines(prefix=prefix)
         self._closed = threading.Event()
+        self._give_up_at = math.inf
+        self._is_copied = True
         self._thread = threading.Thread(target=self._copy_until_closed, daemon=True, name="report")
 
     def start(self) -> None:
-        """Start to copy; the JVM has opened the file at ``path``, which loses its name."""
-        os.unlink(self.path)  # noqa: PTH108
+        """Start to copy."""
         self._thread.start()
+
+    def hide(self) -> None:
+        """Remove the name of the file at ``path``, which the JVM has opened."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # noqa: PTH108
 
     def add(self, line: bytes) -> None:
         """Add a line of this process."""
         self._own.append(line)
 
-    def close(self) -> None:
-        """Copy the rest; a storage that does not answer cannot keep the driver for long."""
-        if not self._thread.is_alive():
-            self.start()
+    def close(self, limit_s: float = END_S) -> bool:
+        """Copy the rest, and return whether the storage has all of it.
+
+        :param limit_s: how long a storage that does not answer, or refuses, can keep the driver.
+        """
+        self.hide()
+        self._give_up_at = time.monotonic() + limit_s
         self._closed.set()
-        self._thread.join(END_S)
+        if self._thread.ident is None:
+            self.start()
+        self._thread.join(limit_s)
+        return self._is_copied and not self._thread.is_alive()
 
     def _copy_until_closed(self) -> None:
-        is_copied, has_failed, pause_s = True, False, PERIOD_S
+        has_failed, pause_s = False, PERIOD_S
         while True:
             is_last = self._closed.wait(pause_s)
             pause_s = PERIOD_S
-            is_copied = not self._collect() and is_copied
-            if not is_copied:
+            self._is_copied = not self._collect() and self._is_copied
+            if not self._is_copied:
                 try:
                     self._write(self._lines.content())
-                    is_copied = True
+                    self._is_copied = True
                 except Exception as error:  # noqa: BLE001 - of Java; the job goes on
                     pause_s = PAUSE_S
                     if not has_failed:
@@ -76,13 +94,15 @@ class Report:
                         self._say("report_refused", reason=reason)
                     has_failed = True
             if is_last:
-                self._of_jvm.close()
-                return
+                if self._is_copied or time.monotonic() + PERIOD_S >= self._give_up_at:
+                    self._of_jvm.close()
+                    return
+                time.sleep(PERIOD_S)
 
     def _collect(self) -> bool:
         """Take the new lines; return whether there are any."""
         *whole, self._cut = (self._cut + self._of_jvm.read()).split(b"\n")
-        found = [line + b"\n" for line in whole]
+        found = [line + b"\n" for line in whole if line]
         while self._own:
             found.append(self._own.popleft())
         self._lines.add(found)
@@ -92,8 +112,8 @@ class Report:
 class Lines:
     """The first and the last lines of a report."""
 
-    def __init__(self, most_of_an_end: int = MOST_OF_AN_END) -> None:
-        self._most = most_of_an_end
+    def __init__(self, most_of_an_end: int = MOST_OF_AN_END, prefix: str = PREFIX) -> None:
+        self._most, self._prefix = most_of_an_end, prefix
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()
         self._left_out = 0
@@ -115,7 +135,7 @@ class Lines:
     def content(self) -> bytes:
         """Return the report; a fact says how many lines are missing in its middle."""
         left_out = {"fact": "left_out", "lines": self._left_out}
-        middle = [f"{PREFIX}{json.dumps(left_out)}\n".encode()] if self._left_out else []
+        middle = [f"{self._prefix}{json.dumps(left_out)}\n".encode()] if self._left_out else []
         return b"".join([*self._first, *middle, *self._last])
 
 

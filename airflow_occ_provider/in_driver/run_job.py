@@ -9,6 +9,11 @@ does not run if one contradicts the rules or has another value, or a class is mi
 outcome goes to files beside the payload if its task has made them there, in a private folder. A driver
 elsewhere has none: its facts go to its log, and to a file that the payload may name. It imports only
 PySpark.
+
+The other form is ``run_job.py FOLDER``, or ``--airflow_occ_folder FOLDER`` among other arguments: the
+folder of an attempt. There this program waits until it is granted, reads the same payload, and reports
+its facts, and nothing of them goes to the log (``granted.py``). A path is one of this host, and a URL
+one of Hadoop's. This form is submitted as the one file that ``driver/shipped.py`` makes.
 """
 
 from __future__ import annotations
@@ -16,12 +21,15 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import functools
 import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,6 +37,7 @@ import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
 PREFIX = "airflow_occ_provider: "
+KILL_S = 5.0  # until a signal that had no effect is followed by something else
 # The loggers by which the attempt is followed; they stay at INFO at any level that the job sets.
 FOLLOWED_LOGGERS = (
     "org.apache.hudi.common.table.timeline",
@@ -44,6 +53,8 @@ MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
 API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
+NAMED_FOLDER = "--airflow_occ_folder"  # AWS Glue passes named arguments only
+GRANTED = []  # the granted driver of an attempt's folder
 RUNNER = os.getpid()
 FOLDER = []  # the driver's private folder, where its facts go instead of the log
 COPIES = []  # where facts go besides the log
@@ -69,27 +80,149 @@ def main(digest, payload):
         return EXIT_UNPROTECTED
     given = json.loads(content)
     with reporting(jvm, given.get("report")):
-        problem = protect(jvm, given) or missing_class(jvm, given["classes"])
-        if problem:
-            report("not_protected", reason=f"{problem}; the job was not started")
+        if not protected(jvm, given):
             return EXIT_UNPROTECTED
-        complete_session(jvm, given["spark"])
-        session = given["session"]
-        program("session_rules", session["program"]).watch(session, contradiction, stop)
-        followed = follow(jvm, *files_of_hudi())
-        # A main class may leave by System.exit, of which this process learns nothing.
-        reports_end = os.path.basename(given["application"]) != "run_main.py"
-        report("protected", options=len(given["options"]), followed=followed, reports_end=reports_end)
         for copy in COPIES:
             copy.start()
-        threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
-        run(given["application"], given["arguments"], given.get("application_digest"))
+        run_protected(given)
     return 0
+
+
+def protected(jvm, given):
+    """Protect the driver, and return whether that is proven; report it."""
+    problem = protect(jvm, given) or missing_class(jvm, given["classes"])
+    if problem:
+        report("not_protected", reason=f"{problem}; the job was not started")
+        return False
+    complete_session(jvm, given["spark"])
+    session = given["session"]
+    program("session_rules", session["program"]).watch(session, contradiction, stop)
+    followed = follow(jvm, *files_of_hudi())
+    for copy in COPIES:
+        copy.hide()
+    # A main class may leave by System.exit, of which this process learns nothing.
+    reports_end = os.path.basename(given["application"]) != "run_main.py"
+    report("protected", options=len(given["options"]), followed=followed, reports_end=reports_end)
+    return True
+
+
+def run_protected(given):
+    """Run the job in a driver that ends itself after a long pause."""
+    threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
+    run(given["application"], given["arguments"], given.get("application_digest"))
+
+
+def main_of_folder(url):
+    """Wait for the grant, then protect the driver and run the job."""
+    from pyspark import SparkContext
+
+    from airflow_occ_provider.driver.contract import EXIT_REFUSED, Leave
+    from airflow_occ_provider.in_driver import folder, granted
+
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    is_local = folder.is_local(url)
+    files = (
+        folder.LocalFolder(url) if is_local else folder.HadoopFolder(jvm, hadoop_configuration(jvm), url)
+    )
+    waiting = granted.Waiting(files, details_of_driver(jvm, url), granted.end_process)
+    if has_context(jvm):
+        why = "this JVM already runs a Spark application: start a driver that runs nothing else"
+        waiting.write_left(why)
+        granted.say_left(why)
+        return EXIT_REFUSED
+    die_with_driver()
+    outcome = waiting.wait()
+    if isinstance(outcome, Leave):
+        granted.say_left(outcome.why)
+        return EXIT_REFUSED
+    return run_granted(jvm, files, waiting.nonce, outcome)
+
+
+def run_granted(jvm, files, nonce, admission):
+    """Run the job of the payload that was granted."""
+    from airflow_occ_provider.driver.contract import FACTS as FACTS_OF_ATTEMPT
+    from airflow_occ_provider.driver.contract import Life
+    from airflow_occ_provider.in_driver import granted
+    from airflow_occ_provider.in_driver.report import Report
+
+    given = json.loads(admission.payload)
+    facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report, prefix="")
+    life = Life.begin(given.get("ttl_s"), admission.run.since)
+    killer = functools.partial(kill, jvm, process_of(jvm))
+    periods = {name: given[name] for name in ("tick_s", "poll_s") if name in given}
+    driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, **periods)
+    COPIES.append(facts)
+    GRANTED.append(driver)
+    driver.start()
+    with reporting(jvm, None):
+        try:
+            is_protected = protected(jvm, given)
+        except BaseException as error:
+            report("fatal", causes=causes_of(error))
+            report("end", exit_code=1, **driver.finish(has_run=False))
+            raise
+        if not is_protected:
+            report("end", exit_code=EXIT_UNPROTECTED, **driver.finish(has_run=False))
+            return EXIT_UNPROTECTED
+        if driver.is_over():
+            granted.wait_for_the_end()
+        run_protected(given)
+    return 0
+
+
+def details_of_driver(jvm, url):
+    """Return what a driver says of itself while it waits."""
+    from pyspark import SparkConf, __version__
+
+    conf = SparkConf()
+    application = conf.get("spark.app.id") or conf.get("spark.yarn.app.id") or ""
+    in_yarn = re.match(r"container_(?:e\d+_)?(\d+_\d+)_", os.environ.get("CONTAINER_ID", ""))
+    if not application and in_yarn:
+        application = f"application_{in_yarn.group(1)}"
+    return {
+        "folder": url,
+        "application_id": application,
+        "host": socket.gethostname(),
+        "pid": str(os.getpid()),
+        "python": platform.python_version(),
+        "pyspark": __version__,
+        "spark": jvm.org.apache.spark.package.SPARK_VERSION(),
+    }
+
+
+def has_context(jvm):
+    """Return whether this JVM has a SparkContext, as that of a notebook has."""
+    return jvm.org.apache.spark.SparkEnv.get() is not None
+
+
+def process_of(jvm):
+    """Return the process of the JVM, which is not always this one's parent."""
+    name = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName()
+    return int(name.partition("@")[0])
+
+
+def kill(jvm, process):
+    """End the driver at once.
+
+    No hook of its JVM runs: a commit would go on beside it.
+    """
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGKILL)
+    time.sleep(KILL_S)
+    # The first process of a container ignores the signal.
+    halt = jvm.java.lang.Runtime.getRuntime().halt
+    threading.Thread(target=halt, args=(EXIT_UNPROTECTED,), daemon=True).start()
+    time.sleep(KILL_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
 def reporting(jvm, wanted):
-    """Copy the facts to a file too if the payload has the program for it."""
+    """Copy the facts to files while the job runs, and their rest at the end.
+
+    :param wanted: the file that the payload names, and the program that writes it.
+    """
     if wanted:
         of_report = program("report", wanted["program"])
         COPIES.append(of_report.opened(jvm, hadoop_configuration(jvm), wanted["url"], report))
@@ -175,6 +308,7 @@ def run(application, arguments, digest=None):
         if STOPPED:  # in another thread, or the job caught it
             sys.exit(EXIT_UNPROTECTED)
         code = 0
+        join_threads()
     except SystemExit as left:
         code = left.code & 0xFF if isinstance(left.code, int) else int(left.code is not None)
         raise
@@ -182,7 +316,21 @@ def run(application, arguments, digest=None):
         report("fatal", causes=causes_of(error))
         raise
     finally:
-        report("end", exit_code=code)
+        report_end(code)
+
+
+def join_threads():
+    """Wait for the job's threads, as Python does: a granted driver ends here."""
+    if GRANTED:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+
+def report_end(code):
+    """Report the end of the job; a granted driver adds its commits."""
+    if os.getpid() == RUNNER:
+        report("end", exit_code=code, **(GRANTED[0].finish() if GRANTED else {}))
 
 
 def report_sudden_end():
@@ -190,7 +338,7 @@ def report_sudden_end():
     leave = os._exit
 
     def report_and_leave(status):
-        report("end", exit_code=status & 0xFF)
+        report_end(status & 0xFF)
         if os.getpid() == RUNNER:
             for copy in COPIES:
                 copy.close()
@@ -226,7 +374,9 @@ def report(fact, **details):
         return
     line = json.dumps({"fact": fact, **details}).encode() + b"\n"
     for copy in COPIES:
-        copy.add(PREFIX.encode() + line)
+        copy.add(line if GRANTED else PREFIX.encode() + line)
+    if GRANTED:
+        return
     with contextlib.suppress(OSError), open(descriptor(), "wb", closefd=False) as facts:
         facts.write((b"\n" if FOLDER else PREFIX.encode()) + line)
 
@@ -238,6 +388,8 @@ def files_of_hudi():
     """
     if FOLDER:
         return [(os.path.join(FOLDER[0], HUDI), "\n")]  # %n would take the brace for its options
+    if GRANTED:
+        return [(copy.path, "") for copy in COPIES]
     return [(file, PREFIX) for file in (None, *(copy.path for copy in COPIES))]
 
 
@@ -462,5 +614,20 @@ def become(application, arguments, digest):
     exec(compile(content, path, "exec", dont_inherit=True), vars(job))
 
 
+def folder_of(arguments):
+    """Return the folder that the arguments name; None for the other form."""
+    for number, argument in enumerate(arguments):
+        name, is_joined, value = argument.partition("=")
+        if name == NAMED_FOLDER:
+            return value if is_joined else next(iter(arguments[number + 1 :]), None)
+    return arguments[0] if len(arguments) == 1 else None
+
+
+def start(arguments):
+    """Run in the form that the arguments have."""
+    folder = folder_of(arguments)
+    return main(*arguments) if folder is None else main_of_folder(folder)
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(start(sys.argv[1:]))

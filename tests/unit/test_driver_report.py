@@ -46,6 +46,7 @@ def started(storage):
     report = in_driver.Report(storage.write, storage.say)
     of_jvm = Path(report.path).open("ab", buffering=0)  # noqa: SIM115
     report.start()
+    report.hide()
     assert not Path(report.path).exists()
     return report, of_jvm
 

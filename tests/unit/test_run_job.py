@@ -17,6 +17,7 @@ from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
 from airflow_occ_provider.driver import contract
+from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.in_driver import report as in_driver
 from airflow_occ_provider.in_driver import run_job, run_sql
 from tests.suspended import suspended
@@ -230,6 +231,11 @@ def test_older_pythons_load_every_file_and_run_a_job(tmp_path, python):
     for file in IN_DRIVER:
         code = f"import runpy; runpy.run_path({str(file)!r}, run_name='loaded')"
         subprocess.run([python, "-c", code], check=True, timeout=60)
+    (tmp_path / "runner.py").write_bytes(runner_source())
+    code = "import runpy, sys; runpy.run_path('runner.py'); print('airflow_occ_provider' in sys.modules)"
+    command = [python, "-c", code]
+    loaded = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert loaded.stdout == "False\n", loaded.stderr
     (tmp_path / "job.py").write_text("import sys; print(__name__, sys.argv[1:]); sys.exit(3)")
     code = f"import sys; sys.path.insert(0, {str(IN_DRIVER[0].parent)!r}); import run_job as r;"
     code += f"r.run('file://{tmp_path / 'job.py'}', ['x'])"

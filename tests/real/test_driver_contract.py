@@ -1,0 +1,232 @@
+"""Real Spark: a driver runs only if it is granted, and ends itself by what its folder says."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.submission import digest_of
+from airflow_occ_provider.driver.attempt import CompareAndSet, View, WriteGrant, next_grant_step
+from airflow_occ_provider.driver.contract import (
+    EXIT_REFUSED,
+    FACTS,
+    GRANT,
+    HELLO_PREFIX,
+    LIFE,
+    PAYLOAD,
+    REVOKED,
+    Hello,
+    answer_to_bytes,
+    digest,
+)
+from airflow_occ_provider.driver.shipped import runner_source
+from airflow_occ_provider.embedded.spark import spark_environment
+from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
+from airflow_occ_provider.in_driver import session_rules
+
+pytestmark = pytest.mark.real
+PATIENCE_S = 300
+
+SLEEPS_IN_JAVA = """
+import pathlib, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+pathlib.Path(sys.argv[1]).touch()
+spark.sparkContext._jvm.java.lang.Thread.sleep(600_000)
+"""
+WRITES = """
+import pathlib, sys
+from pyspark.sql import SparkSession
+pathlib.Path(sys.argv[1]).touch()
+spark = SparkSession.builder.getOrCreate()
+rows = spark.createDataFrame([("a", "p", 1)], "id string, p string, ts long")
+options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "p", "hoodie.datasource.write.precombine.field": "ts"}
+rows.write.format("hudi").options(**options).mode("append").save(sys.argv[2])
+print("of the job")
+sys.exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    return spark_environment(tmp_path_factory.mktemp("spark"))
+
+
+@dataclass
+class Attempt:
+    """The attempt's side: a folder and one journal entry, by plain files."""
+
+    folder: Path
+    payload: bytes
+
+    def start(self, environment, *arguments):
+        runner = self.folder.parent / "runner.py"
+        runner.write_bytes(runner_source())
+        return subprocess.Popen(
+            ["spark-submit", "--master", "local[1]", str(runner), *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def hellos(self):
+        files = sorted(self.folder.glob(f"{HELLO_PREFIX}*"), key=lambda file: file.stat().st_mtime)
+        return [Hello.from_bytes(file.name, file.read_bytes()) for file in files]
+
+    def grant(self, payload=None, nonce=None):
+        """Grant a driver as a process of the attempt does: payload first, then the grant."""
+        hellos = tuple(hello for hello in self.hellos() if nonce in (None, hello.nonce))
+        step = next_grant_step(View(hellos=hellos), digest(self.payload))
+        assert isinstance(step, CompareAndSet)
+        step = next_grant_step(View(step.entry, hellos), digest(self.payload))
+        assert isinstance(step, WriteGrant)
+        self.write(PAYLOAD, self.payload if payload is None else payload)
+        self.write(GRANT, step.grant.to_bytes())
+
+    def write(self, name, content):
+        part = self.folder / f"part.of.{name}"
+        part.write_bytes(content)
+        part.replace(self.folder / name)
+
+    def facts(self, kind=None):
+        try:
+            lines = (self.folder / FACTS).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        facts = [json.loads(line) for line in lines]
+        return [fact for fact in facts if kind in (None, fact["fact"])]
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    """Return an attempt whose job says that it has begun by a file, and writes to a table."""
+
+    def of(code, **more):
+        job = tmp_path / "job.py"
+        job.write_text(code)
+        payload = {
+            "application": str(job),
+            "application_digest": digest_of(job.read_bytes()),
+            "arguments": [str(tmp_path / "begun"), str(tmp_path / "t")],
+            "options": {},
+            "without": [],
+            "rules": [rule._asdict() for rule in RULES],
+            "spark": SPARK_SETTINGS,
+            "session": {
+                "program": Path(session_rules.__file__).read_text(),
+                "rules": [rule._asdict() for rule in job_rules({})],
+                "table": str(tmp_path / "t"),
+                "may_read": False,
+            },
+            "classes": [],
+            "pause_s": 3600,
+            "ttl_s": None,
+            **more,
+        }
+        (tmp_path / "folder").mkdir()
+        return Attempt(tmp_path / "folder", json.dumps(payload).encode())
+
+    return of
+
+
+def wait_for(happened, *drivers):
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        for driver in drivers:
+            assert driver.poll() is None, driver.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_of_two_drivers_the_granted_one_runs_and_reports_and_the_other_leaves(
+    attempt, environment, tmp_path
+):
+    made = attempt(WRITES)
+    by_path = made.start(environment, str(made.folder))
+    by_url = made.start(environment, "--JOB_NAME", "x", "--airflow_occ_folder", f"file:{made.folder}")
+    wait_for(lambda: len(made.hellos()) == 2, by_path, by_url)
+    (granted,) = [hello for hello in made.hellos() if hello.details["folder"].startswith("file:")]
+    assert not (tmp_path / "begun").exists()
+    made.grant(nonce=granted.nonce)
+    printed, _ = by_url.communicate(timeout=PATIENCE_S)
+    assert by_url.returncode == 3, printed
+    others, _ = by_path.communicate(timeout=PATIENCE_S)
+    assert by_path.returncode == EXIT_REFUSED, others
+    (other,) = [hello for hello in made.hellos() if hello.nonce != granted.nonce]
+    assert other.left == f"driver {granted.nonce} of the same attempt was granted"
+    assert other.left in others
+
+    assert not (made.folder / PAYLOAD).exists()
+    kinds = [fact["fact"] for fact in made.facts()]
+    assert kinds[0] == "granted"
+    assert kinds.index("protected") < kinds.index("hudi") < kinds.index("end") == len(kinds) - 1
+    (end,) = made.facts("end")
+    assert end["exit_code"] == 3
+    assert any("Completed [" in fact["message"] for fact in made.facts("hudi"))
+    assert "of the job" in printed
+    assert '"fact"' not in printed + others
+
+
+def revoked_before_its_grant(made):
+    made.write(PAYLOAD, made.payload)
+    made.write(REVOKED, b"{}")
+
+
+def granted_with_another_payload(made):
+    made.grant(payload=made.payload + b" ")
+
+
+@pytest.mark.parametrize("make", [revoked_before_its_grant, granted_with_another_payload])
+def test_without_a_grant_of_its_payload_nothing_of_the_job_runs(attempt, environment, tmp_path, make):
+    made = attempt(SLEEPS_IN_JAVA)
+    driver = made.start(environment, str(made.folder))
+    wait_for(made.hellos, driver)
+    make(made)
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == EXIT_REFUSED, printed
+    (hello,) = made.hellos()
+    assert hello.left in printed
+    assert hello.left
+    assert not (tmp_path / "begun").exists()
+    assert made.facts() == []
+
+
+def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, environment, tmp_path):
+    made = attempt(SLEEPS_IN_JAVA, poll_s=0.2)
+    driver = made.start(environment, f"file:{made.folder}")
+    wait_for(made.hellos, driver)
+    made.grant()
+    wait_for((tmp_path / "begun").exists, driver)
+    made.write(REVOKED, b"")
+    printed, _ = driver.communicate(timeout=PATIENCE_S)  # until no process holds its output
+    assert driver.returncode == -signal.SIGKILL, printed
+    (end,) = made.facts("end")
+    assert end["why"] == "the attempt was revoked"
+    assert end["is_certain"] is False  # it has no guard
+
+
+def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environment, tmp_path):
+    made = attempt(SLEEPS_IN_JAVA, ttl_s=15, tick_s=0.5, poll_s=0.2)
+    driver = made.start(environment, f"file:{made.folder}")
+    wait_for(made.hellos, driver)
+    made.grant()
+
+    def begun_while_ticks_are_answered():
+        numbers = [tick["number"] for tick in made.facts("tick")]
+        if numbers:
+            made.write(LIFE, answer_to_bytes(max(numbers)))
+        return (tmp_path / "begun").exists()
+
+    wait_for(begun_while_ticks_are_answered, driver)
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == -signal.SIGKILL, printed
+    (end,) = made.facts("end")
+    assert end["why"] == "its lease was not extended in time"
