@@ -58,6 +58,7 @@ GRANTED = []  # the granted driver of an attempt's folder
 RUNNER = os.getpid()
 FOLDER = []  # the driver's private folder, where its facts go instead of the log
 COPIES = []  # where facts go besides the log
+GUARD = []  # the guard of the driver's commits, if its payload has one
 KEPT = []  # a file descriptor for facts that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
 
@@ -91,6 +92,7 @@ def main(digest, payload):
 def protected(jvm, given):
     """Protect the driver, and return whether that is proven; report it."""
     problem = protect(jvm, given) or missing_class(jvm, given["classes"])
+    problem = problem or unguarded(jvm, given.get("guard"))
     if problem:
         report("not_protected", reason=f"{problem}; the job was not started")
         return False
@@ -512,6 +514,19 @@ def missing_class(jvm, classes):
         except Exception as error:
             why = "{type}: {message}".format_map(causes_of(error)[-1])
             return f"the driver cannot load the class {one['name']} ({why}): {one['remedy']}"
+    return None
+
+
+def unguarded(jvm, wanted):
+    """Install the guard that the payload may have, or return why not."""
+    if not wanted:
+        return None
+    configuration = hadoop_configuration(jvm)
+    guard, why = program("guard", wanted["program"]).installed(jvm, wanted["tables"], configuration)
+    if guard is None:
+        return f"its commits cannot be guarded: {why}"
+    guard.check_log_too()
+    GUARD.append(guard)
     return None
 
 
