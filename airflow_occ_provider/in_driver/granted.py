@@ -275,7 +275,7 @@ class Driver:
 
     def _keep_time(self) -> None:
         """Tick, and end the driver at its deadline, whatever its requests do."""
-        tick_at = time.monotonic() + self._tick_s
+        tick_at = moment().monotonic + self._tick_s
         while not self._ending.locked():
             now = moment()
             if self.is_over():

@@ -64,11 +64,12 @@ class Report:
         """Add a line of this process."""
         self._own.append(line)
 
-    def close(self, limit_s: float = END_S) -> bool:
+    def close(self, limit_s: float | None = None) -> bool:
         """Copy the rest, and return whether the storage has all of it.
 
         :param limit_s: how long a storage that does not answer, or refuses, can keep the driver.
         """
+        limit_s = END_S if limit_s is None else limit_s
         self.hide()
         self._give_up_at = time.monotonic() + limit_s
         self._closed.set()

@@ -1,0 +1,328 @@
+"""The driver's half of the contract, with a real folder, threads and clocks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from airflow_occ_provider.driver.contract import (
+    FACTS,
+    GRANT,
+    HELLO_PREFIX,
+    LIFE,
+    PAYLOAD,
+    REVOKED,
+    Grant,
+    GuardState,
+    Hello,
+    Leave,
+    Life,
+    Moment,
+    answer_to_bytes,
+    digest,
+)
+from airflow_occ_provider.in_driver import granted, report, run_job
+from airflow_occ_provider.in_driver.folder import LocalFolder
+
+PATIENCE_S = 60
+JOB = b'{"application": "a job"}'
+
+
+class Storage(LocalFolder):
+    """A folder whose requests can be refused or held."""
+
+    def __init__(self, path):
+        super().__init__(str(path))
+        self.refusals, self.hold, self.is_held = 0, threading.Event(), threading.Event()
+        self.hold.set()
+
+    def _ask(self):
+        if not self.hold.is_set():
+            self.is_held.set()
+            self.hold.wait(PATIENCE_S)
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError("the storage is away")
+
+    def entries(self):
+        self._ask()
+        return super().entries()
+
+    def read(self, name):
+        self._ask()
+        return super().read(name)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return Storage(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(report, "PERIOD_S", 0.02)
+    monkeypatch.setattr(granted, "STEP_S", 0.02)
+    monkeypatch.setattr(granted, "POLL_S", 0.02)
+
+
+def in_thread(call):
+    """Start a call; return its thread, and the list that gets its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+    return thread, results
+
+
+def wait_for(happened):
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def waiting(storage, limit_s=PATIENCE_S, leave=pytest.fail):
+    return granted.Waiting(storage, {"host": "h"}, leave, limit_s)
+
+
+def grant(storage, nonce, payload=JOB):
+    storage.write(PAYLOAD, payload)
+    storage.write(GRANT, Grant(nonce, digest(JOB)).to_bytes())
+
+
+def hello(storage, nonce):
+    name = HELLO_PREFIX + nonce
+    return Hello.from_bytes(name, storage.read(name))
+
+
+def test_a_driver_is_admitted_with_its_payload_whose_file_is_removed(storage):
+    driver = waiting(storage)
+    thread, outcomes = in_thread(driver.wait)
+    wait_for(storage.entries)
+    assert storage.entries().keys() == {HELLO_PREFIX + driver.nonce}
+    assert hello(storage, driver.nonce) == Hello(driver.nonce, None, {"host": "h"})
+    grant(storage, driver.nonce)
+    thread.join(PATIENCE_S)
+    assert outcomes[0].payload == JOB
+    assert storage.entries().keys() == {HELLO_PREFIX + driver.nonce, GRANT}
+
+
+def test_requests_that_fail_are_looks_that_show_nothing(storage):
+    driver = waiting(storage)
+    grant(storage, driver.nonce)
+    storage.refusals = 3
+    assert driver.wait().payload == JOB
+
+
+@pytest.mark.parametrize("payload", [JOB + b" ", b"", None])
+def test_another_payload_than_the_granted_one_is_not_run_and_not_kept(storage, payload):
+    driver = waiting(storage)
+    grant(storage, driver.nonce, payload or b"")
+    if payload is None:
+        storage.delete(PAYLOAD)
+    assert isinstance(driver.wait(), Leave)
+    assert hello(storage, driver.nonce).left
+    assert PAYLOAD not in storage.entries()
+
+
+def test_a_revocation_that_follows_the_grant_wins(storage):
+    driver = waiting(storage)
+    grant(storage, driver.nonce)
+    read = storage.read
+
+    def revoked_meanwhile(name):
+        storage.write(REVOKED, b"")
+        return read(name)
+
+    storage.read = revoked_meanwhile
+    assert driver.wait() == Leave("the attempt was revoked")
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_a_request_that_blocks_cannot_keep_a_driver_beyond_its_limit(storage, monkeypatch, is_granted):
+    monkeypatch.setattr(granted, "PAYLOAD_S", 0.3)
+    left = threading.Event()
+    driver = waiting(storage, PATIENCE_S if is_granted else 0.3, lambda _: left.set())
+    if is_granted:
+        grant(storage, driver.nonce)
+        read = storage.read
+        storage.read = lambda name: (storage.hold.clear() if name == PAYLOAD else None) or read(name)
+    else:
+        storage.hold.clear()
+    thread, outcomes = in_thread(driver.wait)
+    assert left.wait(PATIENCE_S)
+    storage.hold.set()
+    assert hello(storage, driver.nonce).left.startswith("no payload" if is_granted else "no grant")
+    thread.join(0.3)
+    assert (thread.is_alive(), outcomes) == (True, [])  # the choice was made: it never goes on
+
+
+class Running:
+    """A granted driver: its facts, and whether it was killed."""
+
+    def __init__(self, storage, ttl_s=None, tick_s=0.05):
+        self.storage, self.killed = storage, threading.Event()
+        self.report = report.Report(self._write, self.say, prefix="")
+        life = Life.begin(ttl_s, granted.moment())
+        self.driver = granted.Driver(
+            storage,
+            "n",
+            life,
+            self.report,
+            say=self.say,
+            kill=self.killed.set,
+            tick_s=tick_s,
+            poll_s=0.02,
+        )
+
+    def _write(self, content):
+        LocalFolder.write(self.storage, FACTS, content)
+
+    def say(self, fact, **details):
+        self.report.add(json.dumps({"fact": fact, **details}).encode() + b"\n")
+
+    def facts(self, kind):
+        content = LocalFolder.read(self.storage, FACTS) or b""
+        facts = map(json.loads, content.splitlines())
+        return [fact for fact in facts if fact["fact"] == kind]
+
+    def newest_tick(self):
+        return max((tick["number"] for tick in self.facts("tick")), default=0)
+
+
+@pytest.fixture
+def running(storage):
+    """Start granted drivers, and have their threads end with the test."""
+    started = []
+
+    def start(guard=None, **more):
+        one = Running(storage, **more)
+        started.append(one)
+        if guard:
+            one.driver.guarded(guard)
+        one.driver.start()
+        return one
+
+    yield start
+    for one in started:
+        one.driver._ending.acquire(blocking=False)
+        one.report.close(1)
+
+
+class Guard:
+    """In the place of the guard in the JVM."""
+
+    def __init__(self, passing=None, closes=True):
+        self.is_closed, self.passing, self.closes = False, passing, closes
+        self.committed = ("T1",)
+
+    def close(self):
+        if not self.closes:
+            threading.Event().wait(PATIENCE_S)
+        self.is_closed = True
+
+    def state(self):
+        return GuardState(self.is_closed, self.passing, self.committed)
+
+    def extend(self, *_):
+        pass
+
+
+def test_a_revocation_ends_a_driver_which_reports_that(storage, running):
+    one = running()
+    storage.write(REVOKED, b"")
+    assert one.killed.wait(PATIENCE_S)
+    (end,) = one.facts("end")
+    assert (end["why"], end["is_certain"]) == ("the attempt was revoked", False)
+
+
+def test_a_life_lasts_by_its_answered_ticks(storage, running, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(granted, "moment", lambda: Moment(clock[0], clock[0]))
+    one = running(ttl_s=3)
+    for _ in range(3):
+        before = one.newest_tick()
+        clock[0] += 2
+        wait_for(lambda before=before: one.newest_tick() > before)
+        storage.write(LIFE, answer_to_bytes(one.newest_tick()))
+        wait_for(lambda: one.driver._life.answered == one.newest_tick())
+    assert not one.killed.is_set()
+    storage.write(LIFE, answer_to_bytes(10_000))  # of no tick: it extends nothing
+    clock[0] += 3
+    assert one.killed.wait(PATIENCE_S)
+    assert one.facts("end")[0]["why"] == "its lease was not extended in time"
+
+
+def test_a_life_ends_though_no_request_is_answered(storage, running, monkeypatch):
+    monkeypatch.setattr(granted, "UNGUARDED_REPORT_S", 0.1)
+    storage.hold.clear()
+    one = running(ttl_s=0.3)
+    one.report._write = lambda _: storage.hold.wait(PATIENCE_S)
+    assert one.killed.wait(PATIENCE_S)
+    storage.hold.set()
+
+
+def test_the_end_waits_for_a_passing_commit_behind_a_closed_guard(storage, running):
+    guard = Guard(passing="T2")
+    one = running(guard)
+    storage.write(REVOKED, b"")
+    wait_for(lambda: guard.is_closed)
+    assert not one.facts("end")
+    guard.committed, guard.passing = ("T1", "T2"), None
+    assert one.killed.wait(PATIENCE_S)
+    (end,) = one.facts("end")
+    assert (end["committed"], end["is_certain"]) == (["T1", "T2"], True)
+
+
+@pytest.mark.parametrize("guard", [Guard(passing="T2"), Guard(closes=False)])
+def test_a_commit_or_a_jvm_that_hangs_delays_the_end_but_not_for_long(
+    storage, running, monkeypatch, guard
+):
+    monkeypatch.setattr(granted, "DRAIN_S", 0.2)
+    one = running(guard)
+    storage.write(REVOKED, b"")
+    assert one.killed.wait(PATIENCE_S)
+    (end,) = one.facts("end")
+    assert end["is_certain"] is False
+
+
+@pytest.mark.parametrize(
+    ("guard", "has_run", "expected"),
+    [
+        (None, True, {"committed": [], "is_certain": False}),
+        (None, False, {"committed": [], "is_certain": True}),
+        (Guard(), True, {"committed": ["T1"], "is_certain": True}),
+    ],
+)
+def test_the_end_of_a_job_says_what_is_certain_of_its_commits(running, guard, has_run, expected):
+    one = running(guard)
+    assert one.driver.finish(has_run=has_run) == expected
+    assert guard is None or guard.is_closed
+    one.driver.end("too late")  # the end of the job is the end
+    assert not one.killed.is_set()
+
+
+def test_a_driver_that_is_being_ended_has_no_other_end(storage, running):
+    guard = Guard(passing="T2")
+    one = running(guard)
+    storage.write(REVOKED, b"")
+    wait_for(lambda: guard.is_closed)
+    in_thread(one.driver.finish)
+    guard.passing = None
+    assert one.killed.wait(PATIENCE_S)
+    assert [end["exit_code"] for end in one.facts("end")] == [granted.EXIT_ENDED]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["s3a://b/f"], "s3a://b/f"),
+        (["--JOB_NAME", "x", "--airflow_occ_folder", "s3a://b/f", "--more"], "s3a://b/f"),
+        (["--airflow_occ_folder=s3a://b/f", "x", "y"], "s3a://b/f"),
+        (["0" * 64, "payload.json"], None),
+    ],
+)
+def test_a_folder_is_named_alone_or_among_other_arguments(arguments, folder):
+    assert run_job.folder_of(arguments) == folder
