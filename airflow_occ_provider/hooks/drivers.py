@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.emr_serverless import EmrService
 from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
@@ -94,6 +95,10 @@ def drivers_of(task: Any, spark: Any) -> TaskDrivers:
     :param spark: Spark's hook, which has read the connection.
     :raises ConfigurationError: if the connection misses what its place needs.
     """
+    if getattr(task, "via", None):
+        raise ConfigurationError(
+            "via", "drivers are started by a connection only", remedy="leave it out, and via_kwargs"
+        )
     mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
     if mode == "cluster" and master == "yarn":
         return YarnDrivers(task._conn_id)

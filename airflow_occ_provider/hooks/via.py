@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import contextvars
 import importlib
 import inspect
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 
 _PACKAGE = __name__.partition(".")[0]
 _LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
+_KILL_AGAIN_S = (0.5, 1.0, 2.0)
 _FOR_ALL_OPERATORS = ("default_args", "do_xcom_push")
+_OF_JOBS = ("application", "application_args", "java_class")
+_OF_SPARK_SUBMIT = set(inspect.signature(SparkSubmitOperator.__init__).parameters).difference(_OF_JOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,21 @@ def operator_class(path: str) -> type[BaseOperator]:
     return operator
 
 
+def refuse_beside_via(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of ``spark-submit``, which another operator does not get.
+
+    :param arguments: that were given to the task.
+    :raises ConfigurationError: with the first of them.
+    """
+    for name, value in arguments.items():
+        if name in _OF_SPARK_SUBMIT and value is not None:
+            raise ConfigurationError(
+                name,
+                "does not reach a driver that via starts",
+                remedy="leave it out; via_kwargs may have an argument for it",
+            )
+
+
 class ViaStart:
     """Starts the driver of one attempt by another operator.
 
@@ -148,6 +169,7 @@ class ViaStart:
         self._task = task
         self._rule = _rule_of(self._class)
         self._operator: BaseOperator | None = None
+        self._executes = False
 
     @property
     def waits(self) -> bool:
@@ -195,6 +217,7 @@ class ViaStart:
         name = self._class.__name__
         in_operator = contextvars.copy_context()
         in_operator.run(ExecutorSafeguard.tracker.set, operator)  # as Airflow does for the task's own
+        self._executes = True
         try:
             in_operator.run(operator.execute, self._context)
         except TaskDeferred:
@@ -204,6 +227,8 @@ class ViaStart:
                 f"{name} failed: {type(error).__name__}: {error}",
                 remedy="correct what the task's log shows",
             ) from error
+        finally:
+            self._executes = False
 
     def end(self) -> None:
         """Have the operator end what it has started, within Airflow's time for that.
@@ -213,10 +238,19 @@ class ViaStart:
         """
         if self._operator is not None:
             call_apart(self._kill, _LONGEST_KILL_S)
+            _thread.start_new_thread(self._kill_again, ())
 
     def _kill(self) -> None:
         with contextlib.suppress(Exception):  # the folder ends the driver in any case
             self._operator.on_kill()  # type: ignore[union-attr]
+
+    def _kill_again(self) -> None:
+        """Repeat it: ``execute`` may have been about to start what it ends."""
+        for delay_s in _KILL_AGAIN_S:
+            time.sleep(delay_s)
+            if not self._executes:
+                return
+            self._kill()
 
     def _made(self, runner: str, arguments: Sequence[str]) -> BaseOperator:
         """Return the operator, with the task's name and DAG, but not as a task of the DAG."""

@@ -35,12 +35,13 @@ from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.submission import refuse_contradictions
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.errors import FenceError
+from airflow_occ_provider.errors import ConfigurationError, FenceError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hooks.table_link import HudiTableLink
 from airflow_occ_provider.hooks.task_run import due_ms, hide, open_journal
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
+from airflow_occ_provider.hooks.via import ViaStart, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -56,7 +57,7 @@ from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import BaseOperator, Context, RetryPolicy
 
 
 class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
@@ -68,6 +69,10 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     :param name: of the Spark application, or ``None``.
     :param retries: of the job's own errors.
     :param retry_policy: as for ``HudiWriteOperator``.
+    :param via: another operator, by which the driver is started instead of ``spark-submit``: its class,
+        or the import path of it. A task with it has no other arguments of ``spark-submit``.
+    :param via_kwargs: the arguments of that operator, with the markers of ``airflow_occ_provider.via``
+        where it names the driver's PySpark file and its arguments. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -78,9 +83,14 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         "hudi_options",
         "hudi_defaults",
         "submission",
+        "via_kwargs",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("conf", "env_vars", "scope", "instants", "hudi_options", "hudi_defaults", "submission"), "json"
+        (
+            *("conf", "env_vars", "scope", "instants", "hudi_options", "hudi_defaults", "submission"),
+            "via_kwargs",
+        ),
+        "json",
     ) | {"sql": "sql"}
     operator_extra_links = (HudiTableLink(),)
     overwrite_rtif_after_execution = True
@@ -107,10 +117,17 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         name: str | None,
         retries: int | None,
         retry_policy: RetryPolicy | None,
+        via: type[BaseOperator] | str | None = None,
+        via_kwargs: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name or "", **self.budgeted(retries, retry_policy), **kwargs)
         refuse_unfit({key.removeprefix("_"): value for key, value in vars(self).items()})
+        self.via = None if via is None else operator_path(via)
+        self.via_kwargs = via_kwargs
+        if self.via:
+            refuse_beside_via({"name": name, **kwargs})
+            self.operator_extra_links = (*self.operator_extra_links, *self.via_start().links)
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
         self._watched, self._killed = DriverEvent(), Flag()
@@ -149,6 +166,13 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         if self._spark:
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
+    def via_start(self, context: Context | None = None) -> ViaStart:
+        """Return the start of one driver by the task's other operator.
+
+        :param context: of the task, once it runs.
+        """
+        return ViaStart(self.via or "", self.via_kwargs, self, context)
+
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""
         return PythonFile(self.application, tuple(self.application_args or ()))
@@ -163,6 +187,12 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         :raises ConfigurationError: with the first that is wrong.
         """
         super().take_arguments()
+        if self.via:
+            self.via_start().refuse()
+        elif self.via_kwargs is not None:
+            raise ConfigurationError(
+                "via_kwargs", "there is no via to give them to", remedy="add via, or leave them out"
+            )
         sql = getattr(self, "sql", None)
         options, conf = constant_options(self.hudi_options), constant_options(self.conf)
         self.refuse_options(options)

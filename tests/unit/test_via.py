@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -19,11 +21,18 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import task as task_decorator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.hooks.via import ViaStart, operator_class, operator_path
+from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
@@ -410,6 +419,25 @@ def test_the_end_is_the_operators_own_and_never_raises(task):
     assert operator.ended.wait(10)
 
 
+def test_an_end_that_comes_before_what_it_ends_is_repeated(task):
+    ended = threading.Event()
+
+    def submit_late(operator):
+        operator.ended.wait(30)  # the first end found nothing
+        operator.ended.clear()
+        if operator.ended.wait(30):
+            ended.set()
+
+    start = ViaStart(operator_path(Submitting), {"command": SUBMIT, "act": submit_late}, task)
+    start._context = {"executed": (operators := []), "who": "me"}
+    thread = threading.Thread(target=start.start, args=("/r/run.py", [PLAIN]), daemon=True)
+    thread.start()
+    while not operators:
+        assert thread.is_alive()
+    start.end()
+    assert ended.wait(30)
+
+
 def test_another_process_has_nothing_to_end(task):
     ViaStart(operator_path(Submitting), {"command": SUBMIT}, task).end()
 
@@ -427,11 +455,133 @@ def test_a_command_is_ended_while_it_runs(task, tmp_path):
         except SubmitterUnreachableError as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    while not started_file.exists():
+    while not started_file.exists():  # by then, the operator may not know of the process yet
         assert thread.is_alive()
     start.end()
     thread.join(30)
     assert not thread.is_alive()
     assert "Bash command failed" in str(errors[0])
+
+
+# An operator of ours with it
+
+WRITE = {"task_id": "write", "table": "/t", "application": "a.py"}
+BASH = {"via": BashOperator, "via_kwargs": {"bash_command": f"{SUBMIT} # {{{{ who }}}}"}}
+
+
+@pytest.fixture
+def dag():
+    with DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        yield dag
+
+
+def stored(dag):
+    """What the database gets of a DAG, by way of JSON."""
+    return json.loads(json.dumps(DagSerialization.to_dict(dag)))
+
+
+@pytest.mark.parametrize("via", [BashOperator, operator_path(BashOperator)])
+def test_a_dag_with_it_is_stored_as_text(dag, via):
+    task = HudiWriteOperator(**WRITE, via=via, via_kwargs=BASH["via_kwargs"])
+    (of_task,) = stored(dag)["dag"]["tasks"]
+    assert of_task["__var"]["via_kwargs"] == BASH["via_kwargs"]
+    assert task.via == "airflow.providers.standard.operators.bash.BashOperator"
+    assert list(dag.task_dict) == ["write"]
+
+
+@pytest.mark.parametrize("via", [BashOperator, operator_path(BashOperator)])
+def test_a_mapped_task_with_it_is_stored_and_made(dag, via):
+    commands = [{"bash_command": f"{SUBMIT} {day}"} for day in (1, 2)]
+    mapped = HudiWriteOperator.partial(**WRITE, via=via).expand(via_kwargs=commands)
+    assert stored(dag)
+    task = mapped.unmap({"via_kwargs": commands[1]})
+    operator, _ = started(task, Submitting, {"command": task.via_kwargs["bash_command"]})
+    assert operator.command == f"spark-submit /r/run.py {PLAIN} 2"
+    assert task.via == operator_path(BashOperator)
+
+
+def test_a_function_with_it_is_stored_and_made(dag):
+    @task_decorator.hudi_write(table="/t", **BASH)
+    def write(spark):
+        return spark.table("trips")
+
+    @task_decorator.hudi_write(table="/t", **BASH)
+    def each(spark, day):
+        return spark.table(f"trips_{day}")
+
+    write()
+    each.expand(day=[1, 2])
+    assert stored(dag)
+    assert dag.get_task("write").via == operator_path(BashOperator)
+    assert dag.get_task("each").unmap({"op_kwargs": {"day": 1}}).via == operator_path(BashOperator)
+
+
+def test_default_args_may_name_it(dag):
+    dag.default_args.update(BASH)
+    task = HudiWriteOperator(**WRITE)
+    assert task.via == operator_path(BashOperator)
+    with pytest.raises(ConfigurationError, match="conf"):
+        HudiWriteOperator(**{**WRITE, "task_id": "other"}, conf={"a": "b"})
+
+
+def test_its_arguments_are_rendered_with_the_tasks(dag):
+    task = HudiWriteOperator(**WRITE, **BASH)
+    task.render_template_fields({"who": "me"})
+    assert task.via_kwargs == {"bash_command": f"{SUBMIT} # me"}
+    shown = _serialize_rendered_fields(task)
+    assert shown["via_kwargs"] == task.via_kwargs
+
+
+def test_xcoms_in_its_arguments_are_dependencies(dag):
+    steps = {**STEPS, "job_flow_id": BaseOperator(task_id="cluster").output}
+    task = HudiWriteOperator(**WRITE, via=EmrAddStepsOperator, via_kwargs=steps)
+    assert task.upstream_task_ids == {"cluster"}
+
+
+def test_the_links_of_the_operator_are_the_tasks(dag):
+    HudiWriteOperator(**WRITE, via=EmrAddStepsOperator, via_kwargs=STEPS)
+    (of_task,) = stored(dag)["dag"]["tasks"]
+    links = of_task["__var"]["_operator_extra_links"]
+    assert {"EMR Cluster", "EMR Cluster Logs"} < set(links)
+    assert len(links) == 3
+
+
+def test_a_copy_has_it_too(dag):
+    task = HudiWriteOperator(**WRITE, **BASH)
+    for other in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):
+        assert (other.via, other.via_kwargs) == (task.via, task.via_kwargs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"via": BashOperator}, "via_kwargs.bash_command"),
+        ({"via": BashOperator, "via_kwargs": {"bash_command": "true"}}, "via_kwargs"),
+        ({"via": BashOperator, "via_kwargs": [SUBMIT]}, "via_kwargs"),
+        ({"via_kwargs": {"bash_command": SUBMIT}}, "via_kwargs"),
+        ({"via": "{{ params.operator }}", "via_kwargs": {}}, "via"),
+        ({"via": HudiWriteOperator, "via_kwargs": {}}, "via"),
+        ({**BASH, "conf": {"spark.executor.memory": "1g"}}, "conf"),
+        ({**BASH, "conn_id": "spark"}, "conn_id"),
+        ({**BASH, "jars": "a.jar"}, "jars"),
+        ({**BASH, "env_vars": {"A": "b"}}, "env_vars"),
+        ({**BASH, "name": "trips"}, "name"),
+        ({**BASH, "deploy_mode": "cluster"}, "deploy_mode"),
+    ],
+)
+def test_what_would_not_reach_the_driver_is_refused_when_the_dag_is_parsed(dag, arguments, field):
+    with pytest.raises(ConfigurationError) as caught:
+        HudiWriteOperator(**WRITE, **arguments)
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "kind", [HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator, HudiStreamerOperator]
+)
+def test_every_operator_with_a_driver_takes_it(dag, kind):
+    assert kind(task_id="t", table="/t", **BASH).via == operator_path(BashOperator)
+    with pytest.raises(ConfigurationError):
+        kind(task_id="u", table="/t", via=BashOperator)
