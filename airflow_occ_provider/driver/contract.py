@@ -263,8 +263,8 @@ class Life:
         """
         return self.left_s(now) <= 0
 
-    def may_begin_commit(self, now: Moment, margin_s: float | None = None) -> bool:
-        """Return whether a commit may begin.
+    def needed_s(self, margin_s: float | None = None) -> float:
+        """Return the seconds without which no commit begins.
 
         A stop that is shorter than the margin is harmless. Without an answered tick no commit begins:
         a grant may be the late write of a process that has lost the lease.
@@ -272,10 +272,17 @@ class Life:
         :param margin_s: by default half a minute, or a quarter of a shorter TTL than two minutes.
         """
         if self.ttl_s is None:
-            return True
-        if margin_s is None:
-            margin_s = min(LONGEST_MARGIN_S, self.ttl_s / 4)
-        return self.answered > 0 and self.left_s(now) >= margin_s
+            return 0.0
+        if not self.answered:
+            return float("inf")
+        return min(LONGEST_MARGIN_S, self.ttl_s / 4) if margin_s is None else margin_s
+
+    def may_begin_commit(self, now: Moment, margin_s: float | None = None) -> bool:
+        """Return whether a commit may begin.
+
+        :param margin_s: as above.
+        """
+        return self.left_s(now) >= self.needed_s(margin_s)
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,7 @@ class Driver:
         if self._guard is not None:
             with self._lock:
                 life = self._life
-            self._guard.extend(life)
+            self._guard.extend(lambda: life.left_s(moment()), life.needed_s())
 
 
 def moment() -> Moment:

@@ -167,6 +167,8 @@ def run_granted(jvm, files, nonce, admission):
         if not is_protected:
             report("end", exit_code=EXIT_UNPROTECTED, **driver.finish(has_run=False))
             return EXIT_UNPROTECTED
+        for guard in GUARD:
+            driver.guarded(guard)
         if driver.is_over():
             granted.wait_for_the_end()
         run_protected(given)

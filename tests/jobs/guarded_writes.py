@@ -120,9 +120,10 @@ def main(url, cells):
     # As in a runner: before the job's session, which may still configure the file systems.
     assert run_job.unguarded(SparkContext._jvm, {"program": SOURCE, "tables": [url]}) is None
     spark = SparkSession.builder.getOrCreate()
-    for number, options in enumerate(json.loads(cells)):
-        write_cases(spark, f"{url}/{number}", {**OPTIONS, **options})
-    other_cases(spark, f"{url}/{number}", {**OPTIONS, **options})
+    tables = {f"{url}/{number}": {**OPTIONS, **cell} for number, cell in enumerate(json.loads(cells))}
+    for table, options in tables.items():
+        write_cases(spark, table, options)
+    other_cases(spark, *next(iter(tables.items())))
     answer_cases(spark, f"{url}/begun")
     spark.stop()
 

@@ -4,7 +4,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_occ_provider.in_driver import guard, run_job
+from airflow_occ_provider.driver.contract import Life
+from airflow_occ_provider.in_driver import granted, guard, run_job
 
 
 @pytest.fixture
@@ -38,3 +39,26 @@ def test_a_jvm_without_janino_has_no_guard():
     installed, why = guard.installed(jvm, ["s3a://b/t"], None)
     assert installed is None
     assert why == "TypeError: 'JavaPackage' object is not callable"
+
+
+def test_a_guarded_driver_begins_no_commit_before_a_tick_is_answered():
+    """The guard counts from its own clocks, so it asks for the rest of the life itself."""
+    begun = granted.moment()
+    life, extended = Life.begin(120.0, begun), MagicMock()
+    driver = granted.Driver(MagicMock(), "n", life, MagicMock(), say=MagicMock(), kill=MagicMock())
+    driver.guarded(extended)
+    driver._life = life.tick(begun)
+    driver._answer(1)
+    (before, _), (after, _) = extended.extend.call_args_list
+    assert (before[1], after[1]) == (float("inf"), 30.0)
+    assert 0 < after[0]() <= 120.0
+
+
+def test_an_endless_life_has_no_end_in_the_guard():
+    installed = guard.Guard(MagicMock(), [], None)
+    installed.extend(lambda: float("inf"), 0.0)
+    installed._java.extend.assert_not_called()
+    installed._java.nanoTime.return_value = 7
+    installed.extend(lambda: 60.0, float("inf"))
+    ((nanos, _, seconds, margin_s), _) = installed._java.extend.call_args
+    assert (nanos, seconds, margin_s) == (7, 60.0, 1e9)

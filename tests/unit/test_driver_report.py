@@ -98,12 +98,11 @@ def test_a_report_that_was_not_started_is_written_at_its_end():
     assert not Path(report.path).exists()
 
 
-def test_a_storage_that_never_answers_does_not_keep_the_driver(monkeypatch):
-    monkeypatch.setattr(in_driver, "END_S", 0.05)
+def test_a_storage_that_never_answers_does_not_keep_the_driver():
     never = threading.Event()
     report = in_driver.Report(lambda _: never.wait(60), print)
     report.add(line(1))
-    report.close()
+    report.close(0.05)
     assert report._thread.is_alive()
     never.set()
     report._thread.join(60)
