@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.log.facts import Entry, entry_of
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit, late_start
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -47,6 +49,7 @@ class Driver:
     :param found: another process's finding that Hudi would refuse its write, if there was one.
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
         one that says more than the driver's end.
+    :param start_limit: the longest wait for the begin of its job.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
@@ -58,9 +61,12 @@ class Driver:
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     found: Finding | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None
+    start_limit: StartLimit = NO_LIMIT
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)
+    _made_s: float = field(default_factory=time.monotonic, init=False)
+    _has_begun: bool = field(default=False, init=False)
 
     def run(
         self,
@@ -124,6 +130,7 @@ class Driver:
             for entry in lines:
                 self._hand(entry, listeners)
             self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
+            self.stop = self.stop or self._late_start()
             if self.stop:
                 self.submitter.end(self.handle)  # again, until it has ended
         state = self.submitter.poll(self.handle)
@@ -145,8 +152,25 @@ class Driver:
         if isinstance(entry, str):
             self.echo(entry)
             taken = entry if self.submitter.traits.facts_apart else entry_of(entry)
+        self._has_begun = self._has_begun or not isinstance(taken, str)
         for listen in listeners:
             listen(taken)
+
+    def _late_start(self) -> Stop | None:
+        """Return the reason to end it if its job is late: its runner has reported nothing.
+
+        The log of a driver elsewhere may be out of reach: its service says whether it has begun.
+        """
+        is_elsewhere, limit = self.submitter.traits.outlives_task, self.start_limit
+        waited_s = time.monotonic() - self._made_s
+        late = late_start(waited_s, limit.in_cluster if is_elsewhere else limit.on_worker)
+        if late is None or self._has_begun or self.handle is None:
+            return None
+        if is_elsewhere:
+            state = self.submitter.poll(self.handle)
+            return late if isinstance(state, Running) and state.is_waiting else None
+        self.echo(f"Ending the driver: {late.line}.\n")
+        return late
 
     @property
     def has_whole_log(self) -> bool:

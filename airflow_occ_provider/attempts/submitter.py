@@ -67,7 +67,12 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The driver, or something that it started, may still be alive."""
+    """The driver, or something that it started, may still be alive.
+
+    :param is_waiting: whether the driver's service says that no process of it has begun yet.
+    """
+
+    is_waiting: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

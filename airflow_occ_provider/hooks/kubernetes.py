@@ -113,6 +113,7 @@ class KubernetesDrivers:
         return self._cluster(
             launch.killed,
             command=launch.command_with,
+            start_limit=launch.start_limit,
             conf={**({_CONTEXT: context} if context else {}), **spark._conf},
             content=launch.submission.content,
             environment=launch.environment,

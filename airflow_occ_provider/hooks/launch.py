@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, write_privately
 from airflow_occ_provider.hudi.format.properties import format_properties
 from airflow_occ_provider.hudi.writer.secrets import secret_settings
@@ -37,6 +38,7 @@ class Launch:
     :param env_vars: the environment variables that the user has given to the task.
     :param killed: set when the task is asked to stop.
     :param site: what the site sets for Spark.
+    :param start_limit: the longest wait for the begin of its job.
     """
 
     spark: Any
@@ -44,6 +46,7 @@ class Launch:
     env_vars: Mapping[str, str]
     killed: Flag
     site: Mapping[str, str] = field(default_factory=dict)
+    start_limit: StartLimit = NO_LIMIT
 
     @property
     def environment(self) -> dict[str, str]:

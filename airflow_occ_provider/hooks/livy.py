@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from airflow.sdk import BaseHook
 
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, install_extra
@@ -122,6 +123,7 @@ class LivyService:
         if not addresses:
             return livy
         cluster = yarn_cluster(addresses, Flag(), self.listing_s)
+        cluster.start_limit = launch.start_limit if launch else NO_LIMIT
         livy.origin = {**livy.origin, "resource_managers": list(cluster.manager.addresses)}
         return LivyOnYarn(livy, cluster)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.new_commits import refuse_unknown_labels
@@ -35,11 +36,16 @@ def _switch_or_none(field: str, value: Any) -> bool | None:
     return None if value is None else switch(field, value)
 
 
+def _duration_or_none(field: str, value: Any) -> timedelta | None:
+    return None if value is None else duration(field, value)
+
+
 TYPES: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("scope", "tables", "partitions", "operations", "instants"), names),
     "streamer_args": words,
     "hudi_options": option_texts,
     "require_commit": _switch_or_none,
+    "start_timeout": _duration_or_none,
     "signed": _labels,
     **dict.fromkeys(("reads_table", "key_safe", "learn_scope", "deferrable"), switch),
     **dict.fromkeys(("wait", "start_from_trigger"), switch),

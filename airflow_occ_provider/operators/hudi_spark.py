@@ -107,6 +107,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     preflight_timeout: timedelta = timedelta(0)
     commits: Commits = Commits.ONE
     require_commit: bool | None
+    start_timeout: timedelta | None = None
     survivor_timeout: timedelta
     deferrable: bool
     committed: Commit | None = None

@@ -61,6 +61,7 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param commits: as in ``HudiWriteOperator``. A round makes one commit; Streamer's checkpoint makes it
         safe to run it again after that, with ``"many"``.
     :param require_commit: whether the task fails if the round commits nothing.
+    :param start_timeout: as in ``HudiWriteOperator``.
     :param survivor_timeout: how long to wait for a driver of an earlier try.
     :param deferrable: as in ``HudiWriteOperator``.
     :param name: of the Spark application. (templated)
@@ -101,6 +102,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         hudi_options: Mapping[str, Any] | str | None = None,
         commits: Commits | str = Commits.ONE,
         require_commit: bool | None = None,
+        start_timeout: timedelta | None = None,
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
@@ -134,6 +136,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.hudi_options = hudi_options
         self.commits = choice("commits", Commits, commits)
         self.require_commit = require_commit
+        self.start_timeout = start_timeout
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
         self.take_arguments()

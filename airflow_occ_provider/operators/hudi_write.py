@@ -88,6 +88,9 @@ class HudiWriteOperator(HudiSparkOperator):
         each try runs it again as a whole, which its keys or its checkpoint must make safe.
     :param require_commit: whether the task fails if the job succeeds but writes nothing. By default it
         fails if the job writes other tables and not this one; ``False`` allows that too.
+    :param start_timeout: how long to wait until the driver's job begins; then the driver is ended, and
+        the task retried. By default half an hour while ``spark-submit`` runs on the worker, and twelve
+        hours while the driver waits in its cluster.
     :param survivor_timeout: how long to wait, without a worker slot, for the driver of an earlier try
         whose end was not seen and that still writes; then the task fails as *commit state unknown*.
     :param deferrable: whether the task gives its worker slot back while its driver runs, if the driver
@@ -136,6 +139,7 @@ class HudiWriteOperator(HudiSparkOperator):
         hudi_options: Mapping[str, Any] | str | None = None,
         commits: Commits | str = Commits.ONE,
         require_commit: bool | None = None,
+        start_timeout: timedelta | None = None,
         survivor_timeout: timedelta = timedelta(hours=12),
         deferrable: bool = True,
         name: str | None = None,
@@ -165,6 +169,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.hudi_options = hudi_options
         self.commits = choice("commits", Commits, commits)
         self.require_commit = require_commit
+        self.start_timeout = start_timeout
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
         refuse_two_jobs(self)

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
@@ -90,7 +91,10 @@ class SparkRun:
         stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
         if stop and stop.outcome is Outcome.TIMED_OUT:  # the triggerer knows its end only
             stop = stop._replace(line=timeout_line(self.task.execution_timeout))
-        self._driver = Driver(self.submitter(handle), echo, handle, stop, stop_for=self._stop_for)
+        limit = StartLimit.of(self.task.start_timeout)
+        self._driver = Driver(
+            self.submitter(handle), echo, handle, stop, stop_for=self._stop_for, start_limit=limit
+        )
         return self._driver
 
     def submitter(self, handle: Handle | None) -> Submitter:
@@ -107,8 +111,10 @@ class SparkRun:
         with self.substituted(submission):
             add_lineage(self.task, self.context)
             hook = attempt_hook(self.hook, self.task)
-        launch = Launch(hook, submission, environment(self.task), self.killed, self._site)
-        self._driver = Driver(self.drivers.submitter(launch), self._echo, stop_for=self._stop_for)
+        limit = StartLimit.of(self.task.start_timeout)
+        launch = Launch(hook, submission, environment(self.task), self.killed, self._site, limit)
+        submitter = self.drivers.submitter(launch)
+        self._driver = Driver(submitter, self._echo, stop_for=self._stop_for, start_limit=limit)
         return self._driver
 
     def _echo(self, line: str) -> None:

@@ -30,6 +30,7 @@ from airflow_occ_provider.submitters.signal_call import call_apart
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
 
+_WAITING = ("SUBMITTED", "PENDING", "QUEUED", "SCHEDULED")
 _LOOK_S = 0.5
 _AGAIN_S = 5.0  # between two requests to cancel
 _KILL_S = 2.5  # Airflow ends a task five seconds after its request to stop
@@ -210,7 +211,7 @@ class EmrServerless:
             if run is None:
                 return Unseen(f"EMR Serverless does not know {handle}")
             if not run.is_over:
-                return Running()
+                return Running(is_waiting=run.state in _WAITING)
             if run.state == "FAILED" and not self._reports_end(handle):
                 self.traits = replace(self.traits, end_is_final=False)
             followed.end = run

@@ -31,6 +31,7 @@ from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
 from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD
 
+_WAITING = ("not_started", "starting")
 _LOOK_S = 0.5
 _START_S = 10.0
 _KILL_S = 2.5  # Airflow ends a task five seconds after its request to stop
@@ -242,7 +243,7 @@ class Livy:
             if self.is_on_server and batch.application:
                 return Unseen(f"{handle} is {batch.application}, not a process of Livy's machine")
             if not batch.is_over:
-                return Running()
+                return Running(is_waiting=batch.state in _WAITING)
             followed.end = batch
         return Ended(followed.final_code(), followed.is_whole)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_occ_provider.attempts.start_limit import late_start
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -190,16 +191,20 @@ class LivyOnYarn:
                 "batches as processes of its own machine",
             )
         if not batch.is_over:
-            return Running()
+            return Running(is_waiting=True)
         if self._discard(handle) and not self._found(handle):
             self._void.add(handle.name)
             return Ended(1)
         return Unseen(f"Livy has ended {handle} without an application, which may come yet")
 
     def _submitted(self, handle: Handle) -> Handle | None:
-        """Wait for the application; return the handle with its id, or ``None`` to follow the batch."""
+        """Wait for the application; return the handle with its id, or ``None`` to follow the batch.
+
+        The batch is followed too if Livy takes long to start it: that may need no slot of a worker.
+        """
         with suppress(SubmitterUnreachableError):
-            while not self.livy.killed.is_set():
+            begun_s, limit = time.monotonic(), self.yarn.start_limit.on_worker
+            while not (self.livy.killed.is_set() or late_start(time.monotonic() - begun_s, limit)):
                 state = self._look(handle)
                 if handle.name in self._void:
                     said = "".join(self.livy.kept_lines(handle)[-_TAIL:])

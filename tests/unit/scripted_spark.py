@@ -111,6 +111,8 @@ for step, *given in plan:
     elif step == "gone":
         for path in pathlib.Path(given[1], ".hoodie", "timeline").glob(given[0] + "*"):
             path.unlink()
+    elif step == "hang":  # before the runner has begun
+        time.sleep(600)
     elif step == "exit":
         sys.exit(given[0])
     elif step == "killed":

@@ -172,8 +172,8 @@ def test_the_operators_own_arguments():
         *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "key_safe"),
         *("reads_table", "admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
         *("early_stop", protection[-1]),
-        *("commits", "require_commit", "survivor_timeout", "deferrable", "name", "retries"),
-        "retry_policy",
+        *("commits", "require_commit", "start_timeout", "survivor_timeout", "deferrable", "name"),
+        *("retries", "retry_policy"),
     ]
     write = own_parameters(HudiWriteOperator)
     streamer = own_parameters(HudiStreamerOperator)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
@@ -54,6 +55,7 @@ class KubernetesCluster:
     :param end_s: the longest wait of ``end``: Airflow kills a task 5 s after its request to stop.
     :param poll_s: seconds between two looks of ``read`` at a pod.
     :param patience: for a cluster that does not answer.
+    :param start_limit: how long ``spark-submit`` may take.
     """
 
     name = _NAME
@@ -70,6 +72,7 @@ class KubernetesCluster:
     end_s: float = 3.5
     poll_s: float = 2.0
     patience: Patience = field(default_factory=Patience)
+    start_limit: StartLimit = NO_LIMIT
     _launcher: Launcher = field(default_factory=Launcher, init=False)
     _pods: dict[str, FollowedPod] = field(default_factory=dict, init=False)
     _looked_s: float = field(default=float("-inf"), init=False)
@@ -85,7 +88,9 @@ class KubernetesCluster:
         conf = protected_conf(key, self.conf, submission=submission, namespace=self.api.namespace)
         environment = os.environ if self.environment is None else self.environment
         command = self.command(conf)
-        code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
+        environment = {**environment, IDENTITY_VARIABLE: key}
+        limit = self.start_limit.on_worker
+        code = self._launcher.run(command, environment, key, self.killed, limit)
         pod = self._submitted(submission, code)
         handle = self._handle(key, pod)
         try:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
@@ -43,6 +44,7 @@ class YarnCluster:
     :param running: of the cluster, shared with others that follow drivers there.
     :param end_s: the longest wait of ``end``: Airflow kills a task 5 s after its request to stop.
     :param patience: for a ResourceManager that does not answer; then its driver is unseen.
+    :param start_limit: how long ``spark-submit`` may take.
     """
 
     name = _NAME
@@ -57,6 +59,7 @@ class YarnCluster:
     running: RunningApplications | None = None
     end_s: float = 3.5
     patience: Patience = field(default_factory=partial(Patience, service="the ResourceManager"))
+    start_limit: StartLimit = NO_LIMIT
     _launcher: Launcher = field(default_factory=Launcher, init=False)
     _logs: dict[str, DriverLog] = field(default_factory=dict, init=False)
     _ends: dict[str, Ended] = field(default_factory=dict, init=False)
@@ -74,7 +77,9 @@ class YarnCluster:
         command = self.command(protected_conf(key, self.conf, submission=submission))
         environment = os.environ if self.environment is None else self.environment
         self._refuse_twin(key)
-        code = self._launcher.run(command, {**environment, IDENTITY_VARIABLE: key}, key, self.killed)
+        environment = {**environment, IDENTITY_VARIABLE: key}
+        limit = self.start_limit.on_worker
+        code = self._launcher.run(command, environment, key, self.killed, limit)
         found = self.manager.applications(submission)
         if not found:
             said = "".join(self._launcher.said()[-_TAIL:])
@@ -216,7 +221,7 @@ class YarnCluster:
         if application is None:
             return Unseen("YARN does not know the application")
         if not application.is_over:
-            return Running()
+            return Running(is_waiting=application.container is None)
         if not application.started_ms:
             return Unseen("the ResourceManager hides the application from this user")
         container = application.container

@@ -7,10 +7,13 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
+from airflow_occ_provider.attempts.start_limit import late_start
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.processes import end_session
 from airflow_occ_provider.submitters.spark_submit import Flag
@@ -26,13 +29,20 @@ class Launcher:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def run(
-        self, command: Sequence[str], environment: Mapping[str, str], identity: str, killed: Flag
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        identity: str,
+        killed: Flag,
+        limit: timedelta = timedelta.max,
     ) -> int:
         """Run the command and return its exit code, negative for a signal.
 
         :param identity: of the task run, which its environment names.
         :param killed: set when it must end.
+        :param limit: the longest that it may run; then it is ended, and its lines say so.
         """
+        begun_s, late = time.monotonic(), None
         process: Any = subprocess.Popen(
             [sys.executable, "-I", "-S", gate.__file__, str(os.getpid()), *command],
             env=environment,
@@ -50,7 +60,8 @@ class Launcher:
                 process.stdin.write("\n")
                 process.stdin.close()
             while process.poll() is None:
-                if killed.is_set():
+                late = late or late_start(time.monotonic() - begun_s, limit)
+                if killed.is_set() or late:
                     end_session(process, identity)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
@@ -58,6 +69,8 @@ class Launcher:
             end_session(process, identity)
             raise
         listener.join(_LISTEN_S)
+        if late:
+            self._lines.put(f"{late.line}\n")
         return int(process.returncode)
 
     def said(self) -> list[str]:
