@@ -221,7 +221,9 @@ class HudiDriverTrigger(LeaseTrigger):
             await super()._hand_over(release=release)
 
     async def _call(self, call: Any, *arguments: Any) -> Any:
-        return await in_thread(service_of(self._handle), call, *arguments)
+        # Looks at the drivers of lost nodes may use all threads of their service: an end has its own.
+        service = service_of(self._handle)
+        return await in_thread(f"{service} (ends)" if call == self._end else service, call, *arguments)
 
     def _look(self) -> Running | Ended | Unseen:
         return self._watch.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,8 @@ from airflow.sdk.log import _secrets_masker, mask_logs
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running
 from airflow_occ_provider.attempts.waits import DriverWait
+from airflow_occ_provider.hooks import threads
+from airflow_occ_provider.hooks.submitters import service_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.waits import _trigger
@@ -40,6 +43,18 @@ class EndedDriver:
 
     def read(self, *_):
         return self.parts.pop(0)
+
+
+class KilledDriver(EndedDriver):
+    """A driver that runs until it is ended."""
+
+    is_ended = False
+
+    def poll(self, _):
+        return Ended(-15) if self.is_ended else Running()
+
+    def end(self, _):
+        self.is_ended = True
 
 
 class EndingDriver(EndedDriver):
@@ -113,6 +128,29 @@ def test_the_triggers_echo_masks_named_secrets_and_its_arguments_hold_none(folde
         "login http://me:***@host/",
         "done",
     ]
+
+
+def test_a_driver_is_ended_though_looks_at_others_use_all_threads_of_its_service(folder, monkeypatch):
+    """As after the loss of a rack: each look waits for a node that does not answer."""
+    driver, answer = KilledDriver(), threading.Event()
+    monkeypatch.setattr(module, "follower", lambda _, **__: driver)
+    task = HudiWriteOperator(task_id="t", application="a.py", table=str(folder.parent))
+    trigger, _ = _trigger(task, DriverWait(HANDLE, HeartbeatRule(), 0))
+
+    async def killed_beside_looks():
+        looks = [
+            asyncio.create_task(threads.in_thread(service_of(HANDLE), answer.wait))
+            for _ in range(threads._THREADS)
+        ]
+        try:
+            await asyncio.sleep(0)  # the looks are in their threads
+            await asyncio.wait_for(trigger.on_kill(), 60)
+        finally:
+            answer.set()
+        await asyncio.gather(*looks)
+
+    asyncio.run(killed_beside_looks())
+    assert driver.is_ended
 
 
 def test_all_triggers_log_their_lines_at_the_same_moments():
