@@ -312,7 +312,6 @@ def run(application, arguments, digest=None):
         if STOPPED:  # in another thread, or the job caught it
             sys.exit(EXIT_UNPROTECTED)
         code = 0
-        join_threads()
     except SystemExit as left:
         code = left.code & 0xFF if isinstance(left.code, int) else int(left.code is not None)
         raise
@@ -320,6 +319,7 @@ def run(application, arguments, digest=None):
         report("fatal", causes=causes_of(error))
         raise
     finally:
+        join_threads()
         report_end(code)
 
 

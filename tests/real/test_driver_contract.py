@@ -66,11 +66,11 @@ class Attempt:
     folder: Path
     payload: bytes
 
-    def start(self, environment, *arguments):
+    def start(self, environment, *arguments, program=None):
         runner = self.folder.parent / "runner.py"
         runner.write_bytes(runner_source())
         return subprocess.Popen(
-            ["spark-submit", "--master", "local[1]", str(runner), *arguments],
+            ["spark-submit", "--master", "local[1]", str(program or runner), *arguments],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -197,6 +197,26 @@ def test_without_a_grant_of_its_payload_nothing_of_the_job_runs(attempt, environ
     assert hello.left
     assert not (tmp_path / "begun").exists()
     assert made.facts() == []
+
+
+def test_a_shared_jvm_is_refused(attempt, environment, tmp_path):
+    made = attempt(SLEEPS_IN_JAVA)
+    session = tmp_path / "session.py"
+    session.write_text(
+        "import runpy, sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.getOrCreate()\n"
+        f"sys.argv = ['runner.py', {str(made.folder)!r}]\n"
+        "try:\n"
+        f"    runpy.run_path({str(made.folder.parent / 'runner.py')!r}, run_name='__main__')\n"
+        "except SystemExit as left:\n"
+        "    print('left', left.code, 'rows', spark.range(3).count())\n"
+    )
+    driver = made.start(environment, program=session)
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert f"left {EXIT_REFUSED} rows 3" in printed  # the session goes on
+    (hello,) = made.hellos()
+    assert "already runs a Spark application" in hello.left
 
 
 def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, environment, tmp_path):

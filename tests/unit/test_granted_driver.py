@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -25,7 +29,7 @@ from airflow_occ_provider.driver.contract import (
     digest,
 )
 from airflow_occ_provider.in_driver import granted, report, run_job
-from airflow_occ_provider.in_driver.folder import LocalFolder
+from airflow_occ_provider.in_driver.folder import HadoopFolder, LocalFolder
 
 PATIENCE_S = 60
 JOB = b'{"application": "a job"}'
@@ -313,6 +317,65 @@ def test_a_driver_that_is_being_ended_has_no_other_end(storage, running):
     guard.passing = None
     assert one.killed.wait(PATIENCE_S)
     assert [end["exit_code"] for end in one.facts("end")] == [granted.EXIT_ENDED]
+
+
+JOB_WITH_THREADS = """
+import json, threading, time
+from airflow_occ_provider.in_driver import run_job
+
+class Driver:
+    def finish(self):
+        return {"committed": list(commits), "is_certain": True}
+
+class Copy:
+    def add(self, line):
+        print(line.decode(), end="")
+
+commits = []
+run_job.GRANTED.append(Driver())
+run_job.COPIES.append(Copy())
+run_job.run("job.py", [])
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)"])
+def test_the_end_of_a_job_waits_for_its_threads(tmp_path, end):
+    job = (
+        "import sys, threading, time\n"
+        "def commit():\n"
+        "    threading.main_thread().join(0.2)\n"
+        "    commits.append('T1')\n"
+        f"commits = sys.modules['program'].commits\n"
+        f"threading.Thread(target=commit).start()\n{end}\n"
+    )
+    (tmp_path / "job.py").write_text(job)
+    (tmp_path / "program.py").write_text(JOB_WITH_THREADS)
+    command = [sys.executable, "-c", "import program"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "fact": "end",
+        "exit_code": 0,
+        "committed": ["T1"],
+        "is_certain": True,
+    }
+
+
+@pytest.mark.parametrize("scheme", ["file", "hdfs", "s3a"])
+def test_a_file_that_is_being_written_is_none_of_the_contracts(scheme):
+    """``hello.n.part`` was taken for the hello of a driver ``n.part``, which then was granted."""
+    jvm = MagicMock()
+    jvm.org.apache.hadoop.fs.Path = lambda url: MagicMock(url=url)
+    files = jvm.org.apache.hadoop.fs.FileSystem.newInstance.return_value
+    files.getUri().getScheme.return_value = scheme
+    HadoopFolder(jvm, MagicMock(), f"{scheme}:/f").write("hello.n", b"x")
+    (written,) = [call.args[0].url for call in files.create.call_args_list]
+    is_renamed = jvm.org.apache.hadoop.fs.FileContext.getFileContext().rename.called
+    assert written == f"{scheme}:/f/{'.hello.n.part' if is_renamed else 'hello.n'}"
+    assert is_renamed is (scheme != "s3a")
 
 
 @pytest.mark.parametrize(
