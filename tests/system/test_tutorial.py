@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"[Ss]ave it as `([^`]+)`:\s*$")
 # What would lead out of the new user's account.
-PRIVATE = re.compile(r"^(AIRFLOW|PYSPARK|SPARK|JAVA|HADOOP|VIRTUAL_ENV|PYTHON|HUDI|PYTEST|UV_)")
+PRIVATE = re.compile(r"^(AIRFLOW|PYSPARK|SPARK|JAVA|HADOOP|VIRTUAL_ENV|PYTHON|HUDI|PYTEST)")
 END = "::end of block"
 
 
@@ -77,6 +77,7 @@ def account(tmp_path):
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
         "AIRFLOW__CORE__PARALLELISM": "4",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "UV_SYSTEM_CERTS": "1",
         "COLUMNS": "200",
     }
     yield variables
