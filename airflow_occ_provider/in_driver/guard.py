@@ -159,7 +159,6 @@ import java.io.IOException;
 import java.util.EnumSet;
 import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
@@ -185,15 +184,6 @@ public class GuardedFileSystem extends %s {
       int buffer, short replication, long block, Progressable progress) throws IOException {
     Guard.GUARD.refuseOtherWay(path);
     return super.createNonRecursive(path, permission, flags, buffer, replication, block, progress);
-  }
-
-  public FSDataOutputStreamBuilder createFile(Path path) {
-    try {
-      Guard.GUARD.refuseOtherWay(path);
-    } catch (IOException refused) {
-      throw new java.io.UncheckedIOException(refused);
-    }
-    return super.createFile(path);
   }
 }
 """

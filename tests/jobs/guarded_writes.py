@@ -103,8 +103,14 @@ def answer_cases(spark, url):
         error = run_job.causes_of(failure)[-1]["message"]
     shown = path.getFileSystem(configuration).exists(path)
     say(case="begun", during=during, error=error, shown=shown, after=guard.state())
-    scheme = path.toUri().getScheme()
     guard = Table(spark, url, {}).guard
+    files, absent = path.getFileSystem(configuration), jvm.org.apache.hadoop.fs.Path(f"{url}/absent/a")
+    try:
+        is_renamed = files.rename(absent, path)
+    except Exception:  # noqa: BLE001 - of Java
+        is_renamed = None
+    say(case="unanswered", renamed=is_renamed, after=guard.state())
+    scheme = path.toUri().getScheme()
     configuration.set(f"fs.{scheme}.impl.disable.cache", "true")
     uncached = guard.prove()
     configuration.set(f"fs.{scheme}.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
