@@ -66,7 +66,11 @@ def trigger_of(world, wait):
     """The trigger as it comes back from Airflow's database."""
     table = str(world.folder.parent)
     task = SimpleNamespace(
-        lock_conn_id="lock", table=table, storage_conn_id=None, execution_timeout=None
+        lock_conn_id="lock",
+        table=table,
+        storage_conn_id=None,
+        execution_timeout=None,
+        start_timeout=None,
     )
     trigger, _ = _trigger(task, wait)
     _, arguments = trigger.serialize()
