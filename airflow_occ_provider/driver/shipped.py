@@ -16,7 +16,6 @@ MODULES = (
     "driver.contract",
     "in_driver.folder",
     "in_driver.report",
-    "in_driver.session_rules",
     "in_driver.granted",
     "in_driver.run_job",
 )

@@ -214,10 +214,15 @@ def kill(jvm, process):
     with contextlib.suppress(OSError):
         os.kill(process, signal.SIGKILL)
     time.sleep(KILL_S)
+
+    def halt():
+        with contextlib.suppress(Exception):  # it is gone, and it was not the parent of this process
+            jvm.java.lang.Runtime.getRuntime().halt(EXIT_UNPROTECTED)
+
     # The first process of a container ignores the signal.
-    halt = jvm.java.lang.Runtime.getRuntime().halt
-    threading.Thread(target=halt, args=(EXIT_UNPROTECTED,), daemon=True).start()
-    time.sleep(KILL_S)
+    halting = threading.Thread(target=halt, daemon=True)
+    halting.start()
+    halting.join(KILL_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -362,6 +363,23 @@ def test_the_end_of_a_job_waits_for_its_threads(tmp_path, end):
         "committed": ["T1"],
         "is_certain": True,
     }
+
+
+JVM_AS_CHILD = """
+import subprocess
+from airflow_occ_provider.in_driver import run_job
+
+run_job.KILL_S = 0.1
+jvm = subprocess.Popen(["sleep", "600"])
+run_job.kill(None, jvm.pid)  # a JVM that is gone answers by an error
+print("it lives")
+"""
+
+
+def test_a_driver_whose_jvm_is_not_its_parent_ends_with_its_jvm():
+    command = [sys.executable, "-c", JVM_AS_CHILD]  # the output ends with the last of both
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
 
 
 @pytest.mark.parametrize("scheme", ["file", "hdfs", "s3a"])
