@@ -210,9 +210,11 @@ class ViaStart:
 
         :param runner: path or URL of the PySpark file, as the driver reads it.
         :param arguments: of the file; the first is the URL of the attempt's folder.
-        :raises ConfigurationError: if the operator cannot be made of its arguments.
+        :raises ConfigurationError: if the operator cannot be made of its arguments, or ``refuse``
+            refuses what their templates were rendered to.
         :raises SubmitterUnreachableError: if ``execute`` fails. A driver may run all the same.
         """
+        self.refuse()
         operator = self._operator = self._made(runner, arguments)
         name = self._class.__name__
         in_operator = contextvars.copy_context()

@@ -379,6 +379,14 @@ def test_a_failed_start_neither_skips_the_task_nor_says_that_nothing_runs(task, 
     assert caught.value.committed is None
 
 
+@pytest.mark.parametrize("rendered", [{**EMR, "wait_for_completion": "True"}, {"job_driver": {}}, "{}"])
+def test_what_a_template_was_rendered_to_is_judged_before_the_start(task, monkeypatch, rendered):
+    monkeypatch.setattr(EmrServerlessStartJobOperator, "execute", lambda *_: pytest.fail("it started"))
+    start = ViaStart(operator_path(EmrServerlessStartJobOperator), rendered, task, {"task": task})
+    with pytest.raises(ConfigurationError):
+        start.start("/r/run.py", [PLAIN])
+
+
 def test_arguments_that_the_operator_itself_refuses_start_nothing(task):
     with pytest.raises(ConfigurationError, match="sped"):
         started(task, Submitting, {"command": SUBMIT, "sped": 1})
