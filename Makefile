@@ -29,8 +29,8 @@ LOCK ?= zookeeper
 SUBMITTER ?= spark_submit
 EXECUTOR ?= local
 STORE ?= local
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, livy, livy_yarn, kubernetes; EXECUTOR=celery; KEEP=1)
-	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) --store $(STORE) $(if $(KEEP),--keep)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, kubernetes; VIA=bash, livy; EXECUTOR=celery; KEEP=1)
+	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) --submitter $(SUBMITTER) --executor $(EXECUTOR) --store $(STORE) $(if $(VIA),--via $(VIA)) $(if $(KEEP),--keep)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
@@ -48,7 +48,7 @@ test-all: $(INSTALLED)  ## test, then test-rest
 	$(MAKE) test
 	$(MAKE) test-rest
 
-test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows: Celery, the demo on Livy and beside the Spark provider 6, faults on YARN, EMR Serverless, S3, GCS, Azure, Ceph, HDFS
+test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows: Celery, the demo on Livy and beside the Spark provider 6, faults on YARN, S3, GCS, Azure, Ceph, HDFS
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
@@ -191,8 +191,8 @@ $(SPARK6)/.installed: $(INSTALLED)
 	touch $@
 
 # What touches Spark's provider or the seam to Spark.
-SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded emr_task gate hudi_clean \
-	lease_operators livy_task provider public_names table_service)
+SPARK6_SLICE := $(patsubst %,tests/unit/test_%.py,admission attempt choices embedded gate hudi_clean \
+	lease_operators provider public_names table_service via_task)
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(BIN)/python; \
 	export PYSPARK_PYTHON=$$spark SPARK_HOME=$$($$spark -c 'import pyspark; print(*pyspark.__path__)') \

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.celery import CeleryAirflow
-from tests.livy import LivyServerOnYarn
 from tests.stores import LOCAL as LOCAL_DISK
 from tests.stores import STORES, Lake, started_store
 
@@ -51,8 +51,23 @@ LOCKS = {
 }
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
-SUBMITTERS = ("spark_submit", "yarn", "livy", "livy_yarn", "kubernetes")
+SUBMITTERS = ("spark_submit", "yarn", "kubernetes")
+# The arguments that replace those of spark-submit in the DAG.
+_SPARK_ARGUMENTS = '"driver_memory": "1g",'
+_BY_BASH = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
+VIAS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bash": (
+        "airflow.providers.standard.operators.bash.BashOperator",
+        {"bash_command": _BY_BASH},
+    ),
+    "livy": (
+        "airflow.providers.apache.livy.operators.livy.LivyOperator",
+        {"livy_conn_id": "livy", "file": RUNNER, "args": [ARGUMENTS], "driver_memory": "1g"},
+    ),
+}
 WRITERS = ("write_a", "write_b")
+_OUTCOME = re.compile(r"Outcome: (?P<outcome>\w+) \(instant (?P<instant>[\w-]+),")
+_LOST = re.compile(r"instant \d+ lost to (?P<rival>\d+)")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 1200
@@ -95,10 +110,13 @@ def main() -> int:
     parser.add_argument(
         "--store", choices=(LOCAL_DISK, *STORES), default=LOCAL_DISK, help="where the table is stored"
     )
+    parser.add_argument("--via", choices=VIAS, help="the operator that starts the drivers instead")
     parser.add_argument("--keep", action="store_true", help="keep the UI running until Ctrl-C")
     args = parser.parse_args()
     if args.store != LOCAL_DISK and args.submitter != "spark_submit":
         parser.error(f"--store {args.store} runs with --submitter spark_submit only")
+    if args.via and args.submitter != "spark_submit":
+        parser.error("--via has no --submitter")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     folder = Path(tempfile.mkdtemp(prefix="airflow_occ_demo_", dir=os.environ.get("DEMO_FOLDER")))
@@ -127,26 +145,26 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
                 stack.zookeeper = EmbeddedZookeeper(folder / "zookeeper", settings=everywhere)
             running.enter_context(stack)
         spark, environment = LOCAL, stack.environment
-        if args.submitter in ("yarn", "livy_yarn"):
+        if args.submitter == "yarn":
             with _step("YARN"):
                 yarn = running.enter_context(EmbeddedYarn(folder / "yarn"))
-        if args.submitter == "yarn":
             spark, environment = yarn_connection(yarn), yarn.environment(stack.environment)
-        if args.submitter in ("livy", "livy_yarn"):
-            with _step("Livy"):
-                server = (
-                    EmbeddedLivy if args.submitter == "livy" else partial(LivyServerOnYarn, yarn=yarn)
-                )
-                spark = running.enter_context(server(folder / "livy")).connection
         if args.submitter == "kubernetes":
             spark = json.loads(_given("DEMO_SPARK"))
             environment = {**environment, "SPARK_CONF_DIR": _given("SPARK_CONF_DIR")}
+        connections = {"spark_default": spark}
+        if args.via == "livy":
+            with _step("Livy"):
+                livy = running.enter_context(EmbeddedLivy(folder / "livy"))
+            connections["livy"] = livy.connection
+        if args.via:
+            dags = _via(dags, folder / "dags", *VIAS[args.via])
         lake = Lake(folder / "lake", store)
         airflow = EXECUTORS[args.executor](folder / "airflow", dags, {**environment, **lake.variables})
         worker = ", Celery worker" if args.executor == "celery" else ""
         with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
-        _connect(airflow, stack, spark, lake)
+        _connect(airflow, stack, connections, lake)
         table = lake.path("trips")
         tries = _tries(airflow, _run(airflow, lake, table, folder / "latch"))
         _show(tries)
@@ -186,13 +204,28 @@ def yarn_connection(yarn: EmbeddedYarn) -> dict[str, Any]:
     return {"conn_type": "spark", "host": "yarn", "extra": extra}
 
 
-def _connect(airflow: EmbeddedAirflow, stack: EmbeddedStack, spark: dict[str, Any], lake: Lake) -> None:
+def _via(dags: Path, copy: Path, operator: str, kwargs: dict[str, Any]) -> Path:
+    """Copy the DAGs; in the copy an operator starts the drivers."""
+    shutil.copytree(dags, copy)
+    dag = copy / f"{DAG_ID}.py"
+    text = dag.read_text()
+    if _SPARK_ARGUMENTS not in text:
+        raise EmbeddedError(f"{dags / dag.name} has no {_SPARK_ARGUMENTS}")
+    dag.write_text(text.replace(_SPARK_ARGUMENTS, f'"via": "{operator}", "via_kwargs": {kwargs},'))
+    return copy
+
+
+def _connect(
+    airflow: EmbeddedAirflow,
+    stack: EmbeddedStack,
+    connections: dict[str, dict[str, Any]],
+    lake: Lake,
+) -> None:
     host = os.environ.get("DEMO_HOST", "127.0.0.1")
     lock = stack.lock_connection
     lock["host"] = lock["host"].replace("127.0.0.1", host)
     airflow.add_connection("hudi_lock_default", **lock)
-    airflow.add_connection("spark_default", **spark)
-    for name, connection in lake.connections.items():
+    for name, connection in {**connections, **lake.connections}.items():
         airflow.add_connection(name, **connection)
     deadline = time.monotonic() + _DAG_TIMEOUT_S
     while not airflow.has_dag(DAG_ID):
@@ -243,13 +276,23 @@ def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
     for line in lines:
         log.feed(line)
     reason = next((line for line in reversed(lines) if line.startswith("Retry in ")), None)
+    reading = log.read()
+    told = next(filter(None, map(_OUTCOME.match, reversed(lines))), None)
+    if told and reading.outcome is not Outcome.COMMIT_CONFLICT:  # a driver elsewhere logs elsewhere
+        lost = next(filter(None, map(_LOST.search, lines)), None)
+        reading = replace(
+            reading,
+            outcome=Outcome(told["outcome"]),
+            instant=told["instant"],
+            rival=lost["rival"] if lost else None,
+        )
     return Try(
         lines=lines,
         task=one["task_id"],
         number=one["try_number"],
         state=str(one["state"]),
         seconds=one["duration"] or 0.0,
-        reading=log.read(),
+        reading=reading,
         retry_reason=reason,
     )
 
@@ -278,8 +321,8 @@ def _check_tries(tries: list[Try]) -> Iterator[str]:
     if len(lost) != 1:
         yield f"{len(lost)} tries lost a conflict, not one"
     for one in lost:
-        text = " ".join(one.reading.lines)
-        if "HoodieWriteConflictException" not in text or not one.reading.rival:
+        has_class = any("HoodieWriteConflictException" in line for line in one.lines)
+        if not (has_class and one.reading.rival):
             yield f"the log of {one.task} does not show the conflict's class and both instants"
         if not one.retry_reason:
             yield f"the log of {one.task} does not show why it was retried"

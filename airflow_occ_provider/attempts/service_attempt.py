@@ -68,7 +68,7 @@ class ServiceAttempt:
         plans = self.plans
         job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
         record = new_attempt(plans.run, plans.path)
-        if self.spark.is_remote:
+        if self.spark.submitter(None).traits.start == "findable":
             plans.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
         recorded = AttemptRecorder(plans.run, plans.path, plans.log, record)
         with self.spark.prepared(job, preparation.options, without=preparation.without) as submission:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from airflow_occ_provider.attempts.submission import (
@@ -13,47 +13,58 @@ from airflow_occ_provider.attempts.submission import (
     digest_of,
     driver_input,
     local_path,
-    runner_arguments,
 )
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.in_driver import report, run_job
-from airflow_occ_provider.storage.report import RunFolder
+from airflow_occ_provider.driver.attempt import LIFE_S
+from airflow_occ_provider.driver.contract import PAYLOAD
+from airflow_occ_provider.driver.shipped import runner_source
+from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.in_driver import guard
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+
+RUNNER = "run_job.py"
 
 
 @contextmanager
-def staged(
+def offered(
     job: SparkJob,
     options: Mapping[str, str],
-    folder: RunFolder,
-    attempt: str,
+    folder: AttemptFolder,
     *,
     without: Sequence[str] = (),
 ) -> Iterator[Submission]:
-    """Write the driver's input into the task run's folder; remove it afterwards.
+    """Write runner and job into an attempt's folder; remove the job afterwards.
 
-    The report stays: it is removed with the folder, once the attempt is settled. So does the input if
-    the task waits for the driver, which removes it once it has read it. An application that is not a
-    file of this machine is left where it is.
+    The payload is written once a driver waits for it. The folder's other files stay until the attempt is
+    settled: its driver may look for them. The driver's life ends it if nothing follows it any more; no
+    commit of it depends on a lease. The guard of its commits makes its end certain.
 
-    :param attempt: name of the attempt, unique in its folder.
     :param without: prefixes of the site's options that do not go with the attempt.
-    :raises TableUnreadableError: if the storage refuses the input.
+    :raises TableUnreadableError: if the storage refuses them.
     """
-    url = folder.report(attempt)
-    given = driver_input(job, options, without)
-    given["report"] = {"url": url, "program": Path(report.__file__).read_text(encoding="utf-8")}
+    content = {**driver_input(job, options, without), "ttl_s": LIFE_S, "is_leased": False}
+    if job.table:
+        program = Path(guard.__file__).read_text(encoding="utf-8")
+        content["guard"] = {"program": program, "tables": [job.table], "is_required": False}
     path = local_path(job.application, is_remote=True)
     with ExitStack() as removal:
-        removal.callback(folder.remove, attempt)
+        removal.callback(_remove, folder, PAYLOAD)
         if path is not None and Path(path).is_file():
-            content = Path(path).read_bytes()
-            given["application"] = folder.put(f"{attempt}/job/{Path(path).name}", content)
-            given["application_digest"] = digest_of(content)
-        runner = folder.put(f"{attempt}/run_job.py", Path(run_job.__file__).read_bytes())
-        payload = json.dumps(given).encode()
-        arguments = runner_arguments(folder.put(f"{attempt}/payload.json", payload), payload)
+            name = f"job/{Path(path).name}"
+            removal.callback(_remove, folder, name)
+            application = Path(path).read_bytes()
+            folder.write(name, application)
+            content["application"] = f"{folder.url}/{name}"
+            content["application_digest"] = digest_of(application)
+        folder.write(RUNNER, runner_source())
+        payload = {PAYLOAD: json.dumps(content).encode()}
         try:
-            yield Submission(runner, arguments, report=url)
+            yield Submission(f"{folder.url}/{RUNNER}", (folder.url,), content=payload)
         except WaitNeeded:
             removal.pop_all()
             raise
+
+
+def _remove(folder: AttemptFolder, name: str) -> None:
+    with suppress(OccError):  # it is removed with the folder
+        folder.remove(name)

@@ -113,7 +113,7 @@ class WriteAttempt:
         token = preparation.signature.order_token
         record = replace(new_attempt(self.run, self.path), order_token=token, lock_count=count)
         admitted.refuse_if_lost()
-        if self.spark.is_remote:
+        if self.spark.submitter(None).traits.start == "findable":
             self.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
         with self.spark.prepared(job, preparation.options) as submission:
             return self._outcome(self.spark.driver(submission), preparation, admitted, record)

@@ -8,12 +8,15 @@ compare-and-set acts on that.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_occ_provider.driver.contract import End, Grant, Hello
 
+OVER = "over"
+"""A file with a proof that no later look finds again; written by the process that has it."""
 LIFE_S = 900.0
 """How long a driver runs on without an answer of the process that follows it."""
 REQUEST_S = 60.0
@@ -117,6 +120,24 @@ class Over:
     def has_run(self) -> bool:
         """Whether the job's first line may have run."""
         return self.proof not in (Proof.NEVER_GRANTED, Proof.LEFT)
+
+    @property
+    def took_time(self) -> bool:
+        """Whether another process would have to wait as long for the same proof."""
+        return self.proof in (Proof.SILENCE, Proof.PLACE)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file ``over``."""
+        return json.dumps({"proof": self.proof, "evidence": self.evidence}).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Over | None:
+        """Read the file ``over``; ``None`` if it is not understood."""
+        try:
+            fields = json.loads(content)
+            return cls(Proof(fields["proof"]), str(fields["evidence"]))
+        except (ValueError, KeyError, TypeError):
+            return None
 
 
 def next_grant_step(

@@ -218,7 +218,9 @@ class Life:
     lasts for at least the TTL from that tick on, whatever was stopped or late in between. A count of
     extensions does not show that: to a driver that was stopped, an old extension is news.
 
-    :param ttl_s: of the lease; ``None`` if the driver needs no lease.
+    :param ttl_s: of the lease; ``None`` if nothing ends the driver that is not followed.
+    :param is_leased: whether only its lease keeps other writers away from the driver. Else its life is
+        there to end, and no commit waits for an answer.
     :param ticks: when each tick was, from the one last answered on; tick 0 is the driver's first moment.
     :param answered: the last tick that was answered. Nothing answers tick 0.
     """
@@ -226,14 +228,15 @@ class Life:
     ttl_s: float | None
     ticks: Mapping[int, Moment] = field(hash=False)
     answered: int = 0
+    is_leased: bool = True
 
     @classmethod
-    def begin(cls, ttl_s: float | None, since: Moment) -> Life:
+    def begin(cls, ttl_s: float | None, since: Moment, *, is_leased: bool = True) -> Life:
         """Return the life of a driver that was granted.
 
         :param since: when the look began that showed the grant.
         """
-        return cls(ttl_s, {0: since})
+        return cls(ttl_s, {0: since}, is_leased=is_leased)
 
     def tick(self, now: Moment) -> Life:
         """Return the life with one more tick; its number is the highest of ``ticks``."""
@@ -271,7 +274,7 @@ class Life:
 
         :param margin_s: by default half a minute, or a quarter of a shorter TTL than two minutes.
         """
-        if self.ttl_s is None:
+        if self.ttl_s is None or not self.is_leased:
             return 0.0
         if not self.answered:
             return float("inf")

@@ -11,13 +11,13 @@ from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.emr_serverless import EmrService
 from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.livy import LivyService
-from airflow_occ_provider.hooks.staged import StagedDrivers
 from airflow_occ_provider.hooks.yarn import YarnDrivers
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
+
+_SERVICES = {"livy://": "LivyOperator", "emr-serverless://": "EmrServerlessStartJobOperator"}
+"""The operators that submit to services, by how Spark's hook names a connection of them."""
 
 
 class TaskDrivers(Protocol):
@@ -95,14 +95,23 @@ def drivers_of(task: Any, spark: Any) -> TaskDrivers:
     :param spark: Spark's hook, which has read the connection.
     :raises ConfigurationError: if the connection misses what its place needs.
     """
-    if getattr(task, "via", None):
-        raise ConfigurationError(
-            "via", "drivers are started by a connection only", remedy="leave it out, and via_kwargs"
-        )
     mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
     if mode == "cluster" and master == "yarn":
         return YarnDrivers(task._conn_id)
-    for service in (LivyService, EmrService):
-        if master.startswith(service.master):
-            return StagedDrivers(service(task._conn_id), task.table, task.storage_conn_id)
+    refuse_service(task._conn_id, master)
     return kubernetes_drivers(task, spark) or LocalDrivers(mode)
+
+
+def refuse_service(conn_id: str, master: str) -> None:
+    """Refuse a connection of a service that ``spark-submit`` cannot submit to.
+
+    :raises ConfigurationError: naming the operator that submits there.
+    """
+    operator = next((name for start, name in _SERVICES.items() if master.startswith(start)), None)
+    if operator:
+        raise ConfigurationError(
+            "conn_id",
+            f"{conn_id!r} is a connection of {master.partition('://')[0]}, and spark-submit does not "
+            "submit there",
+            remedy=f"give via={operator}, and its arguments as via_kwargs",
+        )

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.emr_serverless import EmrService
 from airflow_occ_provider.hooks.kubernetes import kubernetes_follower
-from airflow_occ_provider.hooks.livy import livy_follower
-from airflow_occ_provider.hooks.staged import staged_follower
+from airflow_occ_provider.hooks.via_drivers import via_follower
 from airflow_occ_provider.hooks.yarn import yarn_follower
-from airflow_occ_provider.submitters.emr_serverless import EmrServerless
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
-from airflow_occ_provider.submitters.livy import Livy
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 
-_LISTED: dict[str, Callable[[Handle, Flag, float], Submitter]] = {
-    YarnCluster.name: yarn_follower,
-    Livy.name: livy_follower,
-}
 _FOLLOWERS: dict[str, Callable[[Handle, Flag], Submitter]] = {
     SparkSubmit.name: lambda _, __: SparkSubmit(),
     KubernetesCluster.name: kubernetes_follower,
-    EmrServerless.name: partial(staged_follower, EmrService),
+    FolderDriver.name: via_follower,
 }
 
 
@@ -38,9 +30,8 @@ def follower(handle: Handle, killed: Flag | None = None, *, listing_s: float = 0
         running applications; 0 asks for each application alone.
     :raises ConfigurationError: if this release has no such submitter.
     """
-    listed = _LISTED.get(handle.submitter)
-    if listed:
-        return listed(handle, killed or Flag(), listing_s)
+    if handle.submitter == YarnCluster.name:
+        return yarn_follower(handle, killed or Flag(), listing_s)
     make = _FOLLOWERS.get(handle.submitter)
     if make:
         return make(handle, killed or Flag())
@@ -54,6 +45,5 @@ def follower(handle: Handle, killed: Flag | None = None, *, listing_s: float = 0
 def service_of(handle: Handle) -> str:
     """Return the name of what answers calls about a driver: one for each cluster."""
     facts = handle.facts
-    return " ".join(
-        (handle.submitter, facts.get("conn_id", ""), *sorted(facts.get("resource_managers", ())))
-    )
+    conn_id = facts.get("conn_id") or facts.get("storage_conn_id") or ""
+    return " ".join((handle.submitter, conn_id, *sorted(facts.get("resource_managers", ()))))

@@ -150,7 +150,7 @@ def run_granted(jvm, files, nonce, admission):
 
     given = json.loads(admission.payload)
     facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report, prefix="")
-    life = Life.begin(given.get("ttl_s"), admission.run.since)
+    life = Life.begin(given.get("ttl_s"), admission.run.since, is_leased=given.get("is_leased", True))
     killer = functools.partial(kill, jvm, process_of(jvm))
     periods = {name: given[name] for name in ("tick_s", "poll_s") if name in given}
     driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, **periods)
@@ -531,6 +531,9 @@ def unguarded(jvm, wanted):
     configuration = hadoop_configuration(jvm)
     guard, why = program("guard", wanted["program"]).installed(jvm, wanted["tables"], configuration)
     if guard is None:
+        if not wanted.get("is_required", True):
+            report("not_guarded", reason=why)
+            return None
         return f"its commits cannot be guarded: {why}"
     guard.check_log_too()
     GUARD.append(guard)

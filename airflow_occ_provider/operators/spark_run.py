@@ -23,6 +23,7 @@ from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
+from airflow_occ_provider.hooks.via_drivers import ViaDrivers
 from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
@@ -56,8 +57,11 @@ class SparkRun:
 
     @cached_property
     def drivers(self) -> TaskDrivers:
-        """What runs the drivers, by the task's connection."""
-        return drivers_of(self.task, self.hook)
+        """What runs the drivers: the operator that the task names, or its connection."""
+        task = self.task
+        if task.via:
+            return ViaDrivers(task.via_start(self.context), task.table, task.storage_conn_id)
+        return drivers_of(task, self.hook)
 
     @property
     def deploy_mode(self) -> Any:
@@ -73,7 +77,8 @@ class SparkRun:
         """Refuse a job that cannot be made safe where its driver would run."""
         self._site = dict(site.spark.options)
         refuse_unproven(job, site, is_remote=self.is_remote)
-        self.drivers.refuse(PlannedJob(job, site, self.hook, environment(self.task)))
+        spark = None if self.task.via else self.hook
+        self.drivers.refuse(PlannedJob(job, site, spark, environment(self.task)))
 
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
@@ -108,9 +113,11 @@ class SparkRun:
         """
         if self.killed.is_set():
             raise TaskEndedError(f"no driver was started: {_ASKED_TO_STOP.line}", outcome=Outcome.ENDED)
+        hook = None
         with self.substituted(submission):
-            add_lineage(self.task, self.context)
-            hook = attempt_hook(self.hook, self.task)
+            if not self.task.via:
+                add_lineage(self.task, self.context)
+                hook = attempt_hook(self.hook, self.task)
         limit = StartLimit.of(self.task.start_timeout)
         launch = Launch(hook, submission, environment(self.task), self.killed, self._site, limit)
         submitter = self.drivers.submitter(launch)
@@ -121,7 +128,8 @@ class SparkRun:
         if self._shows_fields:  # with the first line: no driver waits for the UI
             self._shows_fields = False
             show_fields(self.task)
-        self.hook.log.info(line.strip())
+        log = self.task.log if self.task.via else self.hook.log
+        log.info(line.strip())
 
     @contextmanager
     def substituted(self, submission: Submission) -> Iterator[None]:

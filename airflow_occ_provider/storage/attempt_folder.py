@@ -5,21 +5,44 @@ from __future__ import annotations
 import os
 import posixpath
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
 
+HIDDEN = ".airflow_occ"
+"""The folder beside a table that has those of its attempts."""
 _TIMEOUT_S = 30.0
 _PRIVATE = 0o600
-# Where a file that is being written is visible: there it is replaced by a rename.
-_SHOWS_UNFINISHED_FILES = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "o3fs")
+
+
+def run_folder(table: str, identity: str) -> str:
+    """Return the URL of the folder of a task run, as Hadoop spells it.
+
+    It is beside the table, and has a folder for each attempt. Hudi takes a table for created if there is
+    a ``.hoodie``, so nothing may be written there before Hudi does.
+
+    :param table: base path of the table.
+    :raises ConfigurationError: if the table is at the root of its storage.
+    """
+    scheme, path = parse_table_path(table)
+    parent, name = posixpath.split(path)
+    if not name or parent in ("", "/") or parent.endswith(":"):
+        raise ConfigurationError(
+            "table",
+            f"{table!r} is at the root of its storage: there is no place beside it",
+            remedy="put the table into a folder",
+        )
+    is_plain = scheme == "file" and path.startswith("/")
+    return f"{'file://' if is_plain else ''}{parent}/{HIDDEN}/{name}/{identity}"
 
 
 @dataclass(slots=True)
 class AttemptFolder:
-    """The files of one attempt. A reader sees each as a whole, or not at all.
+    """The files of one attempt.
 
     Each method raises ``TableUnreadableError`` if the storage does not answer or refuses.
 
@@ -43,27 +66,36 @@ class AttemptFolder:
         return self._folder.read(name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, or replace it."""
+        """Write a file, or replace it.
+
+        On HDFS an unfinished file is visible. The contract takes half a file for none.
+        """
         folder = self._folder
 
         def write(path: str) -> None:
             parent, last = posixpath.split(path)
-            is_seen_early = folder.scheme in _SHOWS_UNFINISHED_FILES
-            written = f"{parent}/.{last}.{secrets.token_hex(4)}" if is_seen_early else path
             folder.file_system.makedirs(parent, exist_ok=True)
-            if folder.scheme == "file":
-                os.close(os.open(written, os.O_CREAT | os.O_WRONLY, self.mode))
+            if folder.scheme != "file":
+                folder.file_system.pipe_file(path, content)
+                return
+            written = f"{parent}/.{last}.{secrets.token_hex(4)}"
+            os.close(os.open(written, os.O_CREAT | os.O_WRONLY, self.mode))
             folder.file_system.pipe_file(written, content)
-            if written != path and folder.scheme == "file":
-                os.replace(written, path)  # noqa: PTH105
-            elif written != path:
-                folder.file_system.mv(written, path)
+            os.replace(written, path)  # noqa: PTH105
 
         folder.ask(name, write)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         self._folder.remove(name)
+
+    def clear(self) -> bool:
+        """Remove all files and folders in it; return whether the storage could be reached."""
+        folder = self._folder
+        with suppress(TableUnreadableError):
+            folder.ask("", lambda path: folder.file_system.rm(path, recursive=True))
+            return True
+        return False
 
     @property
     def _folder(self) -> TableFolder:

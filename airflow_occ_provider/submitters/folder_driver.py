@@ -13,6 +13,7 @@ from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.driver.attempt import (
     LIFE_S,
+    OVER,
     REQUEST_S,
     CompareAndSet,
     LookLater,
@@ -47,12 +48,14 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.twin import twin_error
 
 _KILLED, _TERMINATED, _REFUSED = -9, -15, 78
 _GATE_S = 0.3
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
 _LONGEST_PERIOD_S = 15.0
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
+_RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
 _END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
 
 
@@ -75,6 +78,12 @@ class Folder(Protocol):
 
 class Start(Protocol):
     """Starts drivers somewhere."""
+
+    def refuse(self) -> None:
+        """Refuse arguments with which it would start none.
+
+        :raises ConfigurationError: with the first of them.
+        """
 
     @property
     def waits(self) -> bool:
@@ -126,6 +135,7 @@ class FolderDriver:
     killed: Flag = field(default_factory=Flag)
     patience: Patience = field(default_factory=partial(Patience, 600, "the storage"))
     _drivers: dict[str, Followed] = field(default_factory=dict, init=False)
+    _call: _Call | None = field(default=None, init=False)
 
     @property
     def traits(self) -> Traits:
@@ -148,7 +158,7 @@ class FolderDriver:
         offer = self.offer
         if offer is None:
             raise AssertionError("there is nothing to submit")
-        call = _Call(partial(offer.start.start, offer.runner, (offer.folder.url,)))
+        call = self._call = _Call(partial(offer.start.start, offer.runner, (offer.folder.url,)))
         call.begin()
         try:
             return self._granted(offer, call, started)
@@ -170,18 +180,24 @@ class FolderDriver:
             return Unseen(error.message, is_away=not self.patience.is_over)
         if driver.proof:
             return Ended(driver.exit_code, log_is_whole=driver.is_whole)
-        if driver.is_revoked and driver.watch.quiet_s > _QUIET_S:
+        if not driver.is_there or (driver.is_revoked and driver.watch.quiet_s > _QUIET_S):
             return Unseen(driver.doubt)
         return Running()
 
     def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
         """Return the driver's facts since the last call; ``None`` after its end.
 
-        :raises SubmitterUnreachableError: if the storage has not answered for long.
+        :raises SubmitterUnreachableError: if the storage has not answered for long, or if the task was
+            asked to stop and the driver's end is not seen at once: the task has no time to wait for it.
         """
         driver = self._followed(handle)
         if self.killed.is_set():
             self.end(handle)
+            if driver.proof is None:
+                raise SubmitterUnreachableError(
+                    f"{handle} was revoked, and its end was not seen: {driver.doubt}",
+                    remedy="no action if the task is cleared: its next try waits for that end",
+                )
         if driver.is_read:
             return None
         early_s = driver.looked_at + driver.period_s - time.monotonic()
@@ -193,6 +209,8 @@ class FolderDriver:
                 self._look(driver, follows=True)
         facts, driver.new = driver.new, []
         driver.is_read = driver.proof is not None
+        if driver.is_read and self._call:
+            self._call.join(_RETURN_S)
         return facts or (None if driver.is_read else [])
 
     def end(self, handle: Handle) -> None:
@@ -214,29 +232,37 @@ class FolderDriver:
         handle: Handle | None = None
         while True:
             try:
-                step = next_grant_step(self._view(offer.folder, handle), digest(offer.payload))
-                match step:
-                    case LookLater():
-                        self._refuse_failed(call)
-                        time.sleep(_GATE_S)
-                    case CompareAndSet(Grant() as grant):
-                        # No driver is recorded before its payload is there.
-                        offer.folder.write(PAYLOAD, offer.payload)
-                        handle = self._handle(offer.folder, grant)
-                        started(handle)
-                    case WriteGrant(grant):
-                        offer.folder.write(GRANT, grant.to_bytes())
-                    case MayRun() if handle:
-                        return handle
-                    case NotGranted(reason):
-                        raise NotSubmittedError(
-                            f"no driver was granted: {reason}",
-                            remedy="no action if the task is retried: the next try starts another one",
-                        )
+                view = self._view(offer.folder, handle)
+                if view.is_granted and not handle:
+                    raise twin_error(Handle(self.name, f"a driver in {offer.folder.url}"), "revoke it")
+                step = next_grant_step(view, digest(offer.payload))
+                if isinstance(step, MayRun) and handle:
+                    return handle
+                handle = self._go_on(offer, step, started) or handle
             except TableUnreadableError as error:
                 self._count(offer.folder.url, error)
+                step = LookLater("the storage is away")
+            if isinstance(step, LookLater):
                 self._refuse_failed(call)
                 time.sleep(_GATE_S)
+
+    def _go_on(self, offer: Offer, step: object, started: Callable[[Handle], None]) -> Handle | None:
+        """Make one step towards a grant; return the driver that it has recorded, if any."""
+        match step:
+            case CompareAndSet(Grant() as grant):
+                # No driver is recorded before its payload is there.
+                offer.folder.write(PAYLOAD, offer.payload)
+                handle = self._handle(offer.folder, grant)
+                started(handle)
+                return handle
+            case WriteGrant(grant):
+                offer.folder.write(GRANT, grant.to_bytes())
+            case NotGranted(reason):
+                raise NotSubmittedError(
+                    f"no driver was granted: {reason}",
+                    remedy="no action if the task is retried: the next try starts another one",
+                )
+        return None
 
     def _refuse_failed(self, call: _Call) -> None:
         """Stop to wait for a driver that nothing will start.
@@ -301,7 +327,9 @@ class FolderDriver:
     def _followed(self, handle: Handle) -> Followed:
         nonce = str(handle.facts["nonce"])
         if nonce not in self._drivers:
-            folder = self.offer.folder if self.offer else self.open_folder(handle.facts["folder"])
+            url = str(handle.facts["folder"])
+            is_offered = self.offer is not None and self.offer.folder.url == url
+            folder = self.offer.folder if self.offer and is_offered else self.open_folder(url)
             self._drivers[nonce] = Followed(handle, folder)
         return self._drivers[nonce]
 
@@ -315,6 +343,7 @@ class Followed:
     :param proof: that it has ended.
     :param doubt: what the proof is missing, for people.
     :param looked_at: monotonic time of the last look.
+    :param is_there: whether the folder is there.
     :param is_whole: whether its facts were read to its own end, and none is missing.
     """
 
@@ -324,6 +353,7 @@ class Followed:
     exit_code: int | None = None
     proof: Over | None = None
     doubt: str = ""
+    is_there: bool = False
     is_revoked: bool = False
     is_whole: bool = False
     is_read: bool = False
@@ -346,20 +376,26 @@ class Followed:
         """Read the folder once."""
         began = self.looked_at = time.monotonic()
         grant, names = _grant_of(self.handle), self.folder.names()
-        name = HELLO_PREFIX + grant.nonce
+        self.is_there, name = bool(names), HELLO_PREFIX + grant.nonce
         self._has_grant, self.is_revoked = GRANT in names, self.is_revoked or REVOKED in names
         tick = self._read_facts() if FACTS in names else self.watch.tick
         hellos: tuple[Hello, ...] = ()
         if name in names and not tick:
             hellos = (Hello.from_bytes(name, self.folder.read(name) or b""),)
-        view = View(grant, hellos, self._has_grant, self.is_revoked, tick, self._end)
+        # An end that is uncertain is the word of a runner that then ends its JVM.
+        view = View(
+            *(grant, hellos, self._has_grant, self.is_revoked, tick, self._end),
+            is_gone=self._end is not None,
+        )
         watch = self.watch.after(view, began, time.monotonic())
         self.watch = watch
         step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=REQUEST_S)
+        earlier = Over.from_bytes(self.folder.read(OVER) or b"") if OVER in names else None
+        step = earlier or step
         if isinstance(step, Over):
             self._conclude(step)
         elif isinstance(step, LookLater):
-            self.doubt = step.reason
+            self.doubt = step.reason if names else f"{self.folder.url} is not there any more"
 
     def answer(self) -> None:
         """Do what a granted driver waits for: the grant itself, or an answer to its ticks."""
@@ -398,7 +434,9 @@ class Followed:
         self.new.append(fact)
 
     def _conclude(self, over: Over) -> None:
-        """Note the end."""
+        """Note the end; a proof that took time is kept for the processes to come."""
+        if over.took_time:
+            self.folder.write(OVER, over.to_bytes())
         self.proof = over
         if self.exit_code is None:
             self.exit_code = _REFUSED if over.proof is Proof.LEFT else _KILLED
@@ -429,6 +467,10 @@ class _Call:
     def begin(self) -> None:
         """Begin the call."""
         self._thread.start()
+
+    def join(self, limit_s: float) -> None:
+        """Wait for its end, for a limited time."""
+        self._thread.join(limit_s)
 
     def _run(self) -> None:
         try:

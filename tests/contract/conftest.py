@@ -6,7 +6,6 @@ S3 is a server on loopback that counts its requests.
 from __future__ import annotations
 
 import shutil
-import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from werkzeug.serving import make_server
 
 from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
 from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
-from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
@@ -37,19 +35,11 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
 from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
-from tests.emr import emulated_emr
 from tests.hdfs import Hdfs
-from tests.livy import LivyServerOnYarn
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
 
 BUCKET = "lake"
-_SILENT = """
-rootLogger.level = off
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-"""
 
 
 @dataclass
@@ -104,36 +94,6 @@ def s3_server():
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-@pytest.fixture(scope="session")
-def quiet_livy(tmp_path_factory):
-    """A Livy whose Spark logs nothing: the log of a batch is what its program prints."""
-    folder = tmp_path_factory.mktemp("livy")
-    _silence(folder / "spark" / "conf")
-    with EmbeddedLivy(folder) as livy:
-        yield livy
-
-
-@pytest.fixture(scope="session")
-def livy_on_quiet_yarn(embedded_yarn, tmp_path_factory):
-    """A Livy in front of YARN whose drivers log nothing but what their program prints."""
-    folder = tmp_path_factory.mktemp("livy_yarn")
-    _silence(folder / "quiet")
-    with LivyServerOnYarn(folder, embedded_yarn) as livy:
-        yield livy
-
-
-def _silence(conf):
-    conf.mkdir(parents=True)
-    (conf / "log4j2.properties").write_text(_SILENT)
-
-
-@pytest.fixture(scope="session")
-def emr_server():
-    """EMR Serverless and S3 by moto; a job run is its entry point, run by this Python."""
-    with emulated_emr(lambda job, arguments, _: [sys.executable, job, *arguments]) as one:
-        yield one
 
 
 @pytest.fixture

@@ -1,29 +1,32 @@
-"""The folder of a task run's drivers, on every storage."""
+"""The folders of a task run's attempts, on every storage."""
 
 from __future__ import annotations
 
-from airflow_occ_provider.storage.report import Report, RunFolder
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 
 
-def test_what_a_driver_needs_is_put_read_and_removed(storage):
-    of = RunFolder.of(f"{storage.root}/db/trips", "k")
-    folder = RunFolder(of.url, file_system=storage.file_system)
-    assert folder.url == f"{storage.root}/db/.airflow_occ/trips/k"
-    url = folder.put("1/job/a.py", b"old")
-    assert folder.put("1/job/a.py", b"print()") == url == f"{folder.url}/1/job/a.py"
-    report = Report(folder.report("1"), file_system=storage.file_system)
-    assert report.lines() == []
-    folder.put("1.jsonl", b"one\ntwo\nthr")
-    assert report.lines() == ["one\n", "two\n"]
-    folder.put("1.jsonl", b"one\ntwo\nthree\n")
-    assert report.lines() == ["three\n"]
-    other = RunFolder(f"{folder.url}2", file_system=storage.file_system)
-    other.put("1.jsonl", b"")
-    folder.remove("1")
-    folder.remove("1")
-    assert report.lines() == []
-    path = of.url.removeprefix("s3a://")
-    assert sorted(map(str, storage.file_system.find(path))) == [f"{path}/1.jsonl"]
-    folder.remove()
-    assert not storage.file_system.exists(path)
-    assert storage.file_system.exists(f"{path}2/1.jsonl")
+def test_files_are_written_as_a_whole_listed_read_and_removed(storage):
+    run = run_folder(f"{storage.root}/db/trips", "k")
+    folder, other, more = (
+        AttemptFolder(url, file_system=storage.file_system)
+        for url in (f"{run}/1", f"{run}/12", f"{run}2")
+    )
+    assert folder.names() == frozenset()
+    assert folder.read("life") is None
+    for content in (b"1", b"22"):
+        folder.write("life", content)
+    folder.write("job/trips.py", b"print()")
+    assert folder.names() == {"life", "job"}
+    assert folder.read("life") == b"22"
+    assert folder.read("job/trips.py") == b"print()"
+    for each in (other, more):
+        each.write("revoked", b"")
+    folder.remove("life")
+    folder.remove("life")
+    assert folder.names() == {"job"}
+    assert folder.clear()
+    assert folder.clear()
+    assert folder.names() == frozenset()
+    assert AttemptFolder(run, file_system=storage.file_system).clear()
+    assert other.names() == frozenset()
+    assert more.names() == {"revoked"}

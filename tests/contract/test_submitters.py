@@ -6,10 +6,12 @@ import itertools
 import logging
 import os
 import secrets
+import subprocess
+import sys
 import time
 from dataclasses import astuple, replace
+from pathlib import Path
 
-import fsspec
 import pytest
 
 from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
@@ -23,20 +25,15 @@ from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
-from airflow_occ_provider.storage.report import Report, open_report
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.emr_serverless import EmrServerless
-from airflow_occ_provider.submitters.emr_serverless_job import EmrApplication, job_run_request
+from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
-from airflow_occ_provider.submitters.livy import Livy
-from airflow_occ_provider.submitters.livy_batch import livy_batch
-from airflow_occ_provider.submitters.livy_yarn import LivyOnYarn
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
-from tests.contract import emr_job, livy_job
+from tests.contract import folder_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
-from tests.emr import BUCKET, ROLE
-from tests.livy import PlainHook, livy_on_yarn
 from tests.unit.reports import fact
 from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_cluster
@@ -84,60 +81,40 @@ def yarn(request, tmp_path):
     return submitter
 
 
-@pytest.fixture
-def livy(quiet_livy, tmp_path):
-    """Makes batches of a real Livy, whose programs print into their reports."""
+class ByPython:
+    """Starts a driver of a folder as a process."""
 
-    def make(job):
-        report = str(tmp_path / "report.jsonl")
-        return Livy(
-            PlainHook(quiet_livy.url),
-            livy_batch(f"file://{livy_job.__file__}", [report, SCRIPTS[job]]),
-            report=report,
-            open_report=open_report,
-            is_on_server=True,
-            poll_s=0.2,
-        )
+    waits = False
 
-    return make
+    def __init__(self, script):
+        self.script, self.started = script, []
+
+    def start(self, runner, arguments):
+        command = [sys.executable, runner, *arguments, self.script]
+        self.started.append(subprocess.Popen(command, start_new_session=True))
+
+    def end(self):
+        """Leave the end to the folder."""
 
 
 @pytest.fixture
-def livy_yarn(livy_on_quiet_yarn):
-    """Makes batches of a real Livy that are applications of a real YARN."""
-
-    quiet = f"-Dlog4j2.configurationFile=file:{livy_on_quiet_yarn.folder}/quiet/log4j2.properties"
-
-    def make(job):
-        conf = {"spark.driver.extraJavaOptions": quiet}
-        batch = livy_batch(f"file://{livy_job.__file__}", ["-", SCRIPTS[job]], conf)
-        return livy_on_yarn(PlainHook(livy_on_quiet_yarn.url), livy_on_quiet_yarn.yarn, batch=batch)
-
-    return make
-
-
-@pytest.fixture
-def emr(emr_server, tmp_path):
-    """Makes job runs of EMR Serverless by moto, whose programs print into reports on S3."""
-    files = fsspec.filesystem("s3", key="k", secret="s", endpoint_url=emr_server.url)
+def via(tmp_path, monkeypatch):
+    """Makes drivers of a folder that anything may have started."""
+    monkeypatch.setattr(folder_driver, "REQUEST_S", 0.5)  # these have no guard that proves an end
+    made = []
 
     def make(job):
-        report = f"{tmp_path.name}/{secrets.token_hex(4)}.jsonl"
-        arguments = [BUCKET, report, SCRIPTS[job], emr_server.url]
-        logs = f"s3://{BUCKET}/logs"
-        target = EmrApplication(emr_server.application, ROLE, logs)
-        return EmrServerless(
-            emr_server.client(),
-            emr_server.application,
-            job_run_request(target, emr_job.__file__, arguments, {}),
-            report=f"s3a://{BUCKET}/{report}",
-            open_report=lambda url: Report(url, file_system=files),
-            log_uri=logs,
-            open_log=lambda url: files.open(url, "rb"),
-            poll_s=0.2,
-        )
+        folder, start = AttemptFolder(f"{tmp_path}/{secrets.token_hex(4)}"), ByPython(SCRIPTS[job])
+        made.append((folder, start))
+        folder.write("run_job.py", Path(folder_job.__file__).read_bytes())
+        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}", start)
+        return FolderDriver(AttemptFolder, offer)
 
-    return make
+    yield make
+    for folder, start in made:
+        folder.write("revoked", b"the test is over")
+        for process in start.started:
+            process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -160,9 +137,8 @@ def kubernetes(tmp_path):
 
 @pytest.fixture(
     params=[
-        *(spark_submit, InMemorySubmitter, findable, "emr"),
-        *(pytest.param("yarn", marks=pytest.mark.yarn), pytest.param("livy", marks=pytest.mark.rest)),
-        pytest.param("livy_yarn", marks=[pytest.mark.yarn, pytest.mark.nightly]),
+        *(spark_submit, InMemorySubmitter, findable, "via"),
+        pytest.param("yarn", marks=pytest.mark.yarn),
         pytest.param("kubernetes", marks=pytest.mark.k8s),
     ]
 )
@@ -173,12 +149,8 @@ def submitter(request):
 
 def in_another_process(one):
     """A submitter like this one that knows no more than a handle."""
-    if isinstance(one, Livy):
-        return Livy(one.hook, is_on_server=True)
-    if isinstance(one, LivyOnYarn):
-        return LivyOnYarn(Livy(one.livy.hook), YarnCluster(one.yarn.manager))
-    if isinstance(one, EmrServerless):
-        return EmrServerless(one.client, one.application)
+    if isinstance(one, FolderDriver):
+        return FolderDriver(AttemptFolder)
     if isinstance(one, KubernetesCluster):
         return KubernetesCluster(one.api, one.ending, end_s=60.0)
     if isinstance(one, YarnCluster):
@@ -191,14 +163,14 @@ def read_all(one, handle):
     while (found := one.read(handle, 0.05)) is not None:
         assert time.monotonic() < deadline
         lines += found
+    if isinstance(one, FolderDriver):  # what a job prints is not there
+        return [fact["line"] for fact in lines if not isinstance(fact, str) and "line" in fact]
     return [line for line in lines if not (read_fact(line) or line.startswith("Pod "))]
 
 
 def test_a_driver_is_recorded_read_and_ends(submitter):
     one, recorded = submitter(says_three_lines), []
     handle = one.submit(KEY, recorded.append)
-    begun, *recorded = recorded if isinstance(one, LivyOnYarn) else (handle, *recorded)
-    assert begun.name == handle.name  # a batch is recorded before its application is known
     assert recorded == [handle]
     assert handle.submitter == one.name
     assert read_all(one, handle) == ["one\n", "two\n", "three\n"]
@@ -242,6 +214,7 @@ def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submi
 
 def test_a_driver_of_another_place_is_unseen(submitter):
     far = {"host": "far", "boot": "b", "namespace": "n", "pid": 42, "started": 1, "number": 10**6}
+    far |= {"folder": "/nowhere/at/all", "nonce": "n", "payload": "p"}
     one = submitter(waits)
     assert isinstance(one.poll(Handle(one.name, "far away", far)), Unseen)
 

@@ -95,9 +95,14 @@ def test_the_same_on_a_celery_worker():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "submitter", [pytest.param("yarn", marks=pytest.mark.yarn), "livy", "livy_yarn"]
+    "place", [pytest.param(("--submitter", "yarn"), marks=pytest.mark.yarn), ("--via", "livy")]
 )
-def test_no_task_holds_a_slot_while_its_driver_runs_elsewhere(submitter):
-    shown = demo("--submitter", submitter)
+def test_no_task_holds_a_slot_while_its_driver_runs_elsewhere(place):
+    shown = demo(*place)
     for task in ("create", "write_a", "write_b"):
         assert re.search(rf"{task} +try 1  deferred", shown)
+
+
+@pytest.mark.nightly
+def test_the_same_by_another_operator():
+    demo("--via", "bash")

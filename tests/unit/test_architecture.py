@@ -62,13 +62,8 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "submitters.gate": (set(), set()),
-    "submitters.emr_serverless_api": ({"errors"}, {"botocore"}),
     "submitters.kubernetes": ({"errors", "attempts", "submitters"}, {"kubernetes", "urllib3"}),
     "submitters": ({"errors", "driver", "attempts", "submitters"}, {"psutil"}),
-    "hooks.emr_serverless": (
-        {"errors", "storage", "attempts", "submitters", "hooks"},
-        {"airflow", "botocore"},
-    ),
     "hooks.task_instances": (
         {"errors", "storage", "leases", "attempts", "hooks"},
         {"airflow", "sqlalchemy"},

@@ -5,14 +5,14 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source, read_site
-from airflow_occ_provider.attempts.staging import staged
+from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import (
     IDENTITY_VARIABLE,
     SparkJob,
@@ -22,13 +22,15 @@ from airflow_occ_provider.attempts.submission import (
     refuse_unproven,
     remove_leftovers,
 )
+from airflow_occ_provider.attempts.waits import WaitNeeded
+from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.in_driver.run_job import FACTS, HUDI
 from airflow_occ_provider.storage.address import parse_table_path
-from airflow_occ_provider.storage.report import RunFolder
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
 MODE = "hoodie.write.concurrency.mode"
 OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}
@@ -206,10 +208,36 @@ def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
         assert submission.files == (submission.files[0],)
         payload = json.loads(Path(submission.files[0]).read_text(encoding="utf-8"))
         assert payload["application"] == "/opt/image/job.py"
-    folder = RunFolder(f"file://{tmp_path}/run", file_system=fsspec.filesystem("file"))
-    with staged(of_image, OURS, folder, "one"):
-        payload = json.loads((tmp_path / "run" / "one" / "payload.json").read_text(encoding="utf-8"))
+    folder = AttemptFolder(f"file://{tmp_path}/run/1")
+    with offered(of_image, OURS, folder) as submission:
+        payload = json.loads(submission.content["payload"])
     assert payload["application"] == "/opt/image/job.py"
+
+
+def test_a_driver_is_offered_the_job_that_the_task_has(job, tmp_path):
+    folder = AttemptFolder(f"file://{tmp_path}/run/1")
+    with offered(job, OURS, folder) as submission:
+        payload = json.loads(submission.content["payload"])
+        assert submission.arguments == (folder.url,)
+        assert submission.application == f"{folder.url}/run_job.py"
+        assert payload["application"] == f"{folder.url}/job/{Path(job.application).name}"
+        content = Path(job.application).read_bytes()
+        assert folder.read(f"job/{Path(job.application).name}") == content
+        assert payload["application_digest"] == hashlib.sha256(content).hexdigest()
+        assert payload["ttl_s"] == LIFE_S
+        assert "payload" not in folder.names(), "not before a driver waits for it"
+        folder.write("payload", b"secret")
+        folder.write("revoked", b"")
+    assert folder.names() == {"run_job.py", "job", "revoked"}
+    assert AttemptFolder(f"{folder.url}/job").names() == frozenset()
+
+
+def test_what_a_waiting_task_has_offered_stays(job, tmp_path):
+    folder = AttemptFolder(f"file://{tmp_path}/run/1")
+    with suppress(WaitNeeded), offered(job, OURS, folder):
+        folder.write("payload", b"1")
+        raise WaitNeeded(None)
+    assert folder.names() == {"run_job.py", "job", "payload"}
 
 
 def payload_of(submission):

@@ -736,6 +736,13 @@ def test_a_payload_is_run_only_with_the_digest_that_was_granted():
     assert digest(b"other") in run.refusal(b"other").why
 
 
+def test_a_driver_without_a_lease_commits_before_any_answer_and_ends_all_the_same():
+    life = Life.begin(60, Moment(0, 0), is_leased=False)
+    assert life.may_begin_commit(Moment(59, 59))
+    assert not Life.begin(60, Moment(0, 0)).may_begin_commit(Moment(1, 1))
+    assert life.tick(Moment(1, 1)).answer(1, Moment(2, 2)).is_over(Moment(61, 61))
+
+
 def test_files_are_read_as_they_were_written_and_parts_of_them_as_nothing():
     hello, grant = Hello("n", "revoked"), Grant("n", "p")
     assert Hello.from_bytes(hello.name, hello.to_bytes()) == hello

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,53 +11,21 @@ import pytest
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver import attempt as attempt_half
 from airflow_occ_provider.driver import contract
-from airflow_occ_provider.driver.contract import Gate, Grant, Hello, Leave, Moment, Run
+from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import (
+    ConfigurationError,
     NotSubmittedError,
     StateStoreError,
     SubmitterUnreachableError,
     TableUnreadableError,
 )
-from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.patience import Patience
+from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
-
-
-class Driver:
-    """A driver of a service, which follows the contract in a thread."""
-
-    def __init__(self, folder, nonce):
-        self.folder, self.nonce = folder, nonce
-        self.ran, self.left, self.facts = None, None, []
-
-    def wait(self):
-        (self.folder / f"hello.{self.nonce}").write_bytes(Hello(self.nonce).to_bytes())
-        gate = Gate(self.nonce, Moment(0, 0), limit_s=60)
-        while True:
-            content = (self.folder / "grant").read_bytes() if (self.folder / "grant").exists() else b""
-            revoked = (self.folder / "revoked").exists()
-            step = gate.decide(Moment(0, 0), Grant.from_bytes(content), revoked=revoked)
-            if isinstance(step, Leave):
-                self.left = step.why
-                hello = Hello(self.nonce, step.why)
-                (self.folder / f"hello.{self.nonce}").write_bytes(hello.to_bytes())
-                return
-            if isinstance(step, Run):
-                payload = (self.folder / "payload").read_bytes()
-                assert step.refusal(payload) is None
-                (self.folder / "payload").unlink()
-                self.ran = payload
-                return
-            time.sleep(0.01)
-
-    def report(self, *facts):
-        self.facts += facts
-        lines = "".join(f"{json.dumps(fact)}\n" for fact in self.facts)
-        (self.folder / "part").write_text(lines)
-        (self.folder / "part").replace(self.folder / "facts.jsonl")
 
 
 class Service:
@@ -68,14 +35,11 @@ class Service:
 
     def __init__(self, *drivers, error=None):
         self.drivers, self.error, self.calls, self.ended = drivers, error, [], False
-        self.threads = []
 
     def start(self, runner, arguments):
         self.calls.append((runner, *arguments))
         for driver in self.drivers:
-            thread = threading.Thread(target=driver.wait, daemon=True)
-            thread.start()
-            self.threads.append(thread)
+            driver.start()
         if self.error:
             raise self.error
 
@@ -83,9 +47,8 @@ class Service:
         self.ended = True
 
     def join(self):
-        for thread in self.threads:
-            thread.join(30)
-            assert not thread.is_alive()
+        for driver in self.drivers:
+            driver.join()
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +77,7 @@ def offering(folder, service):
 
 def granted(folder, *, nonce="n1"):
     """A driver that was granted, and the submitter and handle of its attempt."""
-    driver = Driver(folder, nonce)
+    driver = FolderDriverOfTest(folder, nonce)
     service = Service(driver)
     submitter = offering(folder, service)
     handle = submitter.submit("key", lambda _: None)
@@ -127,7 +90,7 @@ def follower():
 
 
 def test_a_driver_runs_once_it_is_recorded(folder):
-    driver, recorded = Driver(folder, "n1"), []
+    driver, recorded = FolderDriverOfTest(folder, "n1"), []
     service = Service(driver)
 
     def started(handle):
@@ -143,7 +106,7 @@ def test_a_driver_runs_once_it_is_recorded(folder):
 
 
 def test_of_two_drivers_of_an_attempt_one_runs_and_the_other_leaves(folder):
-    drivers = [Driver(folder, "n1"), Driver(folder, "n2")]
+    drivers = [FolderDriverOfTest(folder, "n1"), FolderDriverOfTest(folder, "n2")]
     service = Service(*drivers)
     offering(folder, service).submit("key", lambda _: None)
     service.join()
@@ -154,7 +117,7 @@ def test_of_two_drivers_of_an_attempt_one_runs_and_the_other_leaves(folder):
 
 
 def test_a_driver_that_cannot_be_recorded_leaves(folder):
-    driver = Driver(folder, "n1")
+    driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
 
     def started(_):
@@ -174,7 +137,7 @@ def test_a_start_that_fails_before_a_driver_waits_is_an_error_with_its_reason(fo
 
 
 def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
-    driver = Driver(folder, "n1")
+    driver = FolderDriverOfTest(folder, "n1")
     (folder / "hello.n1").write_bytes(Hello("n1").to_bytes())
     service = Service(driver, error=RuntimeError("the waiter timed out"))
     assert offering(folder, service).submit("key", lambda _: None)
@@ -206,11 +169,15 @@ def test_facts_are_returned_once_and_the_end_last(folder):
     assert submitter.traits.end_is_final
 
 
-def test_an_uncertain_end_proves_nothing(folder):
+def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver, submitter, handle = granted(folder)
     driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
     assert submitter.poll(handle) == Running()
     assert not submitter.traits.end_is_final
+    now[0] += attempt_half.REQUEST_S + 1
+    assert submitter.poll(handle) == Ended(0)
 
 
 def test_facts_that_a_long_file_no_longer_has_are_missed(folder):
@@ -245,7 +212,7 @@ def test_another_process_follows_and_ends_the_driver(folder):
 
 
 def test_a_process_that_follows_completes_the_grant_and_one_that_looks_does_not(folder):
-    driver = Driver(folder, "n1")
+    driver = FolderDriverOfTest(folder, "n1")
     (folder / "payload").write_bytes(PAYLOAD)
     facts = {"folder": str(folder), "nonce": "n1", "payload": contract.digest(PAYLOAD)}
     handle = Handle("via", "driver n1", facts)
@@ -283,6 +250,9 @@ def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeyp
     assert submitter.poll(handle) == Running()
     now[0] += 2
     assert submitter.poll(handle) == Ended(-9, log_is_whole=False)
+    assert follower().poll(handle) == Ended(-9, log_is_whole=False), "another process need not wait"
+    (folder / "over").write_bytes(b"half a fi")
+    assert follower().poll(handle) == Running()
 
 
 def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, monkeypatch):
@@ -298,7 +268,7 @@ def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, m
 
 
 def test_a_killed_task_asks_the_service_too(folder):
-    driver = Driver(folder, "n1")
+    driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     submitter = offering(folder, service)
     handle = submitter.submit("key", lambda _: None)
@@ -338,7 +308,7 @@ def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
 
 
 def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder):
-    driver = Driver(folder, "n1")
+    driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     away = Away(str(folder))
     submitter = FolderDriver(opened, Offer(away, "runner.py", PAYLOAD, service))
@@ -361,3 +331,23 @@ def test_files_are_private_and_whole_on_a_local_disk(tmp_path):
     folder.remove("life")
     folder.remove("life")
     assert folder.names() == {"job"}
+
+
+@pytest.mark.parametrize(
+    ("table", "folder"),
+    [
+        ("s3a://lake/db//trips/", "s3a://lake/db/.airflow_occ/trips/k"),
+        ("s3a://lake/trips", "s3a://lake/.airflow_occ/trips/k"),
+        ("/lake/trips", "file:///lake/.airflow_occ/trips/k"),
+        ("file:///lake/trips", "file:///lake/.airflow_occ/trips/k"),
+        ("hdfs://nn:8020/lake/trips", "hdfs://nn:8020/lake/.airflow_occ/trips/k"),
+    ],
+)
+def test_the_folders_of_a_table_are_beside_it(table, folder):
+    assert run_folder(table, "k") == folder
+
+
+@pytest.mark.parametrize("table", ["s3a://lake", "s3a://lake/", "/lake", "file:///lake"])
+def test_a_table_without_a_parent_has_no_place_for_folders(table):
+    with pytest.raises(ConfigurationError, match="at the root of its storage"):
+        run_folder(table, "k")

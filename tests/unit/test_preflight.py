@@ -29,11 +29,10 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from tests.golden.table_archive import unpack
-from tests.unit.test_livy import RecordedLivy, serving
-from tests.unit.test_livy_task import posted, starter
 from tests.unit.test_record import Store, Task
 from tests.unit.test_residue import beat
 from tests.unit.test_table import SIGNATURE, T0, T1, T2, C, add
+from tests.unit.test_via_task import LivyOperator, starter
 from tests.unit.test_write_run import Write
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
@@ -72,12 +71,6 @@ def end(folder, time):
 
 def found(table, *partitions, own=(), **more):
     return tuple(one.instant for one in find_elders(table, partitions, own, RULE, **more))
-
-
-@pytest.fixture
-def server():
-    with serving(RecordedLivy()) as one:
-        yield one
 
 
 @pytest.fixture
@@ -355,23 +348,20 @@ def test_a_holder_of_the_same_scope_is_left_to_the_queue(start, folder, queue):
     assert task.ran == 1
 
 
-def test_the_driver_of_a_cluster_is_not_submitted_before(
-    server, folder, queue, store, tmp_path, monkeypatch
-):
-    value = {"conn_type": "livy", "host": "127.0.0.1", "port": server.server_port}
-    monkeypatch.setenv("AIRFLOW_CONN_MY_LIVY", json.dumps(value))
+def test_a_driver_that_an_operator_starts_is_not_started_before(folder, queue, store, tmp_path):
+    LivyOperator.drivers = []
     write(folder, T1)
-    task, context = starter("my_livy", folder, store, tmp_path)(scope=SCOPE)
+    task, context = starter(folder, store, tmp_path)(scope=SCOPE)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context)
     assert isinstance(deferred.value.trigger, HudiHeartbeatTrigger)
-    assert not posted(server)
+    assert LivyOperator.drivers == []
     end(folder, T1)
     resume = getattr(task, deferred.value.method_name)
     with pytest.raises(TaskDeferred) as deferred:
         resume(context, REACHED)
     assert isinstance(deferred.value.trigger, HudiDriverTrigger)
-    assert len(posted(server)) == 1
+    assert len(LivyOperator.drivers) == 1
 
 
 def test_switched_off_it_asks_the_storage_nothing(start, folder):

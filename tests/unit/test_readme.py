@@ -21,7 +21,7 @@ TASKS = {
     "docs/how-to/scopes.md": [["write_trips"], ["write_eu", "write_us"]],
     "docs/how-to/key-safe-writes.md": [["merge"]],
     "docs/how-to/sql-and-other-jobs.md": [["merge"], ["trips"], ["ingest"], ["write"]],
-    "docs/how-to/cluster-mode.md": [["write_trips"], ["write_trips"]],
+    "docs/how-to/other-operators.md": [["write"]],
     "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],
     "docs/how-to/dead-writers.md": [["quiet", "clean"], ["clean"]],
     "docs/how-to/object-stores.md": [["write_trips"]],

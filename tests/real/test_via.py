@@ -1,0 +1,154 @@
+"""Real Spark, Hudi and ZooKeeper: drivers that another operator of Airflow starts."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from airflow.providers.apache.livy.operators.livy import LivyOperator
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+from airflow_occ_provider.embedded.livy import EmbeddedLivy
+from airflow_occ_provider.errors import OccError, WriteConflictError
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from tests.observed import processes_in, until
+from tests.unit.test_record import Store, Task
+from tests.writers import JOB, NO_METADATA_TABLE
+
+pytestmark = pytest.mark.real
+SUBMIT = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
+
+
+class Instance(Task):
+    """A task instance whose XComs nothing reads."""
+
+    def xcom_push(self, **_):
+        pass
+
+
+class Run:
+    """A task run, each of its tries in a thread."""
+
+    def __init__(self, task):
+        self.task, self.store = task, Store()
+        self.result = self.error = None
+        self.number = 0
+
+    def start(self):
+        self.number += 1
+        self.result = self.error = None
+        instance = Instance(self.number, 14)
+        instance.task_id = self.task.task_id
+        context = {
+            "ti": instance,
+            "task": self.task,
+            "task_state_store": self.store,
+            "outlet_events": {},
+        }
+        self.thread = threading.Thread(target=self._execute, args=(context,), daemon=True)
+        self.thread.start()
+        return self
+
+    def _execute(self, context):
+        try:
+            self.task.render_template_fields(context)
+            self.result = self.task.execute(context)
+        except Exception as error:  # noqa: BLE001 - handed to the waiting test
+            self.error = error
+
+    def wait(self):
+        until(lambda: not self.thread.is_alive(), f"the end of {self.task.task_id}")
+        return self
+
+    def committed(self):
+        """Return the instant of the try's commit."""
+        if self.wait().error:
+            raise self.error
+        return self.result["instant"]
+
+    def reached(self, file):
+        """Wait until the job has made a file."""
+        until(lambda: file.exists() or not self.thread.is_alive(), f"{file} of {self.task.task_id}")
+        if not file.exists():
+            raise AssertionError(f"{self.task.task_id} ended before: {self.error or self.result}")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table that does not exist yet, in a folder of its own."""
+    return tmp_path / "lake" / "t"
+
+
+@pytest.fixture
+def run(hudi_stack, monkeypatch, table):
+    """Return a function that makes the run of a task that writes one table."""
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(hudi_stack.lock_connection))
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
+    by_bash = {"bash_command": SUBMIT, "env": dict(hudi_stack.environment)}
+
+    def run(name, *arguments, via=BashOperator, via_kwargs=by_bash):
+        with DAG("d", schedule=None):
+            task = HudiWriteOperator(
+                task_id=name,
+                application=str(JOB),
+                application_args=[str(table), "--writer", name, *arguments],
+                table=str(table),
+                lock_conn_id="lock",
+                hudi_options=NO_METADATA_TABLE,
+                deferrable=False,
+                via=via,
+                via_kwargs=via_kwargs,
+            )
+        return Run(task)
+
+    return run
+
+
+def instants(table):
+    return [instant.time for instant in HudiTable(str(table)).snapshot().timeline.completed_writes()]
+
+
+def test_a_command_writes_under_protection_and_is_ended_with_its_task(run, table, tmp_path):
+    committed = run("first").start().committed()
+    assert instants(table) == [committed]
+    killed = run("killed", "--gate", str(tmp_path)).start()
+    killed.reached(tmp_path / "killed.begun")
+    assert processes_in(table.parent)
+    killed.task.on_kill()
+    assert isinstance(killed.wait().error, OccError)
+    until(lambda: not processes_in(table.parent), "the end of all processes")
+    assert instants(table) == [committed]
+
+
+@pytest.mark.nightly
+def test_a_writer_that_loses_is_retried(run, table, tmp_path):
+    gate = ("--gate", str(tmp_path), "--partition", "p")
+    first = run("first", "--partition", "p").start().committed()
+    pair = [run(name, *gate).start() for name in ("b", "c")]
+    for writer in pair:
+        writer.reached(tmp_path / f"{writer.task.task_id}.begun")
+    for writer in pair:
+        (tmp_path / f"{writer.task.task_id}.go").touch()
+    (loser,) = [writer for writer in pair if writer.wait().error]
+    (winner,) = [writer for writer in pair if writer is not loser]
+    assert isinstance(loser.error, WriteConflictError)
+    again = loser.start().committed()
+    assert instants(table) == [first, winner.committed(), again]
+
+
+@pytest.mark.nightly
+def test_a_batch_of_livy_writes_and_loses_as_a_command_does(run, monkeypatch, table, tmp_path):
+    with EmbeddedLivy(tmp_path / "livy") as livy:
+        monkeypatch.setenv("AIRFLOW_CONN_LIVY", json.dumps(livy.connection))
+        kwargs = {"livy_conn_id": "livy", "file": RUNNER, "args": [ARGUMENTS], "driver_memory": "1g"}
+        committed = run("first", via=LivyOperator, via_kwargs=kwargs).start().committed()
+        killed = run("killed", "--gate", str(tmp_path), via=LivyOperator, via_kwargs=kwargs).start()
+        killed.reached(tmp_path / "killed.begun")
+        killed.task.on_kill()
+        assert isinstance(killed.wait().error, OccError)
+        until(lambda: not processes_in(table.parent), "the end of the batch")
+    assert instants(table) == [committed]

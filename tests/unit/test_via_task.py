@@ -1,0 +1,372 @@
+"""A task whose drivers another operator starts, with drivers that follow the contract without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
+
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
+from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.site import ELSEWHERE
+from airflow_occ_provider.errors import (
+    ConfigurationError,
+    DriverKilledError,
+    NotSubmittedError,
+    StateStoreError,
+    TaskEndedError,
+    WriteConflictError,
+)
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.storage.attempt_folder import HIDDEN
+from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import driver as driver_trigger
+from airflow_occ_provider.triggers.driver import HudiDriverTrigger
+from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from tests.unit.folder_drivers import FolderDriverOfTest
+from tests.unit.test_record import Store, Task
+from tests.unit.test_table import T1, C, add
+
+INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
+PROTECTED = {"fact": "protected", "followed": True, "reports_end": True}
+REQUESTED = {
+    "fact": "hudi",
+    "logger": "ActiveTimelineV2",
+    "message": f"Creating a new instant [==>{T1}__commit__REQUESTED]",
+}
+CHECKED = {
+    "fact": "hudi",
+    "logger": "TransactionUtils",
+    "message": "Successfully resolved conflicts, if any",
+}
+LOST = {
+    "type": "org.apache.hudi.exception.HoodieWriteConflictException",
+    "message": "Cannot resolve conflicts for overlapping writes",
+    "jvm": True,
+    "frames": [],
+}
+
+
+def end(code=0):
+    return {"fact": "end", "exit_code": code, "committed": [], "is_certain": True}
+
+
+class LivyOperator(BaseOperator):
+    """Starts a driver and returns, as the operator of that name does."""
+
+    drivers: list[FolderDriverOfTest] = []  # noqa: RUF012
+    killed = 0
+    error = None
+
+    def __init__(self, *, file, args, polling_interval=0, **kwargs):
+        super().__init__(**kwargs)
+        self.file, self.args = file, args
+
+    def execute(self, context):
+        (url,) = self.args
+        assert Path(self.file.removeprefix("file://")).is_file()
+        if LivyOperator.error:
+            raise LivyOperator.error
+        driver = FolderDriverOfTest(Path(url.removeprefix("file://")), f"n{len(self.drivers)}")
+        self.drivers.append(driver)
+        driver.start()
+
+    def on_kill(self):
+        LivyOperator.killed += 1
+
+
+class Instance(Task):
+    def xcom_push(self, **_):
+        pass
+
+
+class Write(HudiWriteOperator):
+    """Decides no options; all else is the operator's."""
+
+    def _protected_run(self, context):
+        run = super()._protected_run(context)
+        run.look_up = lambda: None
+
+        def prepare(order_token="", *, starts=False):
+            identity = run.journal.record.identity
+            signature = Signature(identity, "d", "t", "r", order_token=order_token)
+            return Preparation(signature, ELSEWHERE, {**INTERVAL, IDENTITY_KEY: identity}, "")
+
+        def known_options(refuse):
+            run.spark.refuse(run.job, ELSEWHERE)
+            refuse(prepare())
+            return dict(INTERVAL)
+
+        run.prepare, run.known_options = prepare, known_options
+        return run
+
+
+def starter(folder, store, tmp_path):
+    """Return what makes one process of a task: the operator and its context."""
+    job = tmp_path / "job.py"
+    job.write_text("print('mine')")
+
+    def start(number=1, **given):
+        given = {"application": str(job), "table": str(folder.parent), "admission": "off", **given}
+        context = {"ti": Instance(number, 14), "task_state_store": store}
+        kwargs = {"file": RUNNER, "args": [ARGUMENTS]}
+        context["task"] = Write(task_id="t", via=LivyOperator, via_kwargs=kwargs, **given)
+        return context["task"], context
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Have processes and triggers look at once, and often."""
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    monkeypatch.setattr(folder_driver, "_END_S", 0.05)
+    monkeypatch.setattr(folder_driver, "_KILL_S", 0.05)
+    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, 0.0),))
+    monkeypatch.setattr(base, "_NOTICE_S", -1000.0)
+    monkeypatch.setattr(driver_trigger, "_POLL_S", 0.05)
+    base.earliest_s.cache_clear()
+    LivyOperator.drivers, LivyOperator.killed, LivyOperator.error = [], 0, None
+    yield
+    base.earliest_s.cache_clear()
+    for driver in LivyOperator.drivers:
+        driver.revoke()
+        driver.join()
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def start(folder, queue, store, tmp_path):
+    return starter(folder, store, tmp_path)
+
+
+def deferred(call, *arguments):
+    with pytest.raises(TaskDeferred) as caught:
+        call(*arguments)
+    return caught.value
+
+
+def event_of(trigger):
+    path, arguments = trigger.serialize()
+    assert path.endswith(".HudiDriverTrigger")
+    again = HudiDriverTrigger(**json.loads(json.dumps(arguments)))
+
+    async def first():
+        return (await anext(again.run())).payload
+
+    return asyncio.run(asyncio.wait_for(first(), 60))
+
+
+def resume(start, wait, event, number=1):
+    task, context = start(number)
+    return getattr(task, wait.method_name)(context, event)
+
+
+def run_folder(folder, store):
+    return folder.parent.parent / HIDDEN / "t" / store["hudi_write"]["identity"]
+
+
+def the_driver():
+    """The driver that was started last, once it was granted."""
+    driver = LivyOperator.drivers[-1]
+    driver.join()
+    assert driver.ran, driver.left
+    return driver
+
+
+def commits(folder, store):
+    driver = the_driver()
+    given = json.loads(driver.ran)
+    assert Path(given["application"].removeprefix("file://")).read_text() == "print('mine')"
+    assert given["options"][IDENTITY_KEY] == store["hudi_write"]["identity"]
+    add(folder, f"{T1}_{C}.commit", identity=store["hudi_write"]["identity"])
+    driver.report(PROTECTED, REQUESTED, CHECKED, end())
+
+
+def test_a_task_defers_while_its_driver_runs_and_finds_its_commit(start, folder, store):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    commits(folder, store)
+    event = event_of(wait.trigger)
+    assert (event["status"], event["stop"]) == ("ended", None)
+    assert [kept[:2] for kept in event["facts"]["instants"]] == [[T1, "commit"]]
+    assert resume(start, wait, event)["instant"] == T1
+    assert len(LivyOperator.drivers) == 1
+    assert not run_folder(folder, store).exists()
+    (kept,) = store["hudi_write"]["attempts"]
+    assert (kept["end"], kept["log_read"], kept["settled"]) == ("exit code 0", True, True)
+
+
+def test_the_payload_reaches_no_place_but_its_driver(start, folder, store):
+    task, context = start(hudi_options={"hoodie.x.password": "tiger"})
+    wait = deferred(task.execute, context)
+    the_driver()
+    _, arguments = wait.trigger.serialize()
+    assert "tiger" not in json.dumps([store["hudi_write"], arguments])
+    assert not list(run_folder(folder, store).rglob("payload"))
+
+
+def test_a_lost_conflict_is_read_and_the_next_try_runs_anew(start, folder, store):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    the_driver().report(PROTECTED, REQUESTED, {"fact": "fatal", "causes": [LOST]}, end(1))
+    with pytest.raises(WriteConflictError):
+        resume(start, wait, event_of(wait.trigger))
+    assert not run_folder(folder, store).exists()
+    task, context = start(2)
+    deferred(task.execute, context)
+    assert len(LivyOperator.drivers) == 2
+    assert the_driver().ran
+
+
+def test_a_task_that_keeps_its_slot_follows_the_driver_itself(start, folder, store, monkeypatch):
+    task, context = start(deferrable=False)
+    read = folder_driver.FolderDriver.read
+
+    def reads(one, handle, wait_s):
+        if not LivyOperator.drivers[-1].facts:
+            commits(folder, store)
+        return read(one, handle, wait_s)
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    assert task.execute(context)["instant"] == T1
+    assert not run_folder(folder, store).exists()
+
+
+def test_the_next_try_follows_a_driver_whose_worker_died(start):
+    task, context = start()
+    first = deferred(task.execute, context)
+    task, context = start(2)
+    again = deferred(task.execute, context)
+    assert again.trigger.driver == first.trigger.driver
+    assert len(LivyOperator.drivers) == 1
+
+
+def test_a_driver_that_cannot_be_recorded_leaves_and_the_next_try_starts_another(
+    start, store, monkeypatch
+):
+    keep = type(store).set
+
+    def refuses(self, *arguments, **more):
+        if LivyOperator.drivers:
+            raise StateStoreError("this try is no longer the current one")
+        keep(self, *arguments, **more)
+
+    monkeypatch.setattr(type(store), "set", refuses)
+    task, context = start()
+    with pytest.raises(StateStoreError):
+        task.execute(context)
+    LivyOperator.drivers[0].join()
+    assert LivyOperator.drivers[0].left == "the attempt was revoked"
+    monkeypatch.setattr(type(store), "set", keep)
+    task, context = start(2)
+    deferred(task.execute, context)
+    assert the_driver().ran
+
+
+def test_ending_a_deferred_task_revokes_its_driver(start, folder, store):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    driver = the_driver()
+    ends = threading.Thread(target=ends_when_revoked, args=(driver,), daemon=True)
+    ends.start()
+    asyncio.run(wait.trigger.on_kill())
+    ends.join(60)
+    assert driver.is_revoked
+
+
+def ends_when_revoked(driver):
+    while not driver.is_revoked:
+        time.sleep(0.01)
+    driver.report(end(143))
+
+
+def test_ending_a_task_that_follows_its_driver_revokes_it_and_tells_the_operator(start, monkeypatch):
+    task, context = start(deferrable=False)
+    read = folder_driver.FolderDriver.read
+
+    def reads(one, handle, wait_s):
+        driver = the_driver()
+        task.on_kill()
+        assert driver.is_revoked
+        driver.report(end(143))
+        return read(one, handle, wait_s)
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    with pytest.raises(TaskEndedError):
+        task.execute(context)
+    assert LivyOperator.killed
+
+
+def test_a_task_that_times_out_revokes_its_driver(start, monkeypatch):
+    task, context = start(deferrable=False)
+
+    def reads(*_):
+        the_driver()
+        raise AirflowTaskTimeout
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    with pytest.raises(AirflowTaskTimeout):
+        task.execute(context)
+    assert the_driver().is_revoked
+
+
+def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, folder, store, monkeypatch):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    monkeypatch.setattr(folder_driver, "LIFE_S", 0.1)
+    monkeypatch.setattr(folder_driver, "REQUEST_S", 0.1)
+    the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
+    with pytest.raises(DriverKilledError):
+        resume(start, wait, event_of(wait.trigger))
+    (kept,) = store["hudi_write"]["attempts"]
+    assert (kept["end"], kept["settled"]) == ("signal 9", False)
+
+
+def test_an_operator_that_cannot_start_a_driver_fails_the_task_with_its_reason(start, folder, store):
+    LivyOperator.error = RuntimeError("the cluster is full")
+    task, context = start()
+    with pytest.raises(NotSubmittedError, match="the cluster is full"):
+        task.execute(context)
+    LivyOperator.error = None
+    task, context = start(2)
+    deferred(task.execute, context)
+    assert the_driver().ran
+
+
+def test_a_table_at_the_root_of_its_storage_has_no_place_for_a_folder(start):
+    task, context = start(table="/trips")
+    with pytest.raises(ConfigurationError, match="root of its storage"):
+        task.execute(context)
+
+
+@pytest.mark.parametrize("given", [{"key_safe": True}, {"reads_table": True}])
+def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start, given):
+    task, context = start(admission="queue", scope=["p=1"], **given)
+    with pytest.raises(ConfigurationError, match="key_safe, reads_table"):
+        task.execute(context)
+    assert LivyOperator.drivers == []
+
+
+def test_an_earlier_try_that_is_revoked_is_waited_for(start, store):
+    task, context = start()
+    deferred(task.execute, context)
+    driver = the_driver()
+    store["hudi_write"]["attempts"][0]["max_tries"] = 1  # the user has cleared the task
+    began = time.monotonic()
+    task, context = start(2)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - a wait, or a fence
+        task.execute(context)
+    assert driver.is_revoked, (caught, time.monotonic() - began)
+    assert len(LivyOperator.drivers) == 1
