@@ -201,12 +201,12 @@ class FolderDriver:
         if driver.is_read:
             return None
         early_s = driver.looked_at + driver.period_s - time.monotonic()
-        if early_s > 0 and driver.proof is None:
+        if early_s > 0 and driver.proof is None and not driver.new:
             time.sleep(min(wait_s, early_s))
-            return []
-        if driver.proof is None:
-            with self.patience.waiting():
-                self._look(driver, follows=True)
+        with self.patience.waiting():
+            if early_s <= 0 and driver.proof is None:
+                self._look(driver)
+            self._answer(driver)
         facts, driver.new = driver.new, []
         driver.is_read = driver.proof is not None
         if driver.is_read and self._call:
@@ -289,19 +289,20 @@ class FolderDriver:
         )
         return View(_grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
 
-    def _look(self, driver: Followed, *, follows: bool = False) -> None:
-        """Read what is new of a driver, and judge whether it is over.
-
-        :param follows: whether this process continues the attempt: it completes the grant, and answers
-            the driver's ticks.
-        """
+    def _look(self, driver: Followed) -> None:
+        """Read what is new of a driver, and judge whether it is over."""
         try:
             driver.look()
-            if follows and driver.proof is None and not driver.is_revoked:
-                driver.answer()
         except TableUnreadableError as error:
             raise self._count(str(driver.handle), error) from error
         self.patience.reset(str(driver.handle))
+
+    def _answer(self, driver: Followed) -> None:
+        """Complete the grant and answer the ticks of a driver that this process follows."""
+        try:
+            driver.answer()
+        except TableUnreadableError as error:
+            raise self._count(str(driver.handle), error) from error
 
     def _count(self, what: str, error: OccError) -> SubmitterUnreachableError:
         """Count a request without an answer, and return the error for it.
@@ -398,9 +399,15 @@ class Followed:
             self.doubt = step.reason if names else f"{self.folder.url} is not there any more"
 
     def answer(self) -> None:
-        """Do what a granted driver waits for: the grant itself, or an answer to its ticks."""
+        """Do what a granted driver waits for: the grant itself, or an answer to its ticks.
+
+        That is known once a look was made. A driver that was revoked, or is over, waits for nothing.
+        """
+        if not self.is_there or self.is_revoked or self.proof:
+            return
         if not self._has_grant:
             self.folder.write(GRANT, _grant_of(self.handle).to_bytes())
+            self._has_grant = True
         if self.watch.tick > self._answered:
             self.folder.write(LIFE, answer_to_bytes(self.watch.tick))
             self._answered = self.watch.tick

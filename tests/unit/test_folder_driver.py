@@ -351,3 +351,27 @@ def test_the_folders_of_a_table_are_beside_it(table, folder):
 def test_a_table_without_a_parent_has_no_place_for_folders(table):
     with pytest.raises(ConfigurationError, match="at the root of its storage"):
         run_folder(table, "k")
+
+
+@pytest.mark.parametrize("period_s", [0.0, 3600.0])
+def test_who_asks_for_its_state_before_its_facts_gets_both_and_its_ticks_are_answered(
+    folder, monkeypatch, period_s
+):
+    """As a trigger does, at each of its looks."""
+    driver, _, handle = granted(folder)
+    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, period_s),))
+    trigger = follower()
+    for number in (1, 2, 3):
+        message = {"fact": "hudi", "message": str(number)}
+        driver.report(message, {"fact": "tick", "number": number})
+        assert trigger.poll(handle) == Running()
+        assert trigger.read(handle, 0) == [message]
+        assert contract.answer_from_bytes((folder / "life").read_bytes()) == number
+        assert trigger.read(handle, 0) == []
+
+
+def test_a_look_alone_answers_no_tick(folder):
+    driver, _, handle = granted(folder)
+    driver.report({"fact": "tick", "number": 1})
+    assert follower().poll(handle) == Running()
+    assert not (folder / "life").exists()
