@@ -60,7 +60,8 @@ class ViaDrivers:
         """Return the submitter of one driver."""
         submission = launch.submission
         folder = open_folder(submission.arguments[0], self.storage_conn_id)
-        offer = Offer(folder, submission.application, submission.content[PAYLOAD], self.start)
+        payload, limit = submission.content[PAYLOAD], launch.start_limit.in_cluster
+        offer = Offer(folder, submission.application, payload, self.start, limit)
         return _folder_driver(self.storage_conn_id, launch.killed, offer)
 
     def follower(self, killed: Flag) -> FolderDriver:

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT, late_start
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.driver.attempt import (
     LIFE_S,
@@ -52,6 +54,7 @@ from airflow_occ_provider.submitters.twin import twin_error
 
 _KILLED, _TERMINATED, _REFUSED = -9, -15, 78
 _GATE_S = 0.3
+_COMES_S = 60.0  # until what a driver has written is seen
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
 _LONGEST_PERIOD_S = 15.0
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
@@ -103,12 +106,14 @@ class Offer:
     :param runner: URL of the file to run, whose one argument is the folder's.
     :param payload: what the granted driver reads.
     :param start: has a driver started.
+    :param limit: the longest wait for a driver.
     """
 
     folder: Folder
     runner: str
     payload: bytes
     start: Start
+    limit: timedelta = NO_LIMIT.in_cluster
 
 
 @dataclass
@@ -243,7 +248,7 @@ class FolderDriver:
                 self._count(offer.folder.url, error)
                 step = LookLater("the storage is away")
             if isinstance(step, LookLater):
-                self._refuse_failed(call)
+                self._refuse_failed(offer, call)
                 time.sleep(_GATE_S)
 
     def _go_on(self, offer: Offer, step: object, started: Callable[[Handle], None]) -> Handle | None:
@@ -264,10 +269,11 @@ class FolderDriver:
                 )
         return None
 
-    def _refuse_failed(self, call: _Call) -> None:
+    def _refuse_failed(self, offer: Offer, call: _Call) -> None:
         """Stop to wait for a driver that nothing will start.
 
-        :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
+        :raises NotSubmittedError: if the start has failed or lasts too long, or the task was asked to
+            stop.
         """
         if self.killed.is_set():
             raise NotSubmittedError(
@@ -278,6 +284,18 @@ class FolderDriver:
                 f"the start of the driver failed before it was there: {call.error}",
                 remedy="correct what the task's log shows of it; nothing was run",
             ) from call.error
+        now = time.monotonic()
+        late = late_start(now - call.begun_s, offer.limit)
+        if late:
+            raise NotSubmittedError(
+                f"no driver was granted: {late.line}", remedy="correct that; nothing was run"
+            )
+        if offer.start.waits and call.returned_s is not None and now - call.returned_s > _COMES_S:
+            raise NotSubmittedError(
+                "the operator has returned, and no driver of it is in the attempt's folder",
+                remedy="have it run the driver's PySpark file, with access to the table's storage; "
+                "nothing was run",
+            )
 
     def _view(self, folder: Folder, handle: Handle | None) -> View:
         """Look for the drivers that wait."""
@@ -462,10 +480,14 @@ class _Call:
     """A call in a thread of its own, which may last as long as the driver.
 
     :param error: with which it has failed.
+    :param begun_s: monotonic time of its begin.
+    :param returned_s: the same of its end.
     """
 
     call: Callable[[], None]
     error: Exception | None = None
+    begun_s: float = field(default_factory=time.monotonic)
+    returned_s: float | None = None
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -484,3 +506,4 @@ class _Call:
             self.call()
         except Exception as error:  # noqa: BLE001 - told by the process that waits for the driver
             self.error = error
+        self.returned_s = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,21 @@ def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
     assert offering(folder, service).submit("key", lambda _: None)
     service.join()
     assert driver.ran == PAYLOAD
+
+
+def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(folder):
+    limited = Offer(opened(folder), "runner.py", PAYLOAD, Service(), timedelta(milliseconds=50))
+    with pytest.raises(NotSubmittedError, match="start_timeout"):
+        FolderDriver(opened, limited).submit("key", lambda _: None)
+    assert (folder / "revoked").exists()
+
+
+def test_an_operator_that_waits_and_has_returned_without_a_driver_is_an_error(folder, monkeypatch):
+    monkeypatch.setattr(folder_driver, "_COMES_S", 0.05)
+    service = Service()
+    service.waits = True
+    with pytest.raises(NotSubmittedError, match="no driver of it is in the attempt's folder"):
+        offering(folder, service).submit("key", lambda _: None)
 
 
 def test_a_task_that_is_ended_does_not_wait_for_a_driver(folder):
