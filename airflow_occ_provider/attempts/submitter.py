@@ -8,6 +8,9 @@ from typing import Any, Literal, Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry
 
+SILENCE_FACT = "silence_s"
+"""A fact of a handle: the seconds of silence that prove the end; no heartbeat does so before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handle:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import Waiting
+from airflow_occ_provider.attempts.submitter import SILENCE_FACT
 from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -169,6 +170,12 @@ def _unobserved(
     recorded = [time for time in attempt.instants if time in state.pending]
     known = recorded or [time for time in (waiting.instants if waiting else ()) if time in state.pending]
     where = f"try {attempt.try_number} ran as {attempt.driver}, and its end was not seen"
+    silence_s = attempt.driver.facts.get(SILENCE_FACT) if attempt.driver else None
+    since_ms = waiting.since_ms if waiting else state.now_ms
+    if silence_s and state.now_ms < since_ms + silence_s * 1000:
+        # It may be paused before its first instant, so that no heartbeat shows it.
+        reason = f"{where}: it was revoked, and a silence of {silence_s:g} s will prove its end"
+        return Wait(reason, attempt.table, until_ms=round(since_ms + silence_s * 1000))
     live = state.live(known)
     if live:
         return Wait(f"{where}: its instant {', '.join(live)} is still beating", attempt.table, live)

@@ -8,19 +8,21 @@ compare-and-set acts on that.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_occ_provider.driver.contract import End, Grant, Hello
+from airflow_occ_provider.driver.contract import FACTS, REVOKED, End, Grant, Hello
 
-OVER = "over"
-"""A file with a proof that no later look finds again; written by the process that has it."""
+NOW = "now"
+"""A file that a process writes to read the storage's clock: a later process need not wait anew."""
 LIFE_S = 900.0
 """How long a driver runs on without an answer of the process that follows it."""
 REQUEST_S = 60.0
 """The longest time that a request of a driver is under way."""
+SILENCE_S = LIFE_S + 2 * REQUEST_S
+"""The silence that proves the end of a driver with such a life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class View(NamedTuple):
     :param tick: the highest that was ever read in the driver's facts; 0 for none.
     :param end: of the granted driver, from its facts.
     :param is_gone: whether the place says that the granted driver has ended.
+    :param quiet_s: how long the driver has been silent by the storage's clock, see ``stored_quiet_s``.
     """
 
     entry: Grant | Closed | None = None
@@ -49,6 +52,20 @@ class View(NamedTuple):
     tick: int = 0
     end: End | None = None
     is_gone: bool = False
+    quiet_s: float = 0.0
+
+
+def stored_quiet_s(times: Mapping[str, int], *, has_ticked: bool) -> float:
+    """Return how long a driver has been silent, by the times of its folder's files.
+
+    What its last facts show had happened when they were written. All times are the storage's own, so
+    any process may measure, and none has to wait as long as the silence lasts.
+
+    :param times: epoch milliseconds of each file's last write; ``NOW`` is the youngest.
+    :param has_ticked: whether the facts have a tick; else the driver may begin until it is revoked.
+    """
+    since = times.get(FACTS if has_ticked else REVOKED, 0)
+    return max(0.0, (times.get(NOW, 0) - since) / 1000) if since else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +137,6 @@ class Over:
     def has_run(self) -> bool:
         """Whether the job's first line may have run."""
         return self.proof not in (Proof.NEVER_GRANTED, Proof.LEFT)
-
-    @property
-    def took_time(self) -> bool:
-        """Whether another process would have to wait as long for the same proof."""
-        return self.proof in (Proof.SILENCE, Proof.PLACE)
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the file ``over``."""
-        return json.dumps({"proof": self.proof, "evidence": self.evidence}).encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Over | None:
-        """Read the file ``over``; ``None`` if it is not understood."""
-        try:
-            fields = json.loads(content)
-            return cls(Proof(fields["proof"]), str(fields["evidence"]))
-        except (ValueError, KeyError, TypeError):
-            return None
 
 
 def next_grant_step(
@@ -244,10 +243,11 @@ def _proof(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_
     # A request of a process that is dead may still be carried out.
     if view.is_gone and watch.gone_s > request_s:
         return Over(Proof.PLACE, f"{driver} ended at least {watch.gone_s:.0f} s ago, says its place")
-    if ttl_s is not None and watch.quiet_s > _silence_s(ttl_s, request_s):
+    quiet_s = max(watch.quiet_s, view.quiet_s)
+    if ttl_s is not None and quiet_s > _silence_s(ttl_s, request_s):
         return Over(
             Proof.SILENCE,
-            f"{driver} was silent for {watch.quiet_s:.0f} s after tick {watch.tick} and any revocation; "
+            f"{driver} was silent for {quiet_s:.0f} s after tick {watch.tick} and any revocation; "
             f"its life is {ttl_s:g} s, a request's {request_s:g} s",
         )
     return None
@@ -269,5 +269,5 @@ def _missing(grant: Grant, view: View, watch: Watch, ttl_s: float | None, reques
     doubt = "its `end` is uncertain" if view.end else "it has not reported its end"
     if ttl_s is None:
         return f"driver {grant.nonce} was revoked; {doubt}, and its life has no limit"
-    left_s = _silence_s(ttl_s, request_s) - watch.quiet_s
+    left_s = _silence_s(ttl_s, request_s) - max(watch.quiet_s, view.quiet_s)
     return f"driver {grant.nonce} was revoked; {doubt}, and its silence counts in {left_s:.0f} s"

@@ -57,9 +57,14 @@ class AttemptFolder:
     mode: int = _PRIVATE
     _opened: TableFolder | None = field(default=None, init=False)
 
-    def names(self) -> frozenset[str]:
-        """List the folder, in one request."""
-        return frozenset(self._folder.listing("").names)
+    def times(self) -> dict[str, int]:
+        """Return the epoch milliseconds of each file's last write.
+
+        It takes one listing, and on a local disk the status of each file. The clock is the storage's; a
+        file of which it records no time has 0.
+        """
+        listing = self._folder.listing("")
+        return {name: listing.modified(name) or 0 for name in listing.names}
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; ``None`` if it does not exist."""

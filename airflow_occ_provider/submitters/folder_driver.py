@@ -12,11 +12,19 @@ from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, late_start
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.attempts.submitter import (
+    SILENCE_FACT,
+    Ended,
+    Handle,
+    Running,
+    Traits,
+    Unseen,
+)
 from airflow_occ_provider.driver.attempt import (
     LIFE_S,
-    OVER,
+    NOW,
     REQUEST_S,
+    SILENCE_S,
     CompareAndSet,
     LookLater,
     MayRun,
@@ -28,6 +36,7 @@ from airflow_occ_provider.driver.attempt import (
     WriteGrant,
     next_grant_step,
     next_settle_step,
+    stored_quiet_s,
 )
 from airflow_occ_provider.driver.contract import (
     FACTS,
@@ -69,8 +78,8 @@ class Folder(Protocol):
     def url(self) -> str:
         """The address of the folder, as Hadoop spells it."""
 
-    def names(self) -> frozenset[str]:
-        """List the folder."""
+    def times(self) -> Mapping[str, int]:
+        """Return the epoch milliseconds of each file's last write, by the storage's clock."""
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; ``None`` if it does not exist."""
@@ -299,7 +308,7 @@ class FolderDriver:
 
     def _view(self, folder: Folder, handle: Handle | None) -> View:
         """Look for the drivers that wait."""
-        names = folder.names()
+        names = folder.times()
         hellos = tuple(
             Hello.from_bytes(name, folder.read(name) or b"")
             for name in sorted(names)
@@ -341,7 +350,8 @@ class FolderDriver:
 
     def _handle(self, folder: Folder, grant: Grant) -> Handle:
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
-        return Handle(self.name, f"driver {grant.nonce}", {**self.origin, **facts})
+        more = {**self.origin, **facts, SILENCE_FACT: SILENCE_S}
+        return Handle(self.name, f"driver {grant.nonce}", more)
 
     def _followed(self, handle: Handle) -> Followed:
         nonce = str(handle.facts["nonce"])
@@ -393,8 +403,13 @@ class Followed:
 
     def look(self) -> None:
         """Read the folder once."""
-        began = self.looked_at = time.monotonic()
-        grant, names = _grant_of(self.handle), self.folder.names()
+        began = time.monotonic()
+        grant, names = _grant_of(self.handle), self.folder.times()
+        # Only a process that has just begun, or that ends the driver, needs more than its own clock.
+        asks_clock = bool(names) and (self.is_revoked or self.looked_at == float("-inf"))
+        if asks_clock:
+            self.folder.write(NOW, b"")
+            names = self.folder.times()
         self.is_there, name = bool(names), HELLO_PREFIX + grant.nonce
         self._has_grant, self.is_revoked = GRANT in names, self.is_revoked or REVOKED in names
         tick = self._read_facts() if FACTS in names else self.watch.tick
@@ -405,12 +420,11 @@ class Followed:
         view = View(
             *(grant, hellos, self._has_grant, self.is_revoked, tick, self._end),
             is_gone=self._end is not None,
+            quiet_s=stored_quiet_s(names, has_ticked=tick > 0) if asks_clock else 0.0,
         )
         watch = self.watch.after(view, began, time.monotonic())
-        self.watch = watch
+        self.watch, self.looked_at = watch, began
         step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=REQUEST_S)
-        earlier = Over.from_bytes(self.folder.read(OVER) or b"") if OVER in names else None
-        step = earlier or step
         if isinstance(step, Over):
             self._conclude(step)
         elif isinstance(step, LookLater):
@@ -459,9 +473,7 @@ class Followed:
         self.new.append(fact)
 
     def _conclude(self, over: Over) -> None:
-        """Note the end; a proof that took time is kept for the processes to come."""
-        if over.took_time:
-            self.folder.write(OVER, over.to_bytes())
+        """Note the end."""
         self.proof = over
         if self.exit_code is None:
             self.exit_code = _REFUSED if over.proof is Proof.LEFT else _KILLED

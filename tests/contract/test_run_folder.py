@@ -11,22 +11,22 @@ def test_files_are_written_as_a_whole_listed_read_and_removed(storage):
         AttemptFolder(url, file_system=storage.file_system)
         for url in (f"{run}/1", f"{run}/12", f"{run}2")
     )
-    assert folder.names() == frozenset()
+    assert folder.times() == {}
     assert folder.read("life") is None
     for content in (b"1", b"22"):
         folder.write("life", content)
     folder.write("job/trips.py", b"print()")
-    assert folder.names() == {"life", "job"}
+    assert folder.times().keys() == {"life", "job"}
     assert folder.read("life") == b"22"
     assert folder.read("job/trips.py") == b"print()"
     for each in (other, more):
         each.write("revoked", b"")
     folder.remove("life")
     folder.remove("life")
-    assert folder.names() == {"job"}
+    assert folder.times().keys() == {"job"}
     assert folder.clear()
     assert folder.clear()
-    assert folder.names() == frozenset()
+    assert folder.times() == {}
     assert AttemptFolder(run, file_system=storage.file_system).clear()
-    assert other.names() == frozenset()
-    assert more.names() == {"revoked"}
+    assert other.times() == {}
+    assert more.times().keys() == {"revoked"}

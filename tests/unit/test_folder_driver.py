@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -266,9 +267,6 @@ def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeyp
     assert submitter.poll(handle) == Running()
     now[0] += 2
     assert submitter.poll(handle) == Ended(-9, log_is_whole=False)
-    assert follower().poll(handle) == Ended(-9, log_is_whole=False), "another process need not wait"
-    (folder / "over").write_bytes(b"half a fi")
-    assert follower().poll(handle) == Running()
 
 
 def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, monkeypatch):
@@ -281,6 +279,28 @@ def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, m
     now[0] += 61
     assert isinstance(submitter.poll(handle), Unseen)
     assert not submitter.traits.end_is_final
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+@pytest.mark.parametrize("has_ticked", [False, True])
+def test_another_process_need_not_wait_for_a_silence_anew(folder, is_revoked, has_ticked):
+    driver, submitter, handle = granted(folder)
+    driver.report({"fact": "protected"}, *([{"fact": "tick", "number": 1}] if has_ticked else ()))
+    if is_revoked:
+        submitter.end(handle)
+    assert follower().poll(handle) == Running()
+    aged(folder, attempt_half.SILENCE_S - 5)
+    assert follower().poll(handle) == Running()
+    aged(folder, 10)
+    is_over = has_ticked or is_revoked  # else it may not have begun
+    assert isinstance(follower().poll(handle), Ended) == is_over
+
+
+def aged(folder, seconds):
+    """Have all files been written earlier, by the clock of the storage."""
+    for file in folder.iterdir():
+        written = file.stat().st_mtime - seconds
+        os.utime(file, (written, written))
 
 
 def test_a_killed_task_asks_the_service_too(folder):
@@ -301,10 +321,10 @@ class Away(AttemptFolder):
 
     is_away = True
 
-    def names(self):
+    def times(self):
         if self.is_away:
             raise TableUnreadableError("no route to the storage", remedy="wait")
-        return super().names()
+        return super().times()
 
 
 def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
@@ -336,17 +356,17 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
 
 def test_files_are_private_and_whole_on_a_local_disk(tmp_path):
     folder = opened(f"file://{tmp_path}/attempt")
-    assert folder.names() == frozenset()
+    assert folder.times() == {}
     assert folder.read("life") is None
     folder.write("job/trips.py", b"1")
     folder.write("life", b"1")
     folder.write("life", b"22")
     assert folder.read("life") == b"22"
-    assert folder.names() == {"job", "life"}
+    assert folder.times().keys() == {"job", "life"}
     assert Path(tmp_path, "attempt", "life").stat().st_mode & 0o777 == 0o600
     folder.remove("life")
     folder.remove("life")
-    assert folder.names() == {"job"}
+    assert folder.times().keys() == {"job"}
 
 
 @pytest.mark.parametrize(

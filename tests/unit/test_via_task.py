@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.site import ELSEWHERE
+from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.errors import (
     ConfigurationError,
     DriverKilledError,
@@ -29,6 +31,7 @@ from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
+from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.unit.folder_drivers import FolderDriverOfTest
 from tests.unit.test_record import Store, Task
@@ -359,14 +362,28 @@ def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(star
     assert LivyOperator.drivers == []
 
 
-def test_an_earlier_try_that_is_revoked_is_waited_for(start, store):
+def test_an_earlier_driver_that_is_silent_is_waited_for_until_its_life_is_over(
+    start, store, folder, monkeypatch
+):
+    monkeypatch.setattr(folder_driver, "_QUIET_S", -1.0)
     task, context = start()
     deferred(task.execute, context)
     driver = the_driver()
+    driver.report(PROTECTED, {"fact": "tick", "number": 1})  # it has no instant, so no heartbeat either
     store["hudi_write"]["attempts"][0]["max_tries"] = 1  # the user has cleared the task
-    began = time.monotonic()
     task, context = start(2)
-    with pytest.raises(BaseException) as caught:  # noqa: PT011 - a wait, or a fence
-        task.execute(context)
-    assert driver.is_revoked, (caught, time.monotonic() - began)
+    wait = deferred(task.execute, context)
+    assert isinstance(wait.trigger, HudiSurvivorTrigger)
+    seconds = wait.trigger.until_ms / 1000 - time.time()
+    assert SILENCE_S - 60 < seconds <= SILENCE_S
+    assert driver.is_revoked
     assert len(LivyOperator.drivers) == 1
+    for file in driver.folder.iterdir():
+        written = file.stat().st_mtime - SILENCE_S - 1
+        os.utime(file, (written, written))
+    task, context = start(2)
+    deferred(getattr(task, wait.method_name), context, {"status": "ended"})
+    assert len(LivyOperator.drivers) == 2
+    assert the_driver().ran
+    first, _ = store["hudi_write"]["attempts"]
+    assert (first["end"], first["settled"]) == ("found ended", True)
