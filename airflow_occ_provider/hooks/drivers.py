@@ -16,7 +16,7 @@ from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.yarn import YarnDrivers
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 
-_SERVICES = {"livy://": "LivyOperator", "emr-serverless://": "EmrServerlessStartJobOperator"}
+_SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""
 
 
@@ -98,11 +98,11 @@ def drivers_of(task: Any, spark: Any) -> TaskDrivers:
     mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
     if mode == "cluster" and master == "yarn":
         return YarnDrivers(task._conn_id)
-    refuse_service(task._conn_id, master)
+    _refuse_service(task._conn_id, master)
     return kubernetes_drivers(task, spark) or LocalDrivers(mode)
 
 
-def refuse_service(conn_id: str, master: str) -> None:
+def _refuse_service(conn_id: str, master: str) -> None:
     """Refuse a connection of a service that ``spark-submit`` cannot submit to.
 
     :raises ConfigurationError: naming the operator that submits there.

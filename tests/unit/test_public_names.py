@@ -31,7 +31,7 @@ PUBLIC = {
     },
     "hooks.assets": {"hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
-    "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of", "refuse_service"},
+    "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},
     "hooks.kubernetes": {
         *("KubernetesDrivers", "api_client", "kubernetes_drivers", "kubernetes_follower"),
     },
