@@ -1,9 +1,8 @@
-"""Copies what a driver reports to a file that its worker reads.
+"""Copies what a granted driver reports to a file of its folder.
 
-``run_job.py`` runs this file if its payload contains it: where the driver's log reaches the worker late
-or not at all. Object stores cannot append, so the whole file is written again whenever it changed; of a
-long report the first and the last lines are kept. A storage that refuses the file does not stop the
-job. This file runs on machines without the provider: it imports the standard library only.
+Object stores cannot append, so the whole file is written again whenever it changed; of a long report the
+first and the last lines are kept. A storage that refuses the file does not stop the job. This file is
+shipped with the runner: it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -17,16 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
-PREFIX = "airflow_occ_provider: "
 PERIOD_S = 1.0
 PAUSE_S = 10.0  # after an error
 END_S = 60.0
 MOST_OF_AN_END = 512 * 1024
 MOST_OF_A_REASON = 2000
-# A file that is being written there is visible: it is replaced by a rename.
-SHOWS_UNFINISHED_FILES = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "o3fs")
 
 
 class Report:
@@ -34,18 +29,15 @@ class Report:
 
     :param write: writes the whole report.
     :param say: reports a fact: the first error of the storage.
-    :param prefix: what the lines begin with.
     """
 
-    def __init__(
-        self, write: Callable[[bytes], object], say: Callable[..., object], prefix: str = PREFIX
-    ) -> None:
+    def __init__(self, write: Callable[[bytes], object], say: Callable[..., object]) -> None:
         handle, self.path = tempfile.mkstemp(prefix="airflow_occ_report_")
         self._of_jvm = os.fdopen(handle, "rb")
         self._write, self._say = write, say
         self._own: deque[bytes] = deque()
         self._cut = b""
-        self._lines = Lines(prefix=prefix)
+        self._lines = Lines()
         self._closed = threading.Event()
         self._give_up_at = math.inf
         self._is_copied = True
@@ -113,8 +105,8 @@ class Report:
 class Lines:
     """The first and the last lines of a report."""
 
-    def __init__(self, most_of_an_end: int = MOST_OF_AN_END, prefix: str = PREFIX) -> None:
-        self._most, self._prefix = most_of_an_end, prefix
+    def __init__(self, most_of_an_end: int = MOST_OF_AN_END) -> None:
+        self._most = most_of_an_end
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()
         self._left_out = 0
@@ -136,55 +128,5 @@ class Lines:
     def content(self) -> bytes:
         """Return the report; a fact says how many lines are missing in its middle."""
         left_out = {"fact": "left_out", "lines": self._left_out}
-        middle = [f"{self._prefix}{json.dumps(left_out)}\n".encode()] if self._left_out else []
+        middle = [f"{json.dumps(left_out)}\n".encode()] if self._left_out else []
         return b"".join([*self._first, *middle, *self._last])
-
-
-class HadoopFile:
-    """A file that is written as a whole, through Hadoop's file system.
-
-    :param jvm: the driver's.
-    :param configuration: Hadoop's.
-    :param url: of the file.
-    """
-
-    def __init__(self, jvm: Any, configuration: Any, url: str) -> None:
-        self._jvm, self._configuration = jvm, configuration
-        self._url = url
-        self._opened: Any = None
-
-    def write(self, content: bytes) -> None:
-        """Replace the file; a reader sees the old or the new one."""
-        files = self._file_system()
-        path = self._jvm.org.apache.hadoop.fs.Path(self._url)
-        shows = files.getUri().getScheme() in SHOWS_UNFINISHED_FILES
-        written = self._jvm.org.apache.hadoop.fs.Path(f"{self._url}.part") if shows else path
-        stream = files.create(written, True)
-        try:
-            stream.write(content)
-        finally:
-            stream.close()
-        if shows:
-            self._rename(written, path)
-
-    def _file_system(self) -> Any:
-        """Return a file system of this file alone: the job may close the shared one."""
-        if self._opened is None:
-            uri = self._jvm.org.apache.hadoop.fs.Path(self._url).toUri()
-            self._opened = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(
-                uri, self._configuration
-            )
-            self._opened.setWriteChecksum(False)
-        return self._opened
-
-    def _rename(self, written: Any, path: Any) -> None:
-        replaces = self._jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE
-        how = self._jvm.java.lang.reflect.Array.newInstance(replaces.getDeclaringClass(), 1)
-        how[0] = replaces
-        context = self._jvm.org.apache.hadoop.fs.FileContext
-        context.getFileContext(path.toUri(), self._configuration).rename(written, path, how)
-
-
-def opened(jvm: Any, configuration: Any, url: str, say: Callable[..., object]) -> Report:
-    """Return the report of this driver, to be copied to a URL."""
-    return Report(HadoopFile(jvm, configuration, url).write, say)

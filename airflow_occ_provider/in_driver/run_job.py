@@ -7,8 +7,7 @@ and its arguments, the rules that no configuration of the site may break, and th
 the job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
 does not run if one contradicts the rules or has another value, or a class is missing. What decides the
 outcome goes to files beside the payload if its task has made them there, in a private folder. A driver
-elsewhere has none: its facts go to its log, and to a file that the payload may name. It imports only
-PySpark.
+elsewhere has none: its facts go to its log. It imports only PySpark.
 
 The other form is ``run_job.py FOLDER``, or ``--airflow_occ_folder FOLDER`` among other arguments: the
 folder of an attempt. There this program waits until it is granted, reads the same payload, and reports
@@ -57,7 +56,7 @@ NAMED_FOLDER = "--airflow_occ_folder"  # AWS Glue passes named arguments only
 GRANTED = []  # the granted driver of an attempt's folder
 RUNNER = os.getpid()
 FOLDER = []  # the driver's private folder, where its facts go instead of the log
-COPIES = []  # where facts go besides the log
+COPIES = []  # where the facts of a granted driver go instead of the log
 GUARD = []  # the guard of the driver's commits, if its payload has one
 KEPT = []  # a file descriptor for facts that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
@@ -80,12 +79,9 @@ def main(digest, payload):
         report("not_protected", reason=f"{reason}; the job was not started")
         return EXIT_UNPROTECTED
     given = json.loads(content)
-    with reporting(jvm, given.get("report")):
-        if not protected(jvm, given):
-            return EXIT_UNPROTECTED
-        for copy in COPIES:
-            copy.start()
-        run_protected(given)
+    if not protected(jvm, given):
+        return EXIT_UNPROTECTED
+    run_protected(given)
     return 0
 
 
@@ -149,7 +145,7 @@ def run_granted(jvm, files, nonce, admission):
     from airflow_occ_provider.in_driver.report import Report
 
     given = json.loads(admission.payload)
-    facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report, prefix="")
+    facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report)
     life = Life.begin(given.get("ttl_s"), admission.run.since, is_leased=given.get("is_leased", True))
     killer = functools.partial(kill, jvm, process_of(jvm))
     periods = {name: given[name] for name in ("tick_s", "poll_s") if name in given}
@@ -157,7 +153,7 @@ def run_granted(jvm, files, nonce, admission):
     COPIES.append(facts)
     GRANTED.append(driver)
     driver.start()
-    with reporting(jvm, None):
+    with reporting():
         try:
             is_protected = protected(jvm, given)
         except BaseException as error:
@@ -227,14 +223,8 @@ def kill(jvm, process):
 
 
 @contextlib.contextmanager
-def reporting(jvm, wanted):
-    """Copy the facts to files while the job runs, and their rest at the end.
-
-    :param wanted: the file that the payload names, and the program that writes it.
-    """
-    if wanted:
-        of_report = program("report", wanted["program"])
-        COPIES.append(of_report.opened(jvm, hadoop_configuration(jvm), wanted["url"], report))
+def reporting():
+    """Copy the rest of the facts at the end of a block."""
     try:
         yield
     finally:
@@ -383,8 +373,8 @@ def report(fact, **details):
         return
     line = json.dumps({"fact": fact, **details}).encode() + b"\n"
     for copy in COPIES:
-        copy.add(line if GRANTED else PREFIX.encode() + line)
-    if GRANTED:
+        copy.add(line)
+    if COPIES:
         return
     with contextlib.suppress(OSError), open(descriptor(), "wb", closefd=False) as facts:
         facts.write((b"\n" if FOLDER else PREFIX.encode()) + line)
@@ -397,9 +387,7 @@ def files_of_hudi():
     """
     if FOLDER:
         return [(os.path.join(FOLDER[0], HUDI), "\n")]  # %n would take the brace for its options
-    if GRANTED:
-        return [(copy.path, "") for copy in COPIES]
-    return [(file, PREFIX) for file in (None, *(copy.path for copy in COPIES))]
+    return [(copy.path, "") for copy in COPIES] or [(None, PREFIX)]
 
 
 def keep_descriptor():

@@ -22,7 +22,7 @@ def main(folder, script):
     admission = waiting.wait()
     if isinstance(admission, Leave):
         return EXIT_REFUSED
-    report = Report(lambda content: files.write(FACTS, content), run_job.report, prefix="")
+    report = Report(lambda content: files.write(FACTS, content), run_job.report)
     life = Life.begin(None, admission.run.since)
     driver = granted.Driver(files, waiting.nonce, life, report, say=run_job.report, kill=end, poll_s=0.2)
     run_job.COPIES.append(report)

@@ -115,7 +115,7 @@ def test_of_a_long_report_the_first_and_the_last_lines_are_kept():
     each = len(line(10))
     content = bounded(range(10, 60), most=5 * each).splitlines(keepends=True)
     assert content[:5] == [line(number) for number in range(10, 15)]
-    assert content[5] == b'airflow_occ_provider: {"fact": "left_out", "lines": 40}\n'
+    assert content[5] == b'{"fact": "left_out", "lines": 40}\n'
     assert content[6:] == [line(number) for number in range(55, 60)]
 
 

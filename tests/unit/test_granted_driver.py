@@ -168,7 +168,7 @@ class Running:
 
     def __init__(self, storage, ttl_s=None, tick_s=0.05):
         self.storage, self.killed = storage, threading.Event()
-        self.report = report.Report(self._write, self.say, prefix="")
+        self.report = report.Report(self._write, self.say)
         life = Life.begin(ttl_s, granted.moment())
         self.driver = granted.Driver(
             storage,

@@ -18,8 +18,8 @@ from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
 from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.shipped import runner_source
-from airflow_occ_provider.in_driver import report as in_driver
-from airflow_occ_provider.in_driver import run_job, run_sql
+from airflow_occ_provider.in_driver import guard, run_job, run_sql, session_rules
+from airflow_occ_provider.in_driver.folder import HadoopFolder
 from tests.suspended import suspended
 
 RUN = (
@@ -374,8 +374,8 @@ def test_a_class_that_is_missing_is_named_with_its_remedy():
 
 
 class Copy:
-    def __init__(self, *opened):
-        self.opened, self.lines, self.closed = opened, [], False
+    def __init__(self):
+        self.lines, self.closed = [], False
 
     def add(self, line):
         assert not self.closed
@@ -385,48 +385,44 @@ class Copy:
         self.closed = True
 
 
-COPY = "from tests.unit.test_run_job import Copy as opened"
-
-
 @pytest.fixture
 def copies(monkeypatch):
     copies = []
     monkeypatch.setattr(run_job, "COPIES", copies)
-    monkeypatch.setattr(run_job, "hadoop_configuration", lambda _: "conf")
     return copies
 
 
-def test_facts_are_copied_if_that_is_wanted_until_the_end(copies, capfd):
+def test_the_facts_of_a_granted_driver_are_copied_until_the_end(copies, capfd):
+    copy = Copy()
+    copies.append(copy)
+
     def exits():
-        with run_job.reporting("jvm", {"url": "s3a://b/1.jsonl", "program": COPY}):
+        with run_job.reporting():
             run_job.report("a", b=1)
             sys.exit(3)
 
     with pytest.raises(SystemExit):
         exits()
-    (copy,) = copies
-    assert copy.opened == ("jvm", "conf", "s3a://b/1.jsonl", run_job.report)
-    assert copy.lines == [b'airflow_occ_provider: {"fact": "a", "b": 1}\n']
-    assert copy.lines[0].decode() == capfd.readouterr().err
+    assert copy.lines == [b'{"fact": "a", "b": 1}\n']
+    assert capfd.readouterr().err == ""
     assert copy.closed
 
 
 def test_nothing_is_copied_by_default(copies, capfd):
-    with run_job.reporting("jvm", None):
+    with run_job.reporting():
         run_job.report("a")
     assert copies == []
     assert read_fact(capfd.readouterr().err) == {"fact": "a"}
 
 
-def test_what_is_run_from_the_payload_needs_nothing_of_ours():
-    names = vars(in_driver)
-    program = Path(in_driver.__file__).read_text(encoding="utf-8")
+@pytest.mark.parametrize("module", [session_rules, guard])
+def test_what_is_run_from_the_payload_needs_nothing_of_ours(module):
+    program = Path(module.__file__).read_text(encoding="utf-8")
     assert "airflow_occ_provider." not in program
-    assert "opened" in names
 
 
 @pytest.mark.parametrize(
-    ("scheme", "written"), [("s3a", "u/1.jsonl"), ("abfss", "u/1.jsonl"), ("hdfs", "u/1.jsonl.part")]
+    ("scheme", "written"), [("s3a", "u/1.jsonl"), ("abfss", "u/1.jsonl"), ("hdfs", "u/.1.jsonl.part")]
 )
 def test_a_reader_never_sees_a_half_written_file(scheme, written, monkeypatch):
     """An object appears as a whole; a file of HDFS is renamed when it is whole."""
@@ -434,11 +430,11 @@ def test_a_reader_never_sees_a_half_written_file(scheme, written, monkeypatch):
     jvm.org.apache.hadoop.fs.Path = lambda url: MagicMock(url=url)
     files = jvm.org.apache.hadoop.fs.FileSystem.newInstance.return_value
     files.getUri().getScheme.return_value = scheme
-    file = in_driver.HadoopFile(jvm, "conf", "u/1.jsonl")
-    monkeypatch.setattr(file, "_rename", lambda *both: renamed.append(tuple(one.url for one in both)))
-    file.write(b"x")
-    file.write(b"xy")
+    folder = HadoopFolder(jvm, MagicMock(), "u")
+    monkeypatch.setattr(folder, "_rename", lambda *both: renamed.append(tuple(one.url for one in both)))
+    folder.write("1.jsonl", b"x")
+    folder.write("1.jsonl", b"xy")
     assert [call.args[0].url for call in files.create.call_args_list] == [written] * 2
     assert [call.args for call in files.create().write.call_args_list] == [(b"x",), (b"xy",)]
-    assert renamed == [("u/1.jsonl.part", "u/1.jsonl")] * (2 if scheme == "hdfs" else 0)
+    assert renamed == [("u/.1.jsonl.part", "u/1.jsonl")] * (2 if scheme == "hdfs" else 0)
     assert jvm.org.apache.hadoop.fs.FileSystem.newInstance.call_count == 1
