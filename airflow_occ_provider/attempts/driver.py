@@ -161,10 +161,12 @@ class Driver:
 
         The log of a driver elsewhere may be out of reach: its service says whether it has begun.
         """
+        if self._has_begun or self.handle is None:
+            return None
         is_elsewhere, limit = self.submitter.traits.outlives_task, self.start_limit
         waited_s = time.monotonic() - self._made_s
         late = late_start(waited_s, limit.in_cluster if is_elsewhere else limit.on_worker)
-        if late is None or self._has_begun or self.handle is None:
+        if late is None:
             return None
         if is_elsewhere:
             state = self.submitter.poll(self.handle)

@@ -10,13 +10,12 @@ from pathlib import Path
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
     Submission,
-    digest_of,
     driver_input,
     local_path,
 )
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.driver.attempt import LIFE_S
-from airflow_occ_provider.driver.contract import PAYLOAD
+from airflow_occ_provider.driver.contract import PAYLOAD, digest
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.in_driver import guard
@@ -55,7 +54,7 @@ def offered(
             application = Path(path).read_bytes()
             folder.write(name, application)
             content["application"] = f"{folder.url}/{name}"
-            content["application_digest"] = digest_of(application)
+            content["application_digest"] = digest(application)
         folder.write(RUNNER, runner_source())
         payload = {PAYLOAD: json.dumps(content).encode()}
         try:

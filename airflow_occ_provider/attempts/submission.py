@@ -7,7 +7,6 @@ outcome by the table.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.typed_values import option_text, option_texts
+from airflow_occ_provider.driver.contract import digest
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
@@ -227,12 +227,7 @@ def runner_arguments(path: str, content: bytes) -> tuple[str, str]:
 
     :param path: of the input, or its URL.
     """
-    return digest_of(content), path
-
-
-def digest_of(content: bytes) -> str:
-    """Return the digest by which the runner knows what its task has written."""
-    return hashlib.sha256(content).hexdigest()
+    return digest(content), path
 
 
 def remove_leftovers(identity: str) -> None:

@@ -21,7 +21,21 @@ LIFE_S = 900.0
 """How long a driver runs on without an answer of the process that follows it."""
 REQUEST_S = 60.0
 """The longest time that a request of a driver is under way."""
-SILENCE_S = LIFE_S + 2 * REQUEST_S
+
+
+def silence_s(ttl_s: float, request_s: float) -> float:
+    """Return after how many seconds a silence proves the end of a driver.
+
+    A late write of older facts hides an answered tick for up to one request, and the commit that began
+    in time lands after up to another one.
+
+    :param ttl_s: of the driver's life.
+    :param request_s: the longest time that a request of the driver is under way.
+    """
+    return ttl_s + 2 * request_s
+
+
+SILENCE_S = silence_s(LIFE_S, REQUEST_S)
 """The silence that proves the end of a driver with such a life."""
 
 
@@ -244,22 +258,13 @@ def _proof(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_
     if view.is_gone and watch.gone_s > request_s:
         return Over(Proof.PLACE, f"{driver} ended at least {watch.gone_s:.0f} s ago, says its place")
     quiet_s = max(watch.quiet_s, view.quiet_s)
-    if ttl_s is not None and quiet_s > _silence_s(ttl_s, request_s):
+    if ttl_s is not None and quiet_s > silence_s(ttl_s, request_s):
         return Over(
             Proof.SILENCE,
             f"{driver} was silent for {quiet_s:.0f} s after tick {watch.tick} and any revocation; "
             f"its life is {ttl_s:g} s, a request's {request_s:g} s",
         )
     return None
-
-
-def _silence_s(ttl_s: float, request_s: float) -> float:
-    """Return after how long a silence proves the end.
-
-    A late write of older facts hides an answered tick for up to one request, and the commit that began
-    in time lands after up to another one.
-    """
-    return ttl_s + 2 * request_s
 
 
 def _missing(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_s: float) -> str:
@@ -269,5 +274,5 @@ def _missing(grant: Grant, view: View, watch: Watch, ttl_s: float | None, reques
     doubt = "its `end` is uncertain" if view.end else "it has not reported its end"
     if ttl_s is None:
         return f"driver {grant.nonce} was revoked; {doubt}, and its life has no limit"
-    left_s = _silence_s(ttl_s, request_s) - max(watch.quiet_s, view.quiet_s)
+    left_s = silence_s(ttl_s, request_s) - max(watch.quiet_s, view.quiet_s)
     return f"driver {grant.nonce} was revoked; {doubt}, and its silence counts in {left_s:.0f} s"

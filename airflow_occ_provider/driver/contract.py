@@ -60,7 +60,7 @@ class Moment(NamedTuple):
 
 
 def digest(payload: bytes) -> str:
-    """Return the digest by which a grant names its payload."""
+    """Return the digest by which a driver knows what its task has written."""
     return hashlib.sha256(payload).hexdigest()
 
 

@@ -39,6 +39,7 @@ from airflow_occ_provider.driver.attempt import (
     stored_quiet_s,
 )
 from airflow_occ_provider.driver.contract import (
+    EXIT_REFUSED,
     FACTS,
     GRANT,
     HELLO_PREFIX,
@@ -61,7 +62,7 @@ from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
 
-_KILLED, _TERMINATED, _REFUSED = -9, -15, 78
+_KILLED, _TERMINATED = -9, -15
 _GATE_S = 0.3
 _COMES_S = 60.0  # until what a driver has written is seen
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
@@ -243,13 +244,13 @@ class FolderDriver:
 
     def _granted(self, offer: Offer, call: _Call, started: Callable[[Handle], None]) -> Handle:
         """Return the driver that was granted."""
-        handle: Handle | None = None
+        handle, payload = None, digest(offer.payload)
         while True:
             try:
                 view = self._view(offer.folder, handle)
                 if view.is_granted and not handle:
                     raise twin_error(Handle(self.name, f"a driver in {offer.folder.url}"), "revoke it")
-                step = next_grant_step(view, digest(offer.payload))
+                step = next_grant_step(view, payload)
                 if isinstance(step, MayRun) and handle:
                     return handle
                 handle = self._go_on(offer, step, started) or handle
@@ -405,8 +406,8 @@ class Followed:
         """Read the folder once."""
         began = time.monotonic()
         grant, names = _grant_of(self.handle), self.folder.times()
-        # Only a process that has just begun, or that ends the driver, needs more than its own clock.
-        asks_clock = bool(names) and (self.is_revoked or self.looked_at == float("-inf"))
+        # Only a process that has just begun needs more than its own clock.
+        asks_clock = bool(names) and self.looked_at == float("-inf")
         if asks_clock:
             self.folder.write(NOW, b"")
             names = self.folder.times()
@@ -476,7 +477,7 @@ class Followed:
         """Note the end."""
         self.proof = over
         if self.exit_code is None:
-            self.exit_code = _REFUSED if over.proof is Proof.LEFT else _KILLED
+            self.exit_code = EXIT_REFUSED if over.proof is Proof.LEFT else _KILLED
         if over.proof is Proof.LEFT:
             self.is_whole = True  # it has done nothing
         self.new.append(f"{over.evidence}.\n")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.submission import digest_of
 from airflow_occ_provider.driver.attempt import CompareAndSet, View, WriteGrant, next_grant_step
 from airflow_occ_provider.driver.contract import (
     EXIT_REFUSED,
@@ -114,7 +113,7 @@ def attempt(tmp_path):
         job.write_text(code)
         payload = {
             "application": str(job),
-            "application_digest": digest_of(job.read_bytes()),
+            "application_digest": digest(job.read_bytes()),
             "arguments": [str(tmp_path / "begun"), str(tmp_path / "t")],
             "options": {},
             "without": [],

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submission import digest_of, runner_arguments
+from airflow_occ_provider.attempts.submission import runner_arguments
 from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.in_driver import guard, run_job, run_sql, session_rules
@@ -349,7 +349,7 @@ def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, c
 def test_another_job_than_the_tasks_is_refused(tmp_path, content, exit_code):
     job = tmp_path / "job.py"
     job.write_text(content)
-    arguments = f"{str(job)!r}, [], {digest_of(b'pass')!r}"
+    arguments = f"{str(job)!r}, [], {contract.digest(b'pass')!r}"
     code = f"from airflow_occ_provider.in_driver import run_job as r; r.run({arguments})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == exit_code
