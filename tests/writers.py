@@ -60,6 +60,16 @@ from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
 NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}  # a quarter of what a driver costs
+QUIET = """
+rootLogger.level = error
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.target = SYSTEM_ERR
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %m%n
+"""
+"""A configuration of log4j by which a driver logs its errors alone."""
 _PATIENCE_S = 600
 _UNSEEN = Site(Source("spark-defaults.conf", ()))
 

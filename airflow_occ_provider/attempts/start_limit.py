@@ -20,12 +20,12 @@ class StartLimit:
     in_cluster: timedelta = timedelta(hours=12)
 
     @classmethod
-    def of(cls, given: timedelta | None) -> StartLimit:
+    def of(cls, timeout: timedelta | None) -> StartLimit:
         """Return the limit of a task.
 
-        :param given: its ``start_timeout``; ``None`` for the defaults.
+        :param timeout: its ``start_timeout``; ``None`` for the defaults.
         """
-        return cls() if given is None else cls(given, given)
+        return cls() if timeout is None else cls(timeout, timeout)
 
 
 NO_LIMIT = StartLimit(timedelta.max, timedelta.max)

@@ -98,11 +98,11 @@ class Hello:
     def from_bytes(cls, name: str, content: bytes) -> Hello:
         """Read a file; what is not understood says that the driver waits."""
         fields = _fields(content)
-        left, details = fields.get("left"), fields.get("details")
+        why, details = fields.get("left"), fields.get("details")
         texts = details.items() if isinstance(details, dict) else ()
         return cls(
             name[len(HELLO_PREFIX) :],
-            None if left is None else str(left),
+            None if why is None else str(why),
             {key: str(value) for key, value in texts},
         )
 

@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -239,20 +240,16 @@ class ViaStart:
         that knows what was started: there only the folder ends the driver.
         """
         if self._operator is not None:
-            call_apart(self._kill, _LONGEST_KILL_S)
-            _thread.start_new_thread(self._kill_again, ())
+            call_apart(partial(_kill, self._operator), _LONGEST_KILL_S)
+            _thread.start_new_thread(self._kill_again, (self._operator,))
 
-    def _kill(self) -> None:
-        with contextlib.suppress(Exception):  # the folder ends the driver in any case
-            self._operator.on_kill()  # type: ignore[union-attr]
-
-    def _kill_again(self) -> None:
+    def _kill_again(self, operator: BaseOperator) -> None:
         """Repeat it: ``execute`` may have been about to start what it ends."""
         for delay_s in _KILL_AGAIN_S:
             time.sleep(delay_s)
             if not self._executes:
                 return
-            self._kill()
+            _kill(operator)
 
     def _made(self, runner: str, arguments: Sequence[str]) -> BaseOperator:
         """Return the operator, with the task's name and DAG, but not as a task of the DAG."""
@@ -353,6 +350,11 @@ class ViaStart:
     def _refusal(self, path: str, problem: str, remedy: str) -> ConfigurationError:
         where = f"via_kwargs.{path}" if path else "via_kwargs"
         return ConfigurationError(where, f"{problem} (via {self._class.__name__})", remedy=remedy)
+
+
+def _kill(operator: BaseOperator) -> None:
+    with contextlib.suppress(Exception):  # the folder ends the driver in any case
+        operator.on_kill()
 
 
 def _path_of(via: object) -> str:

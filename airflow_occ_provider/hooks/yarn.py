@@ -66,8 +66,8 @@ class YarnDrivers:
         spark, manager = launch.spark, self._manager
         spark._files = ",".join(filter(None, (spark._files, *launch.submission.files)))
         logs, environment = AggregatedLogs(manager), launch.environment
-        given = (manager, launch.command_with, spark._conf, environment, logs, launch.killed)
-        return YarnCluster(*given, start_limit=launch.start_limit)
+        arguments = (manager, launch.command_with, spark._conf, environment, logs, launch.killed)
+        return YarnCluster(*arguments, start_limit=launch.start_limit)
 
     def follower(self, killed: Flag) -> YarnCluster:
         """Return what finds applications of earlier processes."""

@@ -100,8 +100,8 @@ class Waiting:
 
     def write_left(self, why: str) -> None:
         """Write into the hello why this driver leaves, if that succeeds in time."""
-        left = Hello(self.nonce, why, self._hello.details)
-        within(REPORT_S, lambda: self._folder.write(left.name, left.to_bytes()))
+        hello = Hello(self.nonce, why, self._hello.details)
+        within(REPORT_S, lambda: self._folder.write(hello.name, hello.to_bytes()))
 
     def _outcome(self) -> Admission | Leave:
         is_announced = False

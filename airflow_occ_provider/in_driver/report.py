@@ -95,11 +95,11 @@ class Report:
     def _collect(self) -> bool:
         """Take the new lines; return whether there are any."""
         *whole, self._cut = (self._cut + self._of_jvm.read()).split(b"\n")
-        found = [line + b"\n" for line in whole if line]
+        lines = [line + b"\n" for line in whole if line]
         while self._own:
-            found.append(self._own.popleft())
-        self._lines.add(found)
-        return bool(found)
+            lines.append(self._own.popleft())
+        self._lines.add(lines)
+        return bool(lines)
 
 
 class Lines:

@@ -85,29 +85,29 @@ def main(digest, payload):
     return 0
 
 
-def protected(jvm, given):
+def protected(jvm, payload):
     """Protect the driver, and return whether that is proven; report it."""
-    problem = protect(jvm, given) or missing_class(jvm, given["classes"])
-    problem = problem or unguarded(jvm, given.get("guard"))
+    problem = protect(jvm, payload) or missing_class(jvm, payload["classes"])
+    problem = problem or unguarded(jvm, payload.get("guard"))
     if problem:
         report("not_protected", reason=f"{problem}; the job was not started")
         return False
-    complete_session(jvm, given["spark"])
-    session = given["session"]
+    complete_session(jvm, payload["spark"])
+    session = payload["session"]
     program("session_rules", session["program"]).watch(session, contradiction, stop)
     followed = follow(jvm, *files_of_hudi())
     for copy in COPIES:
         copy.hide()
     # A main class may leave by System.exit, of which this process learns nothing.
-    reports_end = os.path.basename(given["application"]) != "run_main.py"
-    report("protected", options=len(given["options"]), followed=followed, reports_end=reports_end)
+    reports_end = os.path.basename(payload["application"]) != "run_main.py"
+    report("protected", options=len(payload["options"]), followed=followed, reports_end=reports_end)
     return True
 
 
-def run_protected(given):
+def run_protected(payload):
     """Run the job in a driver that ends itself after a long pause."""
-    threading.Thread(target=die_after_pause, args=(given["pause_s"],), daemon=True).start()
-    run(given["application"], given["arguments"], given.get("application_digest"))
+    threading.Thread(target=die_after_pause, args=(payload["pause_s"],), daemon=True).start()
+    run(payload["application"], payload["arguments"], payload.get("application_digest"))
 
 
 def main_of_folder(url):
@@ -144,18 +144,20 @@ def run_granted(jvm, files, nonce, admission):
     from airflow_occ_provider.in_driver import granted
     from airflow_occ_provider.in_driver.report import Report
 
-    given = json.loads(admission.payload)
+    payload = json.loads(admission.payload)
     facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report)
-    life = Life.begin(given.get("ttl_s"), admission.run.since, is_leased=given.get("is_leased", True))
+    life = Life.begin(
+        payload.get("ttl_s"), admission.run.since, is_leased=payload.get("is_leased", True)
+    )
     killer = functools.partial(kill, jvm, process_of(jvm))
-    periods = {name: given[name] for name in ("tick_s", "poll_s") if name in given}
+    periods = {name: payload[name] for name in ("tick_s", "poll_s") if name in payload}
     driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, **periods)
     COPIES.append(facts)
     GRANTED.append(driver)
     driver.start()
     with reporting():
         try:
-            is_protected = protected(jvm, given)
+            is_protected = protected(jvm, payload)
         except BaseException as error:
             report("fatal", causes=causes_of(error))
             report("end", exit_code=1, **driver.finish(has_run=False))
@@ -167,7 +169,7 @@ def run_granted(jvm, files, nonce, admission):
             driver.guarded(guard)
         if driver.is_over():
             granted.wait_for_the_end()
-        run_protected(given)
+        run_protected(payload)
     return 0
 
 

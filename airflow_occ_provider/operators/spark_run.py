@@ -69,6 +69,11 @@ class SparkRun:
         return self.drivers.deploy_mode
 
     @property
+    def start_limit(self) -> StartLimit:
+        """The longest wait for the begin of a driver's job."""
+        return StartLimit.of(self.task.start_timeout)
+
+    @property
     def is_remote(self) -> bool:
         """Whether the driver runs elsewhere, and outlives the task."""
         return self.drivers.is_remote
@@ -96,10 +101,8 @@ class SparkRun:
         stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
         if stop and stop.outcome is Outcome.TIMED_OUT:  # the triggerer knows its end only
             stop = stop._replace(line=timeout_line(self.task.execution_timeout))
-        limit = StartLimit.of(self.task.start_timeout)
-        self._driver = Driver(
-            self.submitter(handle), echo, handle, stop, stop_for=self._stop_for, start_limit=limit
-        )
+        submitter, limit = self.submitter(handle), self.start_limit
+        self._driver = Driver(submitter, echo, handle, stop, stop_for=self._stop_for, start_limit=limit)
         return self._driver
 
     def submitter(self, handle: Handle | None) -> Submitter:
@@ -118,7 +121,7 @@ class SparkRun:
             if not self.task.via:
                 add_lineage(self.task, self.context)
                 hook = attempt_hook(self.hook, self.task)
-        limit = StartLimit.of(self.task.start_timeout)
+        limit = self.start_limit
         launch = Launch(hook, submission, environment(self.task), self.killed, self._site, limit)
         submitter = self.drivers.submitter(launch)
         self._driver = Driver(submitter, self._echo, stop_for=self._stop_for, start_limit=limit)

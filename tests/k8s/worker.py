@@ -15,12 +15,11 @@ from pathlib import Path
 
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
-from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.triggers import driver
+from tests.fixed_options import fix_options
 
 JOB = Path(__file__).parent / "jobs" / "insert_rows.py"
 RETRY, MAX_TRIES = 75, 20
@@ -53,19 +52,7 @@ class WithoutHudi(HudiWriteOperator):
 
     def _protected_run(self, context):
         run = super()._protected_run(context)
-        run.look_up = lambda: None
-
-        def prepare(order_token="", *, starts=False):
-            identity = run.journal.record.identity
-            signature = Signature(identity, "rig", "r", self.task_id, order_token=order_token)
-            return Preparation(signature, NO_SITE, {**HEARTBEAT, IDENTITY_KEY: identity}, "")
-
-        def known_options(refuse):
-            run.spark.refuse(run.job, NO_SITE)
-            refuse(prepare())
-            return dict(HEARTBEAT)
-
-        run.prepare, run.known_options = prepare, known_options
+        fix_options(run, NO_SITE, HEARTBEAT, ("rig", "r", self.task_id))
         return run
 
 

@@ -14,19 +14,10 @@ from airflow_occ_provider.embedded.spark import spark_environment
 from tests.conftest import SMALL_TABLES
 from tests.jobs.guarded_writes import PREFIX
 from tests.stores import BUCKET, started_store
-from tests.writers import NO_METADATA_TABLE
+from tests.writers import NO_METADATA_TABLE, QUIET
 
 pytestmark = pytest.mark.real
 JOB = Path(__file__).parents[1] / "jobs" / "guarded_writes.py"
-QUIET = """
-rootLogger.level = error
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-appender.out.target = SYSTEM_ERR
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %m%n
-"""
 TYPE, VERSION = "hoodie.datasource.write.table.type", "hoodie.write.table.version"
 COW, MOR = {TYPE: "COPY_ON_WRITE"}, {TYPE: "MERGE_ON_READ"}
 V6 = {VERSION: "6", "hoodie.write.auto.upgrade": "false"}

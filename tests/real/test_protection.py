@@ -18,6 +18,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import (
     JOB,
     NO_METADATA_TABLE,
+    QUIET,
     Writer,
     commit_lock_held,
     has_markers,
@@ -33,15 +34,7 @@ CHECKED = (
     'airflow_occ_provider: {"fact": "hudi", "logger": "TransactionUtils", '
     '"message": "Successfully resolved conflicts, if any", "thread": "'
 )
-SILENT = """
-rootLogger.level = error
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-appender.out.target = SYSTEM_ERR
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %m%n
-logger.hudi.name = org.apache.hudi.client.utils.TransactionUtils
+SILENT = f"""{QUIET}logger.hudi.name = org.apache.hudi.client.utils.TransactionUtils
 logger.hudi.level = off
 logger.hudi.additivity = false
 """

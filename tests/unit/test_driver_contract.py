@@ -54,19 +54,19 @@ def explore(world, steps, faults, until=None):
     :param until: the fault after which it may stop.
     :return: how many there are, and of each fault the shortest way to it.
     """
-    ways, found = {world: (None, "")}, {}
+    ways, ways_to_faults = {world: (None, "")}, {}
     queue = deque([world])
     while queue:
         state = queue.popleft()
         for fault in faults(state):
-            found.setdefault(fault, way(ways, state))
-        if until in found:
+            ways_to_faults.setdefault(fault, way(ways, state))
+        if until in ways_to_faults:
             break
         for label, successor in steps(state):
             if successor not in ways:
                 ways[successor] = (state, label)
                 queue.append(successor)
-    return len(ways), found
+    return len(ways), ways_to_faults
 
 
 def way(ways, state):
@@ -222,8 +222,8 @@ def driver_steps(world, index):
             if isinstance(decision, Run):
                 yield f"{nonce} is granted", world.with_driver(index, phase=GRANTED, grant=None)
             elif isinstance(decision, Leave):
-                left = world.with_driver(index, phase=GONE)
-                yield f"{nonce} leaves", left.apply(("hello", Hello(nonce, "left")))
+                without = world.with_driver(index, phase=GONE)
+                yield f"{nonce} leaves", without.apply(("hello", Hello(nonce, "left")))
             else:
                 yield f"{nonce} waits", world.with_driver(index, phase=AT_GATE)
     elif driver.phase == GRANTED:

@@ -147,8 +147,8 @@ def test_a_revocation_that_follows_the_grant_wins(storage):
 @pytest.mark.parametrize("is_granted", [False, True])
 def test_a_request_that_blocks_cannot_keep_a_driver_beyond_its_limit(storage, monkeypatch, is_granted):
     monkeypatch.setattr(granted, "PAYLOAD_S", 0.3)
-    left = threading.Event()
-    driver = waiting(storage, PATIENCE_S if is_granted else 0.3, lambda _: left.set())
+    has_left = threading.Event()
+    driver = waiting(storage, PATIENCE_S if is_granted else 0.3, lambda _: has_left.set())
     if is_granted:
         grant(storage, driver.nonce)
         read = storage.read
@@ -156,7 +156,7 @@ def test_a_request_that_blocks_cannot_keep_a_driver_beyond_its_limit(storage, mo
     else:
         storage.hold.clear()
     thread, outcomes = in_thread(driver.wait)
-    assert left.wait(PATIENCE_S)
+    assert has_left.wait(PATIENCE_S)
     storage.hold.set()
     assert hello(storage, driver.nonce).left.startswith("no payload" if is_granted else "no grant")
     thread.join(0.3)
@@ -202,17 +202,17 @@ def running(storage):
     started = []
 
     def start(guard=None, **more):
-        one = Running(storage, **more)
-        started.append(one)
+        process = Running(storage, **more)
+        started.append(process)
         if guard:
-            one.driver.guarded(guard)
-        one.driver.start()
-        return one
+            process.driver.guarded(guard)
+        process.driver.start()
+        return process
 
     yield start
-    for one in started:
-        one.driver._ending.acquire(blocking=False)
-        one.report.close(1)
+    for process in started:
+        process.driver._ending.acquire(blocking=False)
+        process.report.close(1)
 
 
 class Guard:
@@ -235,48 +235,48 @@ class Guard:
 
 
 def test_a_revocation_ends_a_driver_which_reports_that(storage, running):
-    one = running()
+    process = running()
     storage.write(REVOKED, b"")
-    assert one.killed.wait(PATIENCE_S)
-    (end,) = one.facts("end")
+    assert process.killed.wait(PATIENCE_S)
+    (end,) = process.facts("end")
     assert (end["why"], end["is_certain"]) == ("the attempt was revoked", False)
 
 
 def test_a_life_lasts_by_its_answered_ticks(storage, running, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(granted, "moment", lambda: Moment(clock[0], clock[0]))
-    one = running(ttl_s=3)
+    process = running(ttl_s=3)
     for _ in range(3):
-        before = one.newest_tick()
+        before = process.newest_tick()
         clock[0] += 2
-        wait_for(lambda before=before: one.newest_tick() > before)
-        storage.write(LIFE, answer_to_bytes(one.newest_tick()))
-        wait_for(lambda: one.driver._life.answered == one.newest_tick())
-    assert not one.killed.is_set()
+        wait_for(lambda before=before: process.newest_tick() > before)
+        storage.write(LIFE, answer_to_bytes(process.newest_tick()))
+        wait_for(lambda: process.driver._life.answered == process.newest_tick())
+    assert not process.killed.is_set()
     storage.write(LIFE, answer_to_bytes(10_000))  # of no tick: it extends nothing
     clock[0] += 3
-    assert one.killed.wait(PATIENCE_S)
-    assert one.facts("end")[0]["why"] == "its lease was not extended in time"
+    assert process.killed.wait(PATIENCE_S)
+    assert process.facts("end")[0]["why"] == "its lease was not extended in time"
 
 
 def test_a_life_ends_though_no_request_is_answered(storage, running, monkeypatch):
     monkeypatch.setattr(granted, "UNGUARDED_REPORT_S", 0.1)
     storage.hold.clear()
-    one = running(ttl_s=0.3)
-    one.report._write = lambda _: storage.hold.wait(PATIENCE_S)
-    assert one.killed.wait(PATIENCE_S)
+    process = running(ttl_s=0.3)
+    process.report._write = lambda _: storage.hold.wait(PATIENCE_S)
+    assert process.killed.wait(PATIENCE_S)
     storage.hold.set()
 
 
 def test_the_end_waits_for_a_passing_commit_behind_a_closed_guard(storage, running):
     guard = Guard(passing="T2")
-    one = running(guard)
+    process = running(guard)
     storage.write(REVOKED, b"")
     wait_for(lambda: guard.is_closed)
-    assert not one.facts("end")
+    assert not process.facts("end")
     guard.committed, guard.passing = ("T1", "T2"), None
-    assert one.killed.wait(PATIENCE_S)
-    (end,) = one.facts("end")
+    assert process.killed.wait(PATIENCE_S)
+    (end,) = process.facts("end")
     assert (end["committed"], end["is_certain"]) == (["T1", "T2"], True)
 
 
@@ -285,10 +285,10 @@ def test_a_commit_or_a_jvm_that_hangs_delays_the_end_but_not_for_long(
     storage, running, monkeypatch, guard
 ):
     monkeypatch.setattr(granted, "DRAIN_S", 0.2)
-    one = running(guard)
+    process = running(guard)
     storage.write(REVOKED, b"")
-    assert one.killed.wait(PATIENCE_S)
-    (end,) = one.facts("end")
+    assert process.killed.wait(PATIENCE_S)
+    (end,) = process.facts("end")
     assert end["is_certain"] is False
 
 
@@ -301,22 +301,22 @@ def test_a_commit_or_a_jvm_that_hangs_delays_the_end_but_not_for_long(
     ],
 )
 def test_the_end_of_a_job_says_what_is_certain_of_its_commits(running, guard, has_run, expected):
-    one = running(guard)
-    assert one.driver.finish(has_run=has_run) == expected
+    process = running(guard)
+    assert process.driver.finish(has_run=has_run) == expected
     assert guard is None or guard.is_closed
-    one.driver.end("too late")  # the end of the job is the end
-    assert not one.killed.is_set()
+    process.driver.end("too late")  # the end of the job is the end
+    assert not process.killed.is_set()
 
 
 def test_a_driver_that_is_being_ended_has_no_other_end(storage, running):
     guard = Guard(passing="T2")
-    one = running(guard)
+    process = running(guard)
     storage.write(REVOKED, b"")
     wait_for(lambda: guard.is_closed)
-    in_thread(one.driver.finish)
+    in_thread(process.driver.finish)
     guard.passing = None
-    assert one.killed.wait(PATIENCE_S)
-    assert [end["exit_code"] for end in one.facts("end")] == [granted.EXIT_ENDED]
+    assert process.killed.wait(PATIENCE_S)
+    assert [end["exit_code"] for end in process.facts("end")] == [granted.EXIT_ENDED]
 
 
 JOB_WITH_THREADS = """

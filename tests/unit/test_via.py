@@ -171,12 +171,12 @@ def test_arguments_with_markers_are_accepted(task, via, kwargs):
 def test_missing_markers_are_named(task, via, kwargs, marker):
     missing = [RUNNER] if marker is RUNNER else [ARGUMENTS, FOLDER]
     text = repr(kwargs)
-    for one in missing:
-        text = text.replace(one, "x")
+    for name in missing:
+        text = text.replace(name, "x")
     with pytest.raises(ConfigurationError) as caught:
         ViaStart(operator_path(via), eval(text), task).refuse()  # noqa: S307 - a literal of this module
     assert caught.value.field == "via_kwargs"
-    assert all(one in caught.value.remedy for one in missing)
+    assert all(name in caught.value.remedy for name in missing)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
-from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import ELSEWHERE
 from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.errors import (
@@ -33,6 +32,7 @@ from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from tests.fixed_options import fix_options
 from tests.unit.folder_drivers import FolderDriverOfTest
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, C, add
@@ -95,19 +95,7 @@ class Write(HudiWriteOperator):
 
     def _protected_run(self, context):
         run = super()._protected_run(context)
-        run.look_up = lambda: None
-
-        def prepare(order_token="", *, starts=False):
-            identity = run.journal.record.identity
-            signature = Signature(identity, "d", "t", "r", order_token=order_token)
-            return Preparation(signature, ELSEWHERE, {**INTERVAL, IDENTITY_KEY: identity}, "")
-
-        def known_options(refuse):
-            run.spark.refuse(run.job, ELSEWHERE)
-            refuse(prepare())
-            return dict(INTERVAL)
-
-        run.prepare, run.known_options = prepare, known_options
+        fix_options(run, ELSEWHERE, INTERVAL, ("d", "t", "r"))
         return run
 
 
@@ -116,11 +104,11 @@ def starter(folder, store, tmp_path):
     job = tmp_path / "job.py"
     job.write_text("print('mine')")
 
-    def start(number=1, **given):
-        given = {"application": str(job), "table": str(folder.parent), "admission": "off", **given}
+    def start(number=1, **more):
+        arguments = {"application": str(job), "table": str(folder.parent), "admission": "off", **more}
         context = {"ti": Instance(number, 14), "task_state_store": store}
         kwargs = {"file": RUNNER, "args": [ARGUMENTS]}
-        context["task"] = Write(task_id="t", via=LivyOperator, via_kwargs=kwargs, **given)
+        context["task"] = Write(task_id="t", via=LivyOperator, via_kwargs=kwargs, **arguments)
         return context["task"], context
 
     return start
@@ -190,9 +178,9 @@ def the_driver():
 
 def commits(folder, store):
     driver = the_driver()
-    given = json.loads(driver.ran)
-    assert Path(given["application"].removeprefix("file://")).read_text() == "print('mine')"
-    assert given["options"][IDENTITY_KEY] == store["hudi_write"]["identity"]
+    payload = json.loads(driver.ran)
+    assert Path(payload["application"].removeprefix("file://")).read_text() == "print('mine')"
+    assert payload["options"][IDENTITY_KEY] == store["hudi_write"]["identity"]
     add(folder, f"{T1}_{C}.commit", identity=store["hudi_write"]["identity"])
     driver.report(PROTECTED, REQUESTED, CHECKED, end())
 
@@ -203,12 +191,12 @@ def test_a_task_defers_while_its_driver_runs_and_finds_its_commit(start, folder,
     commits(folder, store)
     event = event_of(wait.trigger)
     assert (event["status"], event["stop"]) == ("ended", None)
-    assert [kept[:2] for kept in event["facts"]["instants"]] == [[T1, "commit"]]
+    assert [instant[:2] for instant in event["facts"]["instants"]] == [[T1, "commit"]]
     assert resume(start, wait, event)["instant"] == T1
     assert len(LivyOperator.drivers) == 1
     assert not run_folder(folder, store).exists()
-    (kept,) = store["hudi_write"]["attempts"]
-    assert (kept["end"], kept["log_read"], kept["settled"]) == ("exit code 0", True, True)
+    (attempt,) = store["hudi_write"]["attempts"]
+    assert (attempt["end"], attempt["log_read"], attempt["settled"]) == ("exit code 0", True, True)
 
 
 def test_the_payload_reaches_no_place_but_its_driver(start, folder, store):
@@ -237,10 +225,10 @@ def test_a_task_that_keeps_its_slot_follows_the_driver_itself(start, folder, sto
     task, context = start(deferrable=False)
     read = folder_driver.FolderDriver.read
 
-    def reads(one, handle, wait_s):
+    def reads(submitter, handle, wait_s):
         if not LivyOperator.drivers[-1].facts:
             commits(folder, store)
-        return read(one, handle, wait_s)
+        return read(submitter, handle, wait_s)
 
     monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
     assert task.execute(context)["instant"] == T1
@@ -299,12 +287,12 @@ def test_ending_a_task_that_follows_its_driver_revokes_it_and_tells_the_operator
     task, context = start(deferrable=False)
     read = folder_driver.FolderDriver.read
 
-    def reads(one, handle, wait_s):
+    def reads(submitter, handle, wait_s):
         driver = the_driver()
         task.on_kill()
         assert driver.is_revoked
         driver.report(end(143))
-        return read(one, handle, wait_s)
+        return read(submitter, handle, wait_s)
 
     monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
     with pytest.raises(TaskEndedError):
@@ -333,8 +321,8 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, folder, sto
     the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
     with pytest.raises(DriverKilledError):
         resume(start, wait, event_of(wait.trigger))
-    (kept,) = store["hudi_write"]["attempts"]
-    assert (kept["end"], kept["settled"]) == ("signal 9", False)
+    (attempt,) = store["hudi_write"]["attempts"]
+    assert (attempt["end"], attempt["settled"]) == ("signal 9", False)
 
 
 def test_an_operator_that_cannot_start_a_driver_fails_the_task_with_its_reason(start, folder, store):
@@ -354,9 +342,9 @@ def test_a_table_at_the_root_of_its_storage_has_no_place_for_a_folder(start):
         task.execute(context)
 
 
-@pytest.mark.parametrize("given", [{"key_safe": True}, {"reads_table": True}])
-def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start, given):
-    task, context = start(admission="queue", scope=["p=1"], **given)
+@pytest.mark.parametrize("promise", [{"key_safe": True}, {"reads_table": True}])
+def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start, promise):
+    task, context = start(admission="queue", scope=["p=1"], **promise)
     with pytest.raises(ConfigurationError, match="key_safe, reads_table"):
         task.execute(context)
     assert LivyOperator.drivers == []

@@ -1,0 +1,25 @@
+"""Runs of a task whose options are fixed: nothing asks the table, the lock or the site for them."""
+
+from __future__ import annotations
+
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
+from airflow_occ_provider.attempts.preparation import Preparation
+
+
+def fix_options(run, site, options, task):
+    """Give a ``ProtectedRun`` its options.
+
+    :param task: what its commits are signed with, besides the run's identity.
+    """
+
+    def prepare(order_token="", *, starts=False):
+        identity = run.journal.record.identity
+        signature = Signature(identity, *task, order_token=order_token)
+        return Preparation(signature, site, {**options, IDENTITY_KEY: identity}, "")
+
+    def known_options(refuse):
+        run.spark.refuse(run.job, site)
+        refuse(prepare())
+        return dict(options)
+
+    run.look_up, run.prepare, run.known_options = (lambda: None), prepare, known_options
