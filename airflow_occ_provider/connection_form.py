@@ -83,7 +83,7 @@ _ZOOKEEPER_LEASES = {
     ),
     "lease_ttl_s": _number(
         "Lease time to live (s)",
-        "A lease expires after this time without a renewal. Writers with key_safe or reads_table "
+        "A lease expires after this time without a renewal. Writers with isolation='serializable' "
         "need at least 42, since their driver is stopped before another writer may hold the lease.",
         60,
         at_least=3,

@@ -162,9 +162,9 @@ def refuse_unsafe(
         why = "a second table is not seen before its data is written, under the lock of the first"
         remedy = "lock in ZooKeeper, where each table has its own lock"
     elif needs_final_end and not (traits.proves_ends and traits.end_is_final):
-        field, trait = "key_safe, reads_table", "proves_ends=False"
+        field, trait = "isolation", "proves_ends=False"
         why = "a driver may write on after its lease was released: not each of its ends is proven"
-        remedy = "leave them out, or run the driver in client mode, in YARN or in Kubernetes"
+        remedy = "use 'snapshot', or run the driver in client mode, in YARN or in Kubernetes"
     else:
         return
     raise ConfigurationError(

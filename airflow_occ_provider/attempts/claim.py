@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
@@ -24,6 +25,18 @@ HINTS = "/.hoodie/hints"
 """What the path of a scope ends with that is a hint: it excludes only other hints of the table."""
 
 
+class Isolation(StrEnum):
+    """What a write is kept apart from.
+
+    ``SNAPSHOT`` is Hudi's commit check, which compares file groups. It sees neither two inserts of the
+    same new key nor a commit between a job's read and its write. A ``SERIALIZABLE`` write has its scope
+    to itself.
+    """
+
+    SNAPSHOT = "snapshot"
+    SERIALIZABLE = "serializable"
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What the user declared about a write.
@@ -31,7 +44,7 @@ class Claim:
     Its methods take the job's effective Hudi options.
 
     :param partitions: what it will touch; ``None`` if that is not known.
-    :param key_safe: whether two writers must not insert the same new key.
+    :param isolation: from other writers of the table.
     :param learns: whether the last commits of the task may say more than an unknown scope.
     :param hint: paths that it is expected to change: file groups that each of its runs changed, and
         partitions of a write of this run that gave way; empty if none are known.
@@ -40,9 +53,8 @@ class Claim:
 
     table: str
     partitions: tuple[str, ...] | None
-    key_safe: bool
-    reads_table: bool
     _: KW_ONLY
+    isolation: Isolation = Isolation.SNAPSHOT
     learns: bool = False
     hint: tuple[str, ...] = ()
     overwrites: bool = False
@@ -59,11 +71,14 @@ class Claim:
                     "scope", f"{path!r} {found}", remedy="name partitions as they stand in the table"
                 )
 
+    @property
+    def is_serializable(self) -> bool:
+        """Whether no other writer may commit to its scope while it runs."""
+        return self.isolation is Isolation.SERIALIZABLE
+
     def is_fenced(self, options: Mapping[str, str]) -> bool:
         """Whether Hudi's own check finds conflicts, so the lease only saves time."""
-        return not (
-            self.key_safe or self.reads_table or is_process_local(options.get(LOCK_PROVIDER, ""))
-        )
+        return not (self.is_serializable or is_process_local(options.get(LOCK_PROVIDER, "")))
 
     def scope(self, options: Mapping[str, str], escalation: Sequence[str] | None) -> Scope:
         """Return the scope to request.
@@ -73,7 +88,8 @@ class Claim:
         """
         if is_process_local(options.get(LOCK_PROVIDER, "")):
             return Scope.of(self.table, None)
-        if self.key_safe and options.get(INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
+        # Another partition may insert a key that a global index keeps unique.
+        if self.is_serializable and options.get(INDEX_OPTION, "").upper() in _GLOBAL_INDEXES:
             return Scope.of(self.table, None)
         if not self.is_fenced(options):
             return Scope.of(self.table, self.partitions)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.choices import AdmissionMode
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob, local_path
@@ -328,11 +328,11 @@ def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> 
     :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table; or if
         the job reads what it writes, and the task is not queued.
     """
-    implied = "" if task.reads_table else job.reads(table)
+    implied = "" if task.isolation is Isolation.SERIALIZABLE else job.reads(table)
     if implied:
-        task.reads_table = True
-        task.log.info("reads_table is implied: %s. The task runs exclusively.", implied)
-    refuse_unqueued(task.admission, task.key_safe, task.reads_table)
+        task.isolation = Isolation.SERIALIZABLE
+        task.log.info("isolation='serializable' is implied: %s. The task runs exclusively.", implied)
+    refuse_unqueued(task.admission, task.isolation)
     partitions = named_partitions(task.scope)
     useless = _why_not_learned(task, job, partitions) if learns else ""
     if useless:
@@ -341,8 +341,7 @@ def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> 
     return Claim(
         path,
         partitions,
-        task.key_safe,
-        task.reads_table,
+        isolation=task.isolation,
         learns=learns and not useless,
         overwrites=job.overwrites(table),
     )
@@ -353,21 +352,21 @@ def _why_not_learned(task: Any, job: Job, partitions: tuple[str, ...] | None) ->
         return "scope is given"
     if not job.signs:
         return "the job's commits are not signed"
-    if task.key_safe or task.reads_table:
-        return "key_safe and reads_table need a scope that is certain"
+    if task.isolation is Isolation.SERIALIZABLE:
+        return "isolation='serializable' needs a scope that is certain"
     return "the task is not queued" if task.admission is AdmissionMode.OFF else ""
 
 
-def refuse_unqueued(admission: AdmissionMode, key_safe: bool, reads_table: bool) -> None:
+def refuse_unqueued(admission: AdmissionMode, isolation: Isolation | str) -> None:
     """Refuse a writer that needs the queue and is not queued.
 
     :raises ConfigurationError: then.
     """
-    if admission is AdmissionMode.OFF and (key_safe or reads_table):
+    if admission is AdmissionMode.OFF and isolation == Isolation.SERIALIZABLE:
         raise ConfigurationError(
             "admission",
-            "off, and key_safe or reads_table: Hudi's check does not find what they are about",
-            remedy="leave admission out: only the queue keeps such writers apart",
+            "off, and isolation='serializable': only the queue keeps such a writer apart from others",
+            remedy="leave admission out",
         )
 
 

@@ -103,7 +103,7 @@ class TryLease:
         if not is_process_local(options.get(LOCK_PROVIDER, "")):
             yield Admitted()
             return
-        claim = Claim(table, None, key_safe=False, reads_table=False)
+        claim = Claim(table, None)
         with self._held(claim, options) as admitted:
             yield admitted
 

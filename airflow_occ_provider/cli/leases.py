@@ -28,9 +28,9 @@ _UNKNOWN = "not known"
 _RISK = """\
 Its owner may be writing now, and notices the release only at its next renewal. --force waits for that,
 but not until a driver has ended. Then a rival may write beside it. Hudi's commit check still refuses the
-second of two writers that touched the same file groups. It does not protect writers with key_safe
-(duplicates of new keys) or reads_table (lost updates): only the lease does. Release a request only if
-its owner is gone."""
+second of two writers that touched the same file groups. Only the lease protects writers with
+isolation='serializable' from duplicates of new keys and lost updates. Release a request only if its
+owner is gone."""
 
 
 @exit_on_error

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_occ_provider.attempts.choices import choice
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.new_commits import refuse_unknown_labels
 from airflow_occ_provider.attempts.typed_values import (
     duration,
@@ -32,6 +34,10 @@ def _labels(field: str, value: Any) -> Any:
     return labels
 
 
+def _isolation(field: str, value: Any) -> Isolation:
+    return choice(field, Isolation, value)
+
+
 def _switch_or_none(field: str, value: Any) -> bool | None:
     return None if value is None else switch(field, value)
 
@@ -44,10 +50,11 @@ TYPES: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("scope", "tables", "partitions", "operations", "instants"), names),
     "streamer_args": words,
     "hudi_options": option_texts,
+    "isolation": _isolation,
     "require_commit": _switch_or_none,
     "start_timeout": _duration_or_none,
     "signed": _labels,
-    **dict.fromkeys(("reads_table", "key_safe", "learn_scope", "deferrable"), switch),
+    **dict.fromkeys(("learn_scope", "deferrable"), switch),
     **dict.fromkeys(("wait", "start_from_trigger"), switch),
     **dict.fromkeys(("admission_timeout", "preflight_timeout", "survivor_timeout"), duration),
     **dict.fromkeys(("wait_timeout", "plan_timeout"), duration),

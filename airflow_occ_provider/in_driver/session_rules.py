@@ -21,7 +21,7 @@ INSERTS = re.compile(rf"\bINSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?{NAME}", re
 SEPARATOR = "\x00"
 READS_TABLE = (
     "reads what it writes, so that a commit of another writer in between would be lost: set "
-    "reads_table=True, or give the statement as sql"
+    "isolation='serializable', or give the statement as sql"
 )
 
 

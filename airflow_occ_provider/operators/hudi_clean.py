@@ -34,7 +34,7 @@ from airflow_occ_provider.storage.watch import Observation
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
 
-_FOREIGN = ("application", "application_args", "scope", "key_safe", "reads_table", "admission")
+_FOREIGN = ("application", "application_args", "scope", "isolation", "admission")
 
 
 class HudiCleanOperator(HudiSparkOperator):
@@ -141,7 +141,7 @@ class HudiCleanOperator(HudiSparkOperator):
 
     def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
         """Return the claim of a clean: it may touch the whole table, and declares nothing."""
-        return Claim(canonical_table(self.table), None, key_safe=False, reads_table=False)
+        return Claim(canonical_table(self.table), None)
 
     def _steps(self, context: Context) -> dict[str, Any]:
         """Wait if the task should, clean, and return the result by the table."""

@@ -127,7 +127,7 @@ class HudiClusteringOperator(HudiSparkOperator):
         :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
         """
         path, version = canonical_table(self.table), table.config().version
-        return ServiceClaim(path, self._partitions, False, False, Service.CLUSTERING, version)
+        return ServiceClaim(path, self._partitions, Service.CLUSTERING, version)
 
     def refuse_options(self, options: Mapping[str, Any]) -> None:
         """Refuse Hudi options that contradict the operator's parameters.

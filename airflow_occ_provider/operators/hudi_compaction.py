@@ -119,7 +119,7 @@ class HudiCompactionOperator(HudiSparkOperator):
         """Return the claim of the task before it compacts."""
         version = table.config().version
         path = canonical_table(self.table)
-        return ServiceClaim(path, None, False, False, Service.COMPACTION, version)
+        return ServiceClaim(path, None, Service.COMPACTION, version)
 
     def _steps(self, context: Context) -> dict[str, Any]:
         return serve(self._protected_run(context), self._service_task())

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.choices import (
     refuse_foreign,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
 from airflow_occ_provider.attempts.own_writes import Commits
@@ -48,8 +48,7 @@ class HudiStreamerOperator(HudiSparkOperator):
     :param streamer_args: further arguments of Hudi Streamer, one word each. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param scope: as in ``HudiWriteOperator``. (templated)
-    :param key_safe: as in ``HudiWriteOperator``.
-    :param reads_table: as in ``HudiWriteOperator``.
+    :param isolation: as in ``HudiWriteOperator``.
     :param admission: ``"queue"``, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it.
     :param preflight_timeout: as in ``HudiWriteOperator``.
@@ -90,8 +89,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         streamer_args: Sequence[str] = (),
         lock_conn_id: str = HudiLockHook.default_conn_name,
         scope: str | Sequence[str] | None = None,
-        key_safe: bool = False,
-        reads_table: bool = False,
+        isolation: Isolation | str = Isolation.SNAPSHOT,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
         admission_timeout: timedelta = timedelta(hours=12),
         preflight_timeout: timedelta = timedelta(hours=1),
@@ -122,8 +120,7 @@ class HudiStreamerOperator(HudiSparkOperator):
         self.streamer_args = streamer_args
         self.lock_conn_id = lock_conn_id
         self.scope = scope
-        self.key_safe = key_safe
-        self.reads_table = reads_table
+        self.isolation = isolation
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
         self.preflight_timeout = preflight_timeout

@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.choices import (
     choice,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
 from airflow_occ_provider.attempts.own_writes import Commits
@@ -54,13 +54,12 @@ class HudiWriteOperator(HudiSparkOperator):
         lost conflict. (templated)
     :param learn_scope: whether a task without ``scope`` is queued with other tasks that learn, if the
         last runs of each changed the same file groups. Hudi's check still decides. Not used with
-        ``key_safe``, ``reads_table`` or a lock of one process.
-    :param key_safe: whether two writers must never insert the same new key, which Hudi's check does
-        not detect; all writers of the table should agree on it. If so, the job writes its scope alone,
-        and is stopped if it loses its lease.
-    :param reads_table: whether the job reads the table that it writes (MERGE, UPDATE, SCD2), so that a
-        rival's commit in between would be lost. It has the same effect as ``key_safe``. ``sql``
-        implies it where its text shows that.
+        ``isolation="serializable"`` or a lock of one process.
+    :param isolation: ``"snapshot"``, where Hudi's commit check decides, or ``"serializable"``. The check
+        sees neither two inserts of the same new key nor a rival's commit between what the job reads from
+        the table and what it writes (MERGE, UPDATE, SCD2). A serializable job writes its scope alone,
+        and is stopped if it loses its lease; all writers of such keys should be serializable. ``sql``
+        implies it where its text reads the table. (templated)
     :param admission: ``"queue"`` to be queued for the table before the job runs, without a worker
         slot, or ``"off"`` to run at once.
     :param admission_timeout: how long to wait in the queue, and for rivals outside it, before the task
@@ -112,7 +111,7 @@ class HudiWriteOperator(HudiSparkOperator):
     """
 
     template_fields: Sequence[str] = (
-        *(*HudiSparkOperator.template_fields, "scope", "sql", "table_name", "reads_table"),
+        *(*HudiSparkOperator.template_fields, "scope", "sql", "table_name", "isolation"),
     )
     ui_color = "#d6ecf7"
     get_openlineage_facets_on_start = table_to_write
@@ -127,8 +126,7 @@ class HudiWriteOperator(HudiSparkOperator):
         table_name: str | None = None,
         scope: str | Sequence[str] | None = None,
         learn_scope: bool = False,
-        key_safe: bool = False,
-        reads_table: bool = False,
+        isolation: Isolation | str = Isolation.SNAPSHOT,
         admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
         admission_timeout: timedelta = timedelta(hours=12),
         preflight_timeout: timedelta = timedelta(hours=1),
@@ -155,8 +153,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.lock_conn_id = lock_conn_id
         self.scope = scope
         self.learn_scope = learn_scope
-        self.key_safe = key_safe
-        self.reads_table = reads_table
+        self.isolation = isolation
         self.admission = choice("admission", AdmissionMode, admission)
         self.admission_timeout = admission_timeout
         self.preflight_timeout = preflight_timeout
@@ -174,7 +171,7 @@ class HudiWriteOperator(HudiSparkOperator):
         self.deferrable = deferrable
         refuse_two_jobs(self)
         self.take_arguments()
-        refuse_unqueued(self.admission, self.key_safe, self.reads_table is True)
+        refuse_unqueued(self.admission, self.isolation)
         if sql and not sql.endswith(".sql") and not has_template([sql, table, table_name]):
             refuse_sql(sql, table, table_name)
 

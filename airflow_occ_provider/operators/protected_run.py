@@ -121,8 +121,7 @@ class ProtectedRun:
     def job(self) -> SparkJob:
         """The PySpark job by which it runs."""
         job = spark_job(self.user_job, self.table, self._task.conf or {}, self.spark.deploy_mode)
-        is_alone = self._declared.key_safe or self._declared.reads_table
-        return replace(job, may_read=job.may_read or is_alone)
+        return replace(job, may_read=job.may_read or self._declared.is_serializable)
 
     @cached_property
     def _site(self) -> Callable[[], Site]:

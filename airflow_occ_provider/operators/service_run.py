@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.service_plans import ServicePlans, ServiceTas
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.protected_run import ProtectedRun
 
-FOREIGN = ("application", "application_args", "key_safe", "reads_table")
+FOREIGN = ("application", "application_args", "isolation")
 """Arguments of ``HudiWriteOperator`` that a table service has no use for."""
 
 

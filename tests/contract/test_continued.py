@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_occ_provider.attempts import try_lease
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
@@ -152,7 +152,8 @@ class Process:
         begun = self.begun()
         if begun is None:
             end_earlier_drivers(self.journal, self.submitter, LOG)
-        declared = Claim(self.table.path, None, key_safe=not self.is_fenced, reads_table=False)
+        isolation = Isolation.SNAPSHOT if self.is_fenced else Isolation.SERIALIZABLE
+        declared = Claim(self.table.path, None, isolation=isolation)
         claim = with_hint(declared, self.journal.record)
         lease = TryLease(
             run=self.journal,

@@ -385,7 +385,7 @@ def test_a_second_table_needs_a_live_log(folder, logs):
 def test_a_job_that_only_its_lease_protects_needs_ends_that_are_proven(given):
     traits = replace(LIVE, **given)
     refuse_unsafe(traits)
-    with pytest.raises(ConfigurationError, match=r"key_safe, reads_table: .*proves_ends=False"):
+    with pytest.raises(ConfigurationError, match=r"isolation: .*proves_ends=False"):
         refuse_unsafe(traits, needs_final_end=True)
     refuse_unsafe(LIVE, needs_final_end=True)
 

@@ -94,7 +94,7 @@ def bucket(s3_server, monkeypatch):
     return requests
 
 
-@pytest.mark.parametrize("arguments", [{}, {"key_safe": True}], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"isolation": "serializable"}], ids=str)
 def test_an_uncontended_write_makes_few_requests_to_the_bucket_of_its_leases(
     write, lock, bucket, arguments
 ):
@@ -104,7 +104,7 @@ def test_an_uncontended_write_makes_few_requests_to_the_bucket_of_its_leases(
     assert 0 < methods.total() <= MOST_REQUESTS, methods
 
 
-@pytest.mark.parametrize("arguments", [{}, {"key_safe": True}], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"isolation": "serializable"}], ids=str)
 def test_an_uncontended_write_has_few_sessions_in_zookeeper(
     write, lock, embedded_zookeeper, monkeypatch, tmp_path, arguments
 ):

@@ -77,11 +77,16 @@ SHAPES = (
     Shape("two_tables", words=("fails_once",), task=MANY, runs=2),
     Shape(
         "sql_merge",
-        label=("without reads_table",),
+        label=("snapshot",),
         base="upsert",
         refused=("MisconfigurationError", "reads what it writes"),
     ),
-    Shape("sql_merge", label=("with reads_table=True",), base="upsert", task={"reads_table": True}),
+    Shape(
+        "sql_merge",
+        label=("serializable",),
+        base="upsert",
+        task={"isolation": "serializable"},
+    ),
     Shape("writer_v2"),
     Shape("several_sessions", task=MANY),
     Shape("stop_and_exit"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.lease import LeaseService
@@ -90,6 +91,10 @@ class Course:
         return stack_lock(self._stack).leases()
 
 
+def _isolation(*, guarded: bool) -> Isolation:
+    return Isolation.SERIALIZABLE if guarded else Isolation.SNAPSHOT
+
+
 def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
     """Upsert the same new keys from several writers at once."""
     rng, table = random.Random(f"keys {seed}"), course.table()
@@ -100,7 +105,7 @@ def same_new_keys(course: Course, seed: int, *, guarded: bool) -> Result:
 
     results = course.run(
         Task(
-            f"w{number}", table, job(number), key_safe=guarded,
+            f"w{number}", table, job(number), isolation=_isolation(guarded=guarded),
             delay_s=rng.uniform(0, 0.4),
         )
         for number in range(_WRITERS)
@@ -124,8 +129,8 @@ def increments(course: Course, seed: int, *, guarded: bool) -> Result:
 
     results = course.run(
         Task(
-            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), reads_table=guarded,
-            delay_s=rng.uniform(0, 1.0),
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), delay_s=rng.uniform(0, 1.0),
+            isolation=_isolation(guarded=guarded),
         )
         # One pauses for so long that others commit between its read and its write.
         for number, pause_s in enumerate((4.0, 0.0, 0.0))
@@ -161,8 +166,8 @@ def merges(course: Course, seed: int, *, guarded: bool) -> Result:
     assert read_sql(text(0), table.path, name).reads
     results = course.run(
         Task(
-            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), reads_table=guarded,
-            delay_s=rng.uniform(0, 1.0),
+            f"w{number}", table, job(pause_s + rng.uniform(0, 1.0)), delay_s=rng.uniform(0, 1.0),
+            isolation=_isolation(guarded=guarded),
         )
         # One pauses for so long that the other commits between its read and its MERGE.
         for number, pause_s in enumerate((6.0, 0.0))

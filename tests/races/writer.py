@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.lease_audit import planned_partitions
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
@@ -66,8 +66,7 @@ class Task:
     table: Table
     job: Callable[[], None]
     scope: Sequence[str] | None = None
-    key_safe: bool = False
-    reads_table: bool = False
+    isolation: Isolation = Isolation.SNAPSHOT
     delay_s: float = 0.0
     pause_s: float = 0.0
 
@@ -100,7 +99,7 @@ class Task:
 
     def _admitted(self, queue: LeaseService, escalation: tuple[str, ...] | None) -> Ticket:
         partitions = None if self.scope is None else tuple(self.scope)
-        claim = Claim(self.table.path, partitions, self.key_safe, self.reads_table)
+        claim = Claim(self.table.path, partitions, isolation=self.isolation)
         owner = Owner(("races", uuid.uuid4().hex, self.name))
         scope = claim.scope(self.table.options, escalation)
         ticket = queue.request(Request(uuid.uuid4().hex, owner, (scope,), TTL_MS))

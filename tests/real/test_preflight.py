@@ -66,7 +66,7 @@ def test_a_pending_write_of_the_same_partition_is_waited_for_and_the_job_then_co
         )
 
     def claim(*partitions):
-        return Claim(str(table), partitions, key_safe=False, reads_table=False)
+        return Claim(str(table), partitions)
 
     flight().begin(claim("1"), {})  # it does not touch that partition: no wait
     with pytest.raises(WaitNeeded) as needed:

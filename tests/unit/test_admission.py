@@ -272,9 +272,8 @@ def test_a_loser_that_stands_in_line_is_not_spread_over_time():
 
 
 def test_writers_that_only_the_line_keeps_apart_stand_in_it():
-    for promise in ("key_safe", "reads_table"):
-        with pytest.raises(ConfigurationError, match=r"^admission: off, and key_safe or reads_table"):
-            task(admission="off", **{promise: True})
+    with pytest.raises(ConfigurationError, match=r"^admission: off, and isolation='serializable'"):
+        task(admission="off", isolation="serializable")
     with pytest.raises(ConfigurationError, match=r"^admission: 'soon' is not known.*'queue', 'off'"):
         task(admission="soon")
 
@@ -317,17 +316,16 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     return run, run.admitted({})
 
 
-@pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
 def test_a_writer_without_a_fence_needs_a_term_in_which_its_driver_can_be_ended(
-    store, line, monkeypatch, promise
+    store, line, monkeypatch
 ):
     least_s = 42
     assert least_s * (1 - TRUSTED) - least_s / 60 >= LONGEST_END_S - 1e-9
-    _, short = admitted(store, line, monkeypatch, least_s - 1, **{promise: True})
+    _, short = admitted(store, line, monkeypatch, least_s - 1, isolation="serializable")
     with pytest.raises(ConfigurationError, match=r"41 s is too short.*raise it to 42 s"), short:
         raise AssertionError("not reached")
     assert line.requests() == ()
-    _, enough = admitted(store, line, monkeypatch, least_s, **{promise: True})
+    _, enough = admitted(store, line, monkeypatch, least_s, isolation="serializable")
     with enough:
         assert len(line.requests()) == 1
     _, fenced = admitted(store, line, monkeypatch, 3)
@@ -352,7 +350,7 @@ class Driver:
 
 def test_a_driver_that_does_not_end_keeps_its_lease_renewed(store, line, monkeypatch):
     monkeypatch.setattr(try_lease, "_PAUSE_S", 0)
-    run, holding = admitted(store, line, monkeypatch, 60, key_safe=True)
+    run, holding = admitted(store, line, monkeypatch, 60, isolation="serializable")
     held = holding.__enter__()
     run.spark._driver = driver = Driver(held.keeper, 4)
     assert not holding.__exit__(FenceError, FenceError("something does not end"), None)

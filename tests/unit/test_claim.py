@@ -5,7 +5,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_occ_provider.attempts.claim import Claim, inherited, known_options, leases_above
+from airflow_occ_provider.attempts.claim import (
+    Claim,
+    Isolation,
+    inherited,
+    known_options,
+    leases_above,
+)
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
@@ -31,8 +37,8 @@ PLAIN_ENCODED = {
 PLAIN = {"hoodie.table.partition.fields": "dt:SIMPLE,hour:SIMPLE"}
 
 
-def claim(partitions=None, key_safe=False, reads_table=False):
-    return Claim(TABLE, partitions, key_safe, reads_table)
+def claim(partitions=None, isolation="snapshot"):
+    return Claim(TABLE, partitions, isolation=Isolation(isolation))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +119,10 @@ def test_an_impossible_scope_is_refused_and_one_of_a_table_to_be_made_is_not():
     ],
 )
 def test_an_overwrite_of_unknown_scope_is_exclusive(overwrites, options):
-    whole = Claim(TABLE, None, False, False, overwrites=overwrites)
+    whole = Claim(TABLE, None, overwrites=overwrites)
     assert whole.scope(options, None) == Scope(TABLE, Mode.EXCLUSIVE)
     assert whole.is_fenced(options)  # the lease saves rows, and no submitter is refused for it
-    part = Claim(TABLE, ("a",), False, False, overwrites=overwrites)
+    part = Claim(TABLE, ("a",), overwrites=overwrites)
     assert part.scope(options, None) == Scope(TABLE, Mode.EXCLUSIVE, ("a",))
     assert claim().scope({"hoodie.datasource.write.operation": "upsert"}, None).mode is Mode.SHARED
 
@@ -137,18 +143,17 @@ def test_a_writer_that_lost_outside_its_scope_requests_both():
     assert claim(("a",)).scope({}, ()) == Scope(TABLE)
 
 
-@pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
-def test_where_hudis_check_is_no_fence_it_is_taken_alone_at_once(promise):
-    assert claim(**{promise: True}).scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE)
-    assert claim(("a",), **{promise: True}).scope({}, None).partitions == ("a",)
-    assert not claim(**{promise: True}).is_fenced({})
+def test_where_hudis_check_is_no_fence_it_is_taken_alone_at_once():
+    assert claim(None, "serializable").scope({}, None) == Scope(TABLE, Mode.EXCLUSIVE)
+    assert claim(("a",), "serializable").scope({}, None).partitions == ("a",)
+    assert not claim(None, "serializable").is_fenced({})
     assert claim().is_fenced({})
 
 
 def test_a_global_index_makes_keys_a_matter_of_the_whole_table():
     options = {"hoodie.index.type": "global_simple"}
-    assert claim(("a",), key_safe=True).scope(options, None) == Scope(TABLE)
-    assert claim(("a",), reads_table=True).scope(options, None).partitions == ("a",)
+    assert claim(("a",), "serializable").scope(options, None) == Scope(TABLE)
+    assert claim(("a",)).scope(options, None).partitions == ("a",)
 
 
 def test_a_lock_of_one_process_is_no_fence():
@@ -189,13 +194,13 @@ def test_a_loser_under_its_runs_lease_asks_for_no_more_than_that_covers():
 )
 def test_a_global_index_is_seen_wherever_it_is_named_before_the_job_runs(hudi, spark, properties):
     options = known_options(hudi, spark, TableConfig(properties))
-    assert claim(("a",), key_safe=True).scope(options, None) == Scope(TABLE)
+    assert claim(("a",), "serializable").scope(options, None) == Scope(TABLE)
 
 
 def test_the_nearer_setting_of_the_index_wins():
     near, far = {"hoodie.index.type": "BLOOM"}, {"spark.hoodie.index.type": "GLOBAL_BLOOM"}
     options = known_options(near, far, TableConfig({"hoodie.table.metadata.partitions": "record_index"}))
-    assert claim(("a",), key_safe=True).scope(options, None).partitions == ("a",)
+    assert claim(("a",), "serializable").scope(options, None).partitions == ("a",)
 
 
 ONE_TABLE = {

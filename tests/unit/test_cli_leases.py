@@ -143,7 +143,14 @@ def test_a_release_names_its_risk_and_asks(line, monkeypatch, capsys, answer, re
         with pytest.raises(SystemExit, match="leases release: nothing was released"):
             args.func(args)
     asked = capsys.readouterr().out
-    for text in ("dag_a / run", "dt=1", "may be writing", "commit check", "key_safe", "reads_table"):
+    for text in (
+        "dag_a / run",
+        "dt=1",
+        "may be writing",
+        "commit check",
+        "serializable",
+        "lost updates",
+    ):
         assert text in asked
     assert bool(line.requests(TABLE)) is not released
 

@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.choices import AdmissionMode
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.jobs import (
     Function,
     MainClass,
@@ -113,26 +114,28 @@ def test_hudis_own_settings_of_spark_contradict_nothing_and_reach_every_driver(k
     assert driver_input(job, {}, ())["spark"] == SPARK_SETTINGS
 
 
-@pytest.mark.parametrize("given", [{"sql": UPDATE}, {"application": "job.py", "reads_table": True}])
+@pytest.mark.parametrize(
+    "given", [{"sql": UPDATE}, {"application": "job.py", "isolation": "serializable"}]
+)
 def test_a_read_of_the_target_makes_the_writer_exclusive(monkeypatch, caplog, given):
     monkeypatch.setattr(HudiWriteOperator, "log", logging.getLogger("task"))
     caplog.set_level(logging.INFO)
     task = write(**given)
     claim = claim_of(task, job_of(task), TRIPS)
-    assert claim.reads_table
-    assert task.reads_table
-    said = "reads_table is implied: UPDATE reads the rows that it changes" in caplog.text
+    assert claim.is_serializable
+    assert task.isolation is Isolation.SERIALIZABLE
+    said = "isolation='serializable' is implied: UPDATE reads the rows that it changes" in caplog.text
     assert said is ("sql" in given)
-    assert "reads_table" in task.template_fields  # shown in the UI
+    assert "isolation" in task.template_fields  # shown in the UI
 
 
 def test_an_implied_read_needs_the_queue():
     task = write(sql=UPDATE, admission="off")
-    with pytest.raises(ConfigurationError, match=r"^admission: off, and key_safe or reads_table"):
+    with pytest.raises(ConfigurationError, match=r"^admission: off, and isolation='serializable'"):
         claim_of(task, job_of(task), TRIPS)
     free = write(sql="INSERT INTO trips SELECT 1", admission="off")
     assert free.admission is AdmissionMode.OFF
-    assert not claim_of(free, job_of(free), TRIPS).reads_table
+    assert not claim_of(free, job_of(free), TRIPS).is_serializable
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,7 @@ def test_hudi_streamer_gets_one_round():
     )
     assert not job.signs
     assert "--disable-compaction" not in job_of(streamer()).application(TRIPS)[1]
-    assert not claim_of(task, job, TRIPS).reads_table
+    assert not claim_of(task, job, TRIPS).is_serializable
 
 
 @pytest.mark.parametrize(

@@ -319,17 +319,15 @@ def test_a_declared_scope_wins(commits, start, store, folder):
         assert admitted.scope == Scope.of(str(folder.parent), ["dt=7"])
         assert run.claim.beside(admitted.scope) == ()
     assert store["hudi_write"]["learned"] is None
-    claim = with_hint(
-        Claim("/t", ("a",), False, False, learns=True), TaskRecord(learned=LearnedScope("/t", ("b",)))
-    )
+    claim = with_hint(Claim("/t", ("a",), learns=True), TaskRecord(learned=LearnedScope("/t", ("b",))))
     assert claim.scope({}, None) == Scope.of("/t", ["a"])
     assert claim.beside(Scope.of("/t", ["a"])) == ()
 
 
 @pytest.mark.parametrize(
     ("given", "options"),
-    [({"key_safe": True}, {}), ({"reads_table": True}, {}), ({}, IN_PROCESS)],
-    ids=["key_safe", "reads_table", "a lock of one process"],
+    [({"isolation": "serializable"}, {}), ({}, IN_PROCESS)],
+    ids=["serializable", "a lock of one process"],
 )
 def test_where_the_lease_alone_protects_a_hint_is_not_enough(
     commits, start, folder, store, given, options
@@ -365,8 +363,7 @@ def test_a_job_whose_commits_are_not_signed_learns_nothing(start):
     ("given", "why"),
     [
         ({"scope": ["dt=1"]}, "scope is given"),
-        ({"key_safe": True}, "key_safe and reads_table need a scope that is certain"),
-        ({"reads_table": True}, "key_safe and reads_table need a scope that is certain"),
+        ({"isolation": "serializable"}, "isolation='serializable' needs a scope that is certain"),
         ({"admission": "off"}, "the task is not queued"),
     ],
 )
@@ -381,7 +378,7 @@ def test_tasks_of_one_habit_are_queued_and_others_run_beside(commits, start, que
     line, table = Queue(queue), str(folder.parent)
 
     def add(name, *paths):
-        hinted = Claim(table, None, False, False, hint=paths)
+        hinted = Claim(table, None, hint=paths)
         scopes = (shared, *hinted.beside(shared))
         line.request(Request(name, Owner(("d", "r", name)), scopes, 60_000))
 
@@ -519,7 +516,7 @@ def test_a_lost_writer_whose_plan_is_unknown_requests_the_whole_table(commits, s
 
 
 def test_only_a_claim_that_learns_takes_what_was_learned_of_its_table():
-    claim = Claim("/t", None, False, False, learns=True)
+    claim = Claim("/t", None, learns=True)
     learned = TaskRecord(learned=LearnedScope("/t", ("a",)))
     assert with_hint(claim, learned).hint == ("a",)
     assert with_hint(claim, TaskRecord(learned=LearnedScope("/other", ("a",)))) == claim
@@ -530,7 +527,7 @@ def test_only_a_claim_that_learns_takes_what_was_learned_of_its_table():
 
 def test_what_a_write_that_gave_way_planned_is_a_hint_of_any_claim():
     record = TaskRecord(learned=LearnedScope("/t", ("a",)), gave_way=("b",))
-    claim = Claim("/t", None, False, False)
+    claim = Claim("/t", None)
     assert with_hint(claim, record).hint == ("b",)
     assert with_hint(replace(claim, learns=True), record).hint == ("a", "b")
     unpartitioned = with_hint(claim, TaskRecord(gave_way=("",)))

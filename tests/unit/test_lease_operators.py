@@ -10,6 +10,7 @@ from airflow.sdk import DAG, TaskGroup, task_group
 from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -19,12 +20,11 @@ from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from tests.memory_store import MemoryStore
 
 
-@pytest.mark.parametrize("promise", ["key_safe", "reads_table"])
-def test_what_only_the_queue_keeps_apart_cannot_leave_it(promise):
-    given = {"task_id": "t", "application": "a.py", "table": "/t", promise: True}
-    with pytest.raises(ConfigurationError, match="admission: off, and key_safe or reads_table"):
+def test_what_only_the_queue_keeps_apart_cannot_leave_it():
+    given = {"task_id": "t", "application": "a.py", "table": "/t", "isolation": "serializable"}
+    with pytest.raises(ConfigurationError, match="admission: off, and isolation='serializable'"):
         HudiWriteOperator(**given, admission="off")
-    assert getattr(HudiWriteOperator(**given), promise)
+    assert HudiWriteOperator(**given).isolation is Isolation.SERIALIZABLE
 
 
 def test_clearing_the_work_clears_the_lease_its_keeper_and_its_release():

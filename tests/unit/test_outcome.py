@@ -556,7 +556,7 @@ def test_a_driver_that_was_not_protected_says_why():
 
 
 def test_the_error_of_a_long_refusal_has_its_last_word_too():
-    reason = f"the job's SQL {'t' * 80} reads what it writes, {'so ' * 30}: set reads_table=True"
+    reason = f"the job's SQL {'t' * 80} reads what it writes, {'so ' * 30}: set isolation='serializable'"
     reading = read([fact("not_protected", reason=reason)], 78)
     assert reading.remedy.endswith(f"{reason}.")
 

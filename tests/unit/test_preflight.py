@@ -371,7 +371,7 @@ def test_switched_off_it_asks_the_storage_nothing(start, folder):
     assert task.ran == 1
     no_table = Preflight(open_journal(context), None, task.table, RULE, timedelta(0), task.log)
     no_table.go_on()
-    no_table.begin(Claim(task.table, tuple(SCOPE), key_safe=False, reads_table=False), {})
+    no_table.begin(Claim(task.table, tuple(SCOPE)), {})
 
 
 def test_a_record_with_a_preflight_comes_back_from_json():

@@ -157,8 +157,8 @@ def test_the_operators_own_arguments():
         *("storage_conn_id", "early_conflict_detection", "conflict_resolution", "hudi_options"),
     )
     assert own_parameters(HudiWriteOperator) == [
-        *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "key_safe"),
-        *("reads_table", "admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
+        *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "isolation"),
+        *("admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
         *("early_stop", protection[-1]),
         *("commits", "require_commit", "start_timeout", "survivor_timeout", "deferrable", "name"),
         *("retries", "retry_policy"),

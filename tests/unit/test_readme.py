@@ -19,7 +19,7 @@ OF_HADOOP = ("yarn",)
 TASKS = {
     "README.md": [["write_trips"]],
     "docs/how-to/scopes.md": [["write_trips"], ["write_eu", "write_us"]],
-    "docs/how-to/key-safe-writes.md": [["merge"]],
+    "docs/how-to/serializable-writes.md": [["merge"]],
     "docs/how-to/sql-and-other-jobs.md": [["merge"], ["trips"], ["ingest"], ["write"]],
     "docs/how-to/other-operators.md": [["write"]],
     "docs/how-to/leases.md": [["lease", "lease_keep", "lease_release", "write_trips"]],

@@ -135,15 +135,14 @@ def test_options_that_were_rendered_are_checked_as_given_ones(dag, asked, site, 
 
 @pytest.mark.parametrize("kind", [HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator])
 def test_default_args_for_writers_do_not_reach_operators_without_a_job(dag, kind):
-    args = {"key_safe": True, "reads_table": True, "application_args": ["x"]}
+    args = {"isolation": "serializable", "application_args": ["x"]}
     dag.default_args.update(args)
     for task in (kind(**NO_JOB), kind(task_id="u", table="/t", default_args=args)):
         claim = task.claim(SimpleNamespace(config=lambda: SimpleNamespace(version=9)))
-        assert not claim.key_safe
-        assert not claim.reads_table
+        assert not claim.is_serializable
         assert not task.application_args
     with pytest.raises(ConfigurationError):
-        kind(**NO_JOB, key_safe=True)
+        kind(**NO_JOB, isolation="serializable")
 
 
 KINDS = [HudiWriteOperator, HudiCleanOperator, HudiClusteringOperator, HudiCompactionOperator]

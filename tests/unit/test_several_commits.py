@@ -210,7 +210,7 @@ def test_a_driver_that_was_killed_behind_a_wrapper_is_no_success(scripted):
 def test_exit_code_0_without_a_protected_driver_is_a_misconfiguration(scripted, steps):
     scripted.unprotected(*steps)
     with pytest.raises(MisconfigurationError, match="does not show that it was protected"):
-        scripted.run(key_safe=True)
+        scripted.run(isolation="serializable")
 
 
 # A table that the job does not write.

@@ -75,7 +75,7 @@ def test_who_would_hurt_writers_runs_alone(service, prefers, version, mode):
 
 
 def claim(service, version=9, partitions=None):
-    return ServiceClaim(TABLE, partitions, False, False, service, version)
+    return ServiceClaim(TABLE, partitions, service, version)
 
 
 def test_what_a_service_asks_for():
@@ -511,7 +511,7 @@ def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
     assert alone.beside(alone.scope({}, None)) == ()
 
 
-@pytest.mark.parametrize("name", ["application", "application_args", "key_safe", "reads_table"])
+@pytest.mark.parametrize("name", ["application", "application_args", "isolation"])
 def test_what_a_table_service_has_no_use_for_is_refused(name):
     with pytest.raises(ConfigurationError, match=f"{name}: a table service has none"):
         HudiClusteringOperator(task_id="c", table="/t", **{name: "x"})

@@ -61,7 +61,7 @@ def of(name):
     return TYPES[name]
 
 
-LIST_TYPES, SWITCH = {of("scope"), of("streamer_args")}, {of("key_safe")}
+LIST_TYPES, SWITCH = {of("scope"), of("streamer_args")}, {of("learn_scope")}
 MAPPING = {of("signed"), of("hudi_options")}
 DURATION = {of("admission_timeout")}
 
@@ -170,7 +170,9 @@ WRONG = [
     ({"conf": {"spark.serializer": "x"}}, "conf"),
     ({"early_conflict_detection": "{{ params.x }}"}, "early_conflict_detection"),
     ({"early_stop": "later"}, "early_stop"),
-    ({"admission": "off", "key_safe": "yes"}, "admission"),
+    ({"admission": "off", "isolation": "serializable"}, "admission"),
+    ({"isolation": "read_committed"}, "isolation"),
+    ({"isolation": True}, "isolation"),
     ({"application": "", "sql": "DELETE FROM t; INSERT INTO t SELECT 1"}, "sql"),
     ({"application": "", "sql": "DROP TABLE t"}, "sql"),
     ({"application": "", "sql": "SELECT 1"}, "sql"),

@@ -342,10 +342,9 @@ def test_a_table_at_the_root_of_its_storage_has_no_place_for_a_folder(start):
         task.execute(context)
 
 
-@pytest.mark.parametrize("promise", [{"key_safe": True}, {"reads_table": True}])
-def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start, promise):
-    task, context = start(admission="queue", scope=["p=1"], **promise)
-    with pytest.raises(ConfigurationError, match="key_safe, reads_table"):
+def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start):
+    task, context = start(admission="queue", scope=["p=1"], isolation="serializable")
+    with pytest.raises(ConfigurationError, match="isolation: "):
         task.execute(context)
     assert LivyOperator.drivers == []
 

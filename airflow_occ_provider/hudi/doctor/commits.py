@@ -90,7 +90,7 @@ def possible_duplicates(writes: Sequence[ConcurrentOperation], *, has_keys: bool
             f"writes overlapped in time ({shown}): {reason}. Hudi allows it, since they share no file "
             "group",
             "look for keys with two rows in these partitions, and write them again; give such tasks a "
-            "scope, or key_safe=True, so that they are queued",
+            "scope, or isolation='serializable', so that they are queued",
         )
 
 
