@@ -104,12 +104,11 @@ class Ended:
 
 
 class Submitter(Protocol):
-    """Starts a driver, follows it and ends it.
+    """Starts a driver, follows it and ends it."""
 
-    :param name: under which the journal records its handles.
-    """
-
-    name: str
+    @property
+    def name(self) -> str:
+        """The name under which the journal records its handles."""
 
     @property
     def traits(self) -> Traits:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.kubernetes import kubernetes_follower
-from airflow_occ_provider.hooks.via_drivers import via_follower
+from airflow_occ_provider.hooks.place_drivers import follower_at
+from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hooks.yarn import yarn_follower
-from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
@@ -17,7 +17,7 @@ from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 _FOLLOWERS: dict[str, Callable[[Handle, Flag], Submitter]] = {
     SparkSubmit.name: lambda _, __: SparkSubmit(),
     KubernetesCluster.name: kubernetes_follower,
-    FolderDriver.name: via_follower,
+    StartedPlace.name: lambda handle, killed: follower_at(StartedPlace(), handle, killed),
 }
 
 

@@ -18,8 +18,10 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.signal_call import call_apart
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
@@ -149,7 +151,7 @@ def refuse_beside_via(arguments: Mapping[str, object]) -> None:
             )
 
 
-class ViaStart:
+class ViaPlace(Place):
     """Starts the driver of one attempt by another operator.
 
     Nothing of the operator's service is known here. That ``execute`` has returned, or failed, says
@@ -161,6 +163,8 @@ class ViaStart:
     :param context: of the task, once it runs.
     """
 
+    name = "via"
+
     def __init__(
         self, via: str, kwargs: Any, task: BaseOperator, context: Context | None = None
     ) -> None:
@@ -169,17 +173,11 @@ class ViaStart:
         self._kwargs = {} if kwargs is None else kwargs
         self._task = task
         self._rule = _rule_of(self._class)
+        # Until it returns the task cannot be deferred: the driver may be the operator's child. An
+        # operator without a rule counts as one that waits.
+        self.waits = self._rule.waits is not False
         self._operator: BaseOperator | None = None
         self._executes = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether ``start`` returns only once the driver has ended.
-
-        Until then the task cannot be deferred: the driver may be the operator's child. An operator
-        without a rule counts as one that waits.
-        """
-        return self._rule.waits is not False
 
     @property
     def links(self) -> tuple[Any, ...]:
@@ -233,12 +231,8 @@ class ViaStart:
         finally:
             self._executes = False
 
-    def end(self) -> None:
-        """Have the operator end what it has started, within Airflow's time for that.
-
-        It logs nothing and never raises. In another process, such as a triggerer, there is no operator
-        that knows what was started: there only the folder ends the driver.
-        """
+    def kill(self, handle: Handle | None) -> None:  # noqa: ARG002
+        """Have the operator end what it has started, within Airflow's time for that."""
         if self._operator is not None:
             call_apart(partial(_kill, self._operator), _LONGEST_KILL_S)
             _thread.start_new_thread(self._kill_again, (self._operator,))
@@ -350,6 +344,19 @@ class ViaStart:
     def _refusal(self, path: str, problem: str, remedy: str) -> ConfigurationError:
         where = f"via_kwargs.{path}" if path else "via_kwargs"
         return ConfigurationError(where, f"{problem} (via {self._class.__name__})", remedy=remedy)
+
+
+class StartedPlace(Place):
+    """Follows the drivers that an operator has started in another process.
+
+    Nothing here knows what was started: only the folder ends the driver.
+    """
+
+    name = ViaPlace.name
+
+    def start(self, runner: str, arguments: Sequence[str]) -> None:
+        """Start nothing: the operator is in another process."""
+        raise NotImplementedError
 
 
 def _kill(operator: BaseOperator) -> None:

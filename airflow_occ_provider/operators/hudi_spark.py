@@ -41,7 +41,7 @@ from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hooks.table_link import HudiTableLink
 from airflow_occ_provider.hooks.task_run import due_ms, hide, open_journal
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
-from airflow_occ_provider.hooks.via import ViaStart, operator_path, refuse_beside_via
+from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -128,7 +128,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         self.via_kwargs = via_kwargs
         if self.via:
             refuse_beside_via({"name": name, **kwargs})
-            self.operator_extra_links = (*self.operator_extra_links, *self.via_start().links)
+            self.operator_extra_links = (*self.operator_extra_links, *self.via_place().links)
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
         self._watched, self._killed = DriverEvent(), Flag()
@@ -167,12 +167,12 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         if self._spark:
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
-    def via_start(self, context: Context | None = None) -> ViaStart:
-        """Return the start of one driver by the task's other operator.
+    def via_place(self, context: Context | None = None) -> ViaPlace:
+        """Return the task's other operator as the place of its drivers.
 
         :param context: of the task, once it runs.
         """
-        return ViaStart(self.via or "", self.via_kwargs, self, context)
+        return ViaPlace(self.via or "", self.via_kwargs, self, context)
 
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""
@@ -189,7 +189,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         """
         super().take_arguments()
         if self.via:
-            self.via_start().refuse()
+            self.via_place().refuse()
         elif self.via_kwargs is not None:
             raise ConfigurationError(
                 "via_kwargs", "there is no via to give them to", remedy="add via, or leave them out"

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
-from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.site import ELSEWHERE, Site
 from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
@@ -20,10 +20,10 @@ from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
-from airflow_occ_provider.hooks.via_drivers import ViaDrivers
 from airflow_occ_provider.submitters.spark_submit import Flag
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ class SparkRun:
         """What runs the drivers: the operator that the task names, or its connection."""
         task = self.task
         if task.via:
-            return ViaDrivers(task.via_start(self.context), task.table, task.storage_conn_id)
+            place = task.via_place(self.context)
+            where = (lambda _: place, task.table, task.storage_conn_id)
+            return PlaceDrivers(*where, lambda _: place.refuse(), ELSEWHERE)
         return drivers_of(task, self.hook)
 
     @property

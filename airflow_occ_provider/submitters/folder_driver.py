@@ -23,7 +23,6 @@ from airflow_occ_provider.attempts.submitter import (
 from airflow_occ_provider.driver.attempt import (
     LIFE_S,
     NOW,
-    REQUEST_S,
     SILENCE_S,
     CompareAndSet,
     LookLater,
@@ -59,6 +58,7 @@ from airflow_occ_provider.errors import (
     TableUnreadableError,
 )
 from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
 
@@ -89,40 +89,18 @@ class Folder(Protocol):
         """Write a file, or replace it."""
 
 
-class Start(Protocol):
-    """Starts drivers somewhere."""
-
-    def refuse(self) -> None:
-        """Refuse arguments with which it would start none.
-
-        :raises ConfigurationError: with the first of them.
-        """
-
-    @property
-    def waits(self) -> bool:
-        """Whether the call returns only when the driver has ended."""
-
-    def start(self, runner: str, arguments: Sequence[str]) -> None:
-        """Have a driver started that runs a file with some arguments."""
-
-    def end(self) -> None:
-        """Ask the service to end what it has started; no error if it cannot."""
-
-
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A driver's work, before one is granted it.
 
     :param runner: URL of the file to run, whose one argument is the folder's.
     :param payload: what the granted driver reads.
-    :param start: has a driver started.
     :param limit: the longest wait for a driver.
     """
 
     folder: Folder
     runner: str
     payload: bytes
-    start: Start
     limit: timedelta = NO_LIMIT.in_cluster
 
 
@@ -132,19 +110,18 @@ class FolderDriver:
 
     The driver does nothing before it is granted, and it is granted once the journal has recorded it. So
     a second driver of the attempt, such as a service's own retry, leaves. How it ends is known by the
-    folder alone: that the service has returned proves nothing.
+    folder, and sooner if its place proves that it has ended: that a start has returned proves nothing.
 
-    :param open_folder: opens the folder of an earlier process's driver, by its URL and its handle's
-        facts.
+    :param open_folder: opens the folder of an earlier process's driver by its URL.
+    :param place: where it runs.
     :param offer: the work; ``None`` to follow and end drivers of earlier processes.
     :param origin: more facts of its handles, by which another process opens the folder.
     :param killed: set when the task was asked to stop.
     :param patience: for a storage that does not answer.
     """
 
-    name = "via"
-
     open_folder: Callable[[str], Folder]
+    place: Place
     offer: Offer | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     killed: Flag = field(default_factory=Flag)
@@ -153,12 +130,17 @@ class FolderDriver:
     _call: _Call | None = field(default=None, init=False)
 
     @property
+    def name(self) -> str:
+        """The name of the place."""
+        return self.place.name
+
+    @property
     def traits(self) -> Traits:
         """Its abilities; an end is final once the folder has proven it."""
         return Traits(
             logs="live",
             start="gated",
-            outlives_task=not (self.offer and self.offer.start.waits),
+            outlives_task=not self.place.waits,
             end_is_final=all(driver.proof for driver in self._drivers.values()),
             exit_code=True,
             proves_ends=False,
@@ -173,12 +155,13 @@ class FolderDriver:
         offer = self.offer
         if offer is None:
             raise AssertionError("there is nothing to submit")
-        call = self._call = _Call(partial(offer.start.start, offer.runner, (offer.folder.url,)))
+        call = self._call = _Call(partial(self.place.start, offer.runner, (offer.folder.url,)))
         call.begin()
         try:
             return self._granted(offer, call, started)
         except BaseException:
             self._revoke(offer.folder, "the attempt was given up before a driver was granted")
+            self.place.kill(None)
             raise
 
     def find(self, key: str) -> Handle | None:  # noqa: ARG002
@@ -195,6 +178,8 @@ class FolderDriver:
             return Unseen(error.message, is_away=not self.patience.is_over)
         if driver.proof:
             return Ended(driver.exit_code, log_is_whole=driver.is_whole)
+        if isinstance(driver.state, Running):
+            return driver.state
         if not driver.is_there or (driver.is_revoked and driver.watch.quiet_s > _QUIET_S):
             return Unseen(driver.doubt)
         return Running()
@@ -216,8 +201,8 @@ class FolderDriver:
         if driver.is_read:
             return None
         early_s = driver.looked_at + driver.period_s - time.monotonic()
-        if early_s > 0 and driver.proof is None and not driver.new:
-            time.sleep(min(wait_s, early_s))
+        is_quiet = early_s > 0 and driver.proof is None and not driver.new
+        lines = self.place.output(min(wait_s, early_s) if is_quiet else 0)
         with self.patience.waiting():
             if early_s <= 0 and driver.proof is None:
                 self._look(driver)
@@ -225,22 +210,32 @@ class FolderDriver:
         facts, driver.new = driver.new, []
         driver.is_read = driver.proof is not None
         if driver.is_read and self._call:
-            self._call.join(_RETURN_S)
-        return facts or (None if driver.is_read else [])
+            lines += self._rest(self._call)
+        entries = [*facts, *lines]
+        return entries or (None if driver.is_read else [])
 
     def end(self, handle: Handle) -> None:
         """Revoke the driver, and wait a little for its end."""
         driver = self._followed(handle)
         if driver.proof:
             return
-        is_killed = self.killed.is_set()
+        is_killed, is_again = self.killed.is_set(), driver.is_revoked
         if not driver.is_revoked:
             driver.is_revoked = self._revoke(driver.folder, "its task was asked to end it")
-        if is_killed and self.offer:
-            self.offer.start.end()
+        # A driver that ends itself lets a commit finish that it has begun.
+        if is_killed or is_again:
+            self.place.kill(handle)
         until_s = time.monotonic() + (_KILL_S if is_killed else _END_S)
         while isinstance(self.poll(handle), Running) and time.monotonic() < until_s:
             time.sleep(_GATE_S)
+
+    def _rest(self, call: _Call) -> list[str]:
+        """Return what is printed until the start has returned, for a limited time."""
+        lines: list[str] = []
+        until_s = time.monotonic() + _RETURN_S
+        while call.returned_s is None and time.monotonic() < until_s:
+            lines += self.place.output(_GATE_S)
+        return [*lines, *self.place.output(0)]
 
     def _granted(self, offer: Offer, call: _Call, started: Callable[[Handle], None]) -> Handle:
         """Return the driver that was granted."""
@@ -253,7 +248,7 @@ class FolderDriver:
                 step = next_grant_step(view, payload)
                 if isinstance(step, MayRun) and handle:
                     return handle
-                handle = self._go_on(offer, step, started) or handle
+                handle = self._go_on(offer, view, step, started) or handle
             except TableUnreadableError as error:
                 self._count(offer.folder.url, error)
                 step = LookLater("the storage is away")
@@ -261,13 +256,15 @@ class FolderDriver:
                 self._refuse_failed(offer, call)
                 time.sleep(_GATE_S)
 
-    def _go_on(self, offer: Offer, step: object, started: Callable[[Handle], None]) -> Handle | None:
+    def _go_on(
+        self, offer: Offer, view: View, step: object, started: Callable[[Handle], None]
+    ) -> Handle | None:
         """Make one step towards a grant; return the driver that it has recorded, if any."""
         match step:
             case CompareAndSet(Grant() as grant):
                 # No driver is recorded before its payload is there.
                 offer.folder.write(PAYLOAD, offer.payload)
-                handle = self._handle(offer.folder, grant)
+                handle = self._handle(offer.folder, grant, view.hellos)
                 started(handle)
                 return handle
             case WriteGrant(grant):
@@ -300,7 +297,7 @@ class FolderDriver:
             raise NotSubmittedError(
                 f"no driver was granted: {late.line}", remedy="correct that; nothing was run"
             )
-        if offer.start.waits and call.returned_s is not None and now - call.returned_s > _COMES_S:
+        if self.place.waits and call.returned_s is not None and now - call.returned_s > _COMES_S:
             raise NotSubmittedError(
                 "the operator has returned, and no driver of it is in the attempt's folder",
                 remedy="have it run the driver's PySpark file, with access to the table's storage; "
@@ -318,9 +315,16 @@ class FolderDriver:
         return View(_grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
 
     def _look(self, driver: Followed) -> None:
-        """Read what is new of a driver, and judge whether it is over."""
+        """Ask the place, then read what is new of a driver, and judge whether it is over."""
+        now = time.monotonic()
+        if not isinstance(driver.state, Ended) and now - driver.asked_at >= self.place.period_s:
+            driver.asked_at = now
+            try:
+                driver.state = self.place.state(driver.handle)
+            except SubmitterUnreachableError as error:  # the folder may prove the end
+                driver.state = Unseen(error.message)
         try:
-            driver.look()
+            driver.look(self.place.request_s)
         except TableUnreadableError as error:
             raise self._count(str(driver.handle), error) from error
         self.patience.reset(str(driver.handle))
@@ -349,10 +353,11 @@ class FolderDriver:
             return False  # the next look tries again
         return True
 
-    def _handle(self, folder: Folder, grant: Grant) -> Handle:
+    def _handle(self, folder: Folder, grant: Grant, hellos: Sequence[Hello]) -> Handle:
+        name, place = self.place.identify(next(hello for hello in hellos if hello.nonce == grant.nonce))
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
-        more = {**self.origin, **facts, SILENCE_FACT: SILENCE_S}
-        return Handle(self.name, f"driver {grant.nonce}", more)
+        more = {**self.origin, **place, **facts, SILENCE_FACT: SILENCE_S}
+        return Handle(self.name, name, more)
 
     def _followed(self, handle: Handle) -> Followed:
         nonce = str(handle.facts["nonce"])
@@ -373,6 +378,8 @@ class Followed:
     :param proof: that it has ended.
     :param doubt: what the proof is missing, for people.
     :param looked_at: monotonic time of the last look.
+    :param state: what its place has said last, if it was asked.
+    :param asked_at: monotonic time at which the place was asked for that.
     :param is_there: whether the folder is there.
     :param is_whole: whether its facts were read to its own end, and none is missing.
     """
@@ -388,6 +395,8 @@ class Followed:
     is_whole: bool = False
     is_read: bool = False
     looked_at: float = float("-inf")
+    state: Running | Ended | Unseen | None = None
+    asked_at: float = float("-inf")
     watch: Watch = field(default_factory=Watch)
     _begun_s: float = field(default_factory=time.monotonic, init=False)
     _end: End | None = field(default=None, init=False)
@@ -402,8 +411,11 @@ class Followed:
         followed_s = time.monotonic() - self._begun_s
         return next((period for until, period in _PERIODS if followed_s < until), _LONGEST_PERIOD_S)
 
-    def look(self) -> None:
-        """Read the folder once."""
+    def look(self, request_s: float) -> None:
+        """Read the folder once.
+
+        :param request_s: for which a request of the driver may be under way after its end.
+        """
         began = time.monotonic()
         grant, names = _grant_of(self.handle), self.folder.times()
         # Only a process that has just begun needs more than its own clock.
@@ -420,12 +432,12 @@ class Followed:
         # An end that is uncertain is the word of a runner that then ends its JVM.
         view = View(
             *(grant, hellos, self._has_grant, self.is_revoked, tick, self._end),
-            is_gone=self._end is not None,
+            is_gone=self._end is not None or isinstance(self.state, Ended),
             quiet_s=stored_quiet_s(names, has_ticked=tick > 0) if asks_clock else 0.0,
         )
         watch = self.watch.after(view, began, time.monotonic())
         self.watch, self.looked_at = watch, began
-        step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=REQUEST_S)
+        step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=request_s)
         if isinstance(step, Over):
             self._conclude(step)
         elif isinstance(step, LookLater):
@@ -476,6 +488,8 @@ class Followed:
     def _conclude(self, over: Over) -> None:
         """Note the end."""
         self.proof = over
+        if self.exit_code is None and isinstance(self.state, Ended):
+            self.exit_code = self.state.exit_code
         if self.exit_code is None:
             self.exit_code = EXIT_REFUSED if over.proof is Proof.LEFT else _KILLED
         if over.proof is Proof.LEFT:

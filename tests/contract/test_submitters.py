@@ -25,11 +25,12 @@ from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
+from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 from tests.contract import folder_job
@@ -81,10 +82,10 @@ def yarn(request, tmp_path):
     return submitter
 
 
-class ByPython:
+class ByPython(Place):
     """Starts a driver of a folder as a process."""
 
-    waits = False
+    name = "via"
 
     def __init__(self, script):
         self.script, self.started = script, []
@@ -93,22 +94,19 @@ class ByPython:
         command = [sys.executable, runner, *arguments, self.script]
         self.started.append(subprocess.Popen(command, start_new_session=True))
 
-    def end(self):
-        """Leave the end to the folder."""
-
 
 @pytest.fixture
 def via(tmp_path, monkeypatch):
     """Makes drivers of a folder that anything may have started."""
-    monkeypatch.setattr(folder_driver, "REQUEST_S", 0.5)  # these have no guard that proves an end
+    monkeypatch.setattr(Place, "request_s", 0.5)  # these have no guard that proves an end
     made = []
 
     def make(job):
         folder, start = AttemptFolder(f"{tmp_path}/{secrets.token_hex(4)}"), ByPython(SCRIPTS[job])
         made.append((folder, start))
         folder.write("run_job.py", Path(folder_job.__file__).read_bytes())
-        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}", start)
-        return FolderDriver(AttemptFolder, offer)
+        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}")
+        return FolderDriver(AttemptFolder, start, offer)
 
     yield make
     for folder, start in made:
@@ -150,7 +148,7 @@ def submitter(request):
 def in_another_process(one):
     """A submitter like this one that knows no more than a handle."""
     if isinstance(one, FolderDriver):
-        return FolderDriver(AttemptFolder)
+        return FolderDriver(AttemptFolder, StartedPlace())
     if isinstance(one, KubernetesCluster):
         return KubernetesCluster(one.api, one.ending, end_s=60.0)
     if isinstance(one, YarnCluster):

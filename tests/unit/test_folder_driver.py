@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,18 +26,20 @@ from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folde
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.place import Place
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
 
 
-class Service:
-    """Starts drivers, as many as it was given."""
+class Service(Place):
+    """Starts drivers, as many as it was given; what it says of them is set."""
 
-    waits = False
+    name, period_s = "service", 0.0
 
     def __init__(self, *drivers, error=None):
-        self.drivers, self.error, self.calls, self.ended = drivers, error, [], False
+        self.drivers, self.error, self.calls = drivers, error, []
+        self.ended, self.says, self.lines = False, Unseen("it does not tell"), []
 
     def start(self, runner, arguments):
         self.calls.append((runner, *arguments))
@@ -45,8 +48,19 @@ class Service:
         if self.error:
             raise self.error
 
-    def end(self):
+    def identify(self, hello):
+        return f"job of {hello.nonce}", {"job": 7}
+
+    def state(self, handle):
+        assert handle.facts.get("job", 7) == 7
+        return self.says
+
+    def kill(self, handle):
         self.ended = True
+
+    def output(self, wait_s):
+        lines, self.lines = self.lines, []
+        return lines
 
     def join(self):
         for driver in self.drivers:
@@ -72,9 +86,8 @@ def opened(url):
 
 
 def offering(folder, service):
-    return FolderDriver(
-        opened, Offer(opened(folder), "runner.py", PAYLOAD, service), {"storage_conn_id": None}
-    )
+    offer = Offer(opened(folder), "runner.py", PAYLOAD)
+    return FolderDriver(opened, service, offer, {"storage_conn_id": None})
 
 
 def granted(folder, *, nonce="n1"):
@@ -88,7 +101,7 @@ def granted(folder, *, nonce="n1"):
 
 
 def follower():
-    return FolderDriver(opened)
+    return FolderDriver(opened, Service())
 
 
 def test_a_driver_runs_once_it_is_recorded(folder):
@@ -149,9 +162,9 @@ def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
 
 
 def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(folder):
-    limited = Offer(opened(folder), "runner.py", PAYLOAD, Service(), timedelta(milliseconds=50))
+    limited = Offer(opened(folder), "runner.py", PAYLOAD, timedelta(milliseconds=50))
     with pytest.raises(NotSubmittedError, match="start_timeout"):
-        FolderDriver(opened, limited).submit("key", lambda _: None)
+        FolderDriver(opened, Service(), limited).submit("key", lambda _: None)
     assert (folder / "revoked").exists()
 
 
@@ -317,6 +330,84 @@ def test_a_killed_task_asks_the_service_too(folder):
     assert service.ended
 
 
+def test_a_driver_that_does_not_end_when_revoked_is_killed_at_its_place(folder):
+    driver = FolderDriverOfTest(folder, "n1")
+    service = Service(driver)
+    submitter = offering(folder, service)
+    handle = submitter.submit("key", lambda _: None)
+    service.join()
+    submitter.end(handle)
+    assert not service.ended  # a commit that it has begun may finish
+    submitter.end(handle)
+    assert service.ended
+
+
+def at_its_place(folder):
+    """A granted driver, its place, and the submitter and handle of its attempt."""
+    driver = FolderDriverOfTest(folder, "n1")
+    service = Service(driver)
+    submitter = offering(folder, service)
+    handle = submitter.submit("key", lambda _: None)
+    service.join()
+    return driver, service, submitter, handle
+
+
+def test_a_driver_is_named_as_its_place_does(folder):
+    _, _, submitter, handle = at_its_place(folder)
+    assert (handle.submitter, handle.name, handle.facts["job"]) == ("service", "job of n1", 7)
+    assert submitter.name == "service"
+
+
+def test_an_end_at_the_place_is_proof_once_no_request_is_under_way(folder):
+    driver, service, submitter, handle = at_its_place(folder)
+    driver.report({"fact": "protected"})
+    assert submitter.poll(handle) == Running()
+    service.says = Ended(3)
+    service.request_s = 1e9
+    assert submitter.poll(handle) == Running()
+    service.request_s = 0
+    until_s = time.monotonic() + 30
+    while submitter.poll(handle) == Running():
+        assert time.monotonic() < until_s
+    assert submitter.poll(handle) == Ended(3, log_is_whole=False)
+    assert submitter.traits.end_is_final
+    assert all(not isinstance(entry, str) for entry in submitter.read(handle, 0)[:1])
+
+
+def test_a_driver_that_its_place_shows_is_seen_though_its_folder_is_quiet(folder):
+    _, service, submitter, handle = at_its_place(folder)
+    for file in folder.iterdir():
+        file.unlink()
+    assert isinstance(submitter.poll(handle), Unseen)
+    service.says = Running()
+    assert submitter.poll(handle) == Running()
+
+
+def test_a_place_that_does_not_answer_leaves_the_proof_to_the_folder(folder):
+    driver, service, submitter, handle = at_its_place(folder)
+
+    def away(_):
+        raise SubmitterUnreachableError("no answer", remedy="wait")
+
+    service.state = away
+    assert submitter.poll(handle) == Running()
+    driver.report({"fact": "end", "committed": [], "is_certain": True, "exit_code": 0})
+    assert submitter.poll(handle) == Ended(0)
+
+
+def test_what_is_printed_comes_after_the_facts_and_is_read_to_its_end(folder):
+    driver, service, submitter, handle = at_its_place(folder)
+    service.lines = ["loading\n"]
+    driver.report({"fact": "protected"})
+    assert submitter.read(handle, 0) == [{"fact": "protected"}, "loading\n"]
+    driver.report({"fact": "end", "committed": [], "is_certain": True, "exit_code": 0})
+    service.lines = ["bye\n"]
+    entries = []
+    while (read := submitter.read(handle, 0)) is not None:
+        entries += read
+    assert "bye\n" in entries
+
+
 class Away(AttemptFolder):
     """A folder whose storage is away for as long as it is told."""
 
@@ -332,7 +423,7 @@ def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
     driver, _, handle = granted(folder)
     driver.report({"fact": "protected"})
     away = Away(str(folder))
-    later = FolderDriver(lambda _: away, patience=Patience(600, "the storage"))
+    later = FolderDriver(lambda _: away, Service(), patience=Patience(600, "the storage"))
     state = later.poll(handle)
     assert isinstance(state, Unseen)
     assert state.is_away
@@ -348,7 +439,7 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
     driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     away = Away(str(folder))
-    submitter = FolderDriver(opened, Offer(away, "runner.py", PAYLOAD, service))
+    submitter = FolderDriver(opened, service, Offer(away, "runner.py", PAYLOAD))
     threading.Timer(0.1, lambda: setattr(away, "is_away", False)).start()
     submitter.submit("key", lambda _: None)
     service.join()

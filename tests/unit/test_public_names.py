@@ -51,7 +51,14 @@ PUBLIC = {
     "hooks.zookeeper_lock": {
         *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),
     },
-    "hooks.via": {"StartRule", "ViaStart", "operator_class", "operator_path", "refuse_beside_via"},
+    "hooks.via": {
+        "StartRule",
+        "StartedPlace",
+        "ViaPlace",
+        "operator_class",
+        "operator_path",
+        "refuse_beside_via",
+    },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "LossAction", "least_ttl_s"},
     "leases.lease": {"LeaseService", "Status", "Terms", "Ticket"},

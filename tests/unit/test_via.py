@@ -28,7 +28,7 @@ from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.hooks.via import ViaStart, operator_class, operator_path
+from airflow_occ_provider.hooks.via import ViaPlace, operator_class, operator_path
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
@@ -114,7 +114,7 @@ def task(tmp_path):
 
 def started(task, via, kwargs, arguments=(PLAIN,), **context):
     context = {"executed": [], "task": task, "who": "me", **context}
-    start = ViaStart(operator_path(via), kwargs, task, context)
+    start = ViaPlace(operator_path(via), kwargs, task, context)
     start.refuse()
     start.start("/r/run.py", arguments)
     return context["executed"][0], start
@@ -163,7 +163,7 @@ def test_a_marker_survives_json_templates_and_formats(task, marker):
 
 @pytest.mark.parametrize(("via", "kwargs"), KNOWN)
 def test_arguments_with_markers_are_accepted(task, via, kwargs):
-    ViaStart(operator_path(via), kwargs, task).refuse()
+    ViaPlace(operator_path(via), kwargs, task).refuse()
 
 
 @pytest.mark.parametrize(("via", "kwargs"), KNOWN)
@@ -174,7 +174,7 @@ def test_missing_markers_are_named(task, via, kwargs, marker):
     for name in missing:
         text = text.replace(name, "x")
     with pytest.raises(ConfigurationError) as caught:
-        ViaStart(operator_path(via), eval(text), task).refuse()  # noqa: S307 - a literal of this module
+        ViaPlace(operator_path(via), eval(text), task).refuse()  # noqa: S307 - a literal of this module
     assert caught.value.field == "via_kwargs"
     assert all(name in caught.value.remedy for name in missing)
 
@@ -206,7 +206,7 @@ def test_missing_markers_are_named(task, via, kwargs, marker):
 )
 def test_a_contradicting_argument_is_refused_with_its_path_and_a_remedy(task, via, kwargs, path):
     with pytest.raises(ConfigurationError) as caught:
-        ViaStart(operator_path(via), kwargs, task).refuse()
+        ViaPlace(operator_path(via), kwargs, task).refuse()
     assert caught.value.field == f"via_kwargs.{path}"
     assert caught.value.remedy
     assert via.__name__ in str(caught.value)
@@ -230,7 +230,7 @@ def test_a_contradicting_argument_is_refused_with_its_path_and_a_remedy(task, vi
     ],
 )
 def test_what_contradicts_nothing_is_accepted(task, via, kwargs):
-    ViaStart(operator_path(via), kwargs, task).refuse()
+    ViaPlace(operator_path(via), kwargs, task).refuse()
 
 
 def test_default_args_of_the_dag_are_those_of_the_operator_too(task):
@@ -320,7 +320,7 @@ def test_durable_modes_and_waiters_are_off(task, monkeypatch, via, kwargs, expec
 
 
 def started_at_all(task, via, kwargs, url=PLAIN):
-    start = ViaStart(operator_path(via), kwargs, task, {"task": task})
+    start = ViaPlace(operator_path(via), kwargs, task, {"task": task})
     start.refuse()
     start.start("/r/run.py", [url])
 
@@ -382,7 +382,7 @@ def test_a_failed_start_neither_skips_the_task_nor_says_that_nothing_runs(task, 
 @pytest.mark.parametrize("rendered", [{**EMR, "wait_for_completion": "True"}, {"job_driver": {}}, "{}"])
 def test_what_a_template_was_rendered_to_is_judged_before_the_start(task, monkeypatch, rendered):
     monkeypatch.setattr(EmrServerlessStartJobOperator, "execute", lambda *_: pytest.fail("it started"))
-    start = ViaStart(operator_path(EmrServerlessStartJobOperator), rendered, task, {"task": task})
+    start = ViaPlace(operator_path(EmrServerlessStartJobOperator), rendered, task, {"task": task})
     with pytest.raises(ConfigurationError):
         start.start("/r/run.py", [PLAIN])
 
@@ -404,17 +404,17 @@ def test_arguments_that_the_operator_itself_refuses_start_nothing(task):
     ],
 )
 def test_an_operator_waits_for_the_driver_unless_it_is_known_not_to(task, via, waits):
-    assert ViaStart(operator_path(via), {}, task).waits is waits
+    assert ViaPlace(operator_path(via), {}, task).waits is waits
 
 
 def test_the_rules_of_a_class_are_those_of_its_subclasses(task):
-    assert ViaStart(operator_path(OurLivy), LIVY, task).waits is False
+    assert ViaPlace(operator_path(OurLivy), LIVY, task).waits is False
     with pytest.raises(ConfigurationError):
-        ViaStart(operator_path(OurLivy), {**LIVY, "polling_interval": 9}, task).refuse()
+        ViaPlace(operator_path(OurLivy), {**LIVY, "polling_interval": 9}, task).refuse()
 
 
 def test_its_links_are_those_of_its_class(task):
-    names = {link.name for link in ViaStart(operator_path(EmrAddStepsOperator), STEPS, task).links}
+    names = {link.name for link in ViaPlace(operator_path(EmrAddStepsOperator), STEPS, task).links}
     assert names == {"EMR Cluster", "EMR Cluster Logs"}
 
 
@@ -423,7 +423,7 @@ def test_its_links_are_those_of_its_class(task):
 
 def test_the_end_is_the_operators_own_and_never_raises(task):
     operator, start = started(task, Submitting, {"command": SUBMIT})
-    start.end()
+    start.kill(None)
     assert operator.ended.wait(10)
 
 
@@ -436,25 +436,25 @@ def test_an_end_that_comes_before_what_it_ends_is_repeated(task):
         if operator.ended.wait(30):
             ended.set()
 
-    start = ViaStart(operator_path(Submitting), {"command": SUBMIT, "act": submit_late}, task)
+    start = ViaPlace(operator_path(Submitting), {"command": SUBMIT, "act": submit_late}, task)
     start._context = {"executed": (operators := []), "who": "me"}
     thread = threading.Thread(target=start.start, args=("/r/run.py", [PLAIN]), daemon=True)
     thread.start()
     while not operators:
         assert thread.is_alive()
-    start.end()
+    start.kill(None)
     assert ended.wait(30)
 
 
 def test_another_process_has_nothing_to_end(task):
-    ViaStart(operator_path(Submitting), {"command": SUBMIT}, task).end()
+    ViaPlace(operator_path(Submitting), {"command": SUBMIT}, task).kill(None)
 
 
 def test_a_command_is_ended_while_it_runs(task, tmp_path):
     started_file = tmp_path / "started"
     command = f"touch {started_file}; exec sleep 600 # {SUBMIT}"
     context = {"task": task, "ti": SimpleNamespace(), "dag_run": None}
-    start = ViaStart(operator_path(BashOperator), {"bash_command": command}, task, context)
+    start = ViaPlace(operator_path(BashOperator), {"bash_command": command}, task, context)
     errors = []
 
     def run():
@@ -467,7 +467,7 @@ def test_a_command_is_ended_while_it_runs(task, tmp_path):
     thread.start()
     while not started_file.exists():  # by then, the operator may not know of the process yet
         assert thread.is_alive()
-    start.end()
+    start.kill(None)
     thread.join(30)
     assert not thread.is_alive()
     assert "Bash command failed" in str(errors[0])

@@ -27,6 +27,7 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
@@ -317,7 +318,7 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, folder, sto
     task, context = start()
     wait = deferred(task.execute, context)
     monkeypatch.setattr(folder_driver, "LIFE_S", 0.1)
-    monkeypatch.setattr(folder_driver, "REQUEST_S", 0.1)
+    monkeypatch.setattr(Place, "request_s", 0.1)
     the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
     with pytest.raises(DriverKilledError):
         resume(start, wait, event_of(wait.trigger))

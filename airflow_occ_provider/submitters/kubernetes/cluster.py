@@ -24,11 +24,11 @@ from airflow_occ_provider.submitters.kubernetes.manifests import (
     submission_name,
 )
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.processes import end_survivors
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
-from airflow_occ_provider.submitters.yarn.launcher import Launcher
 
 _NAME = "kubernetes"
 _LOOK_S = 0.2

@@ -14,12 +14,12 @@ from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.processes import end_survivors
 from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.twin import twin_error
 from airflow_occ_provider.submitters.yarn.driver_log import DriverLog, OpenLog, open_aggregated
-from airflow_occ_provider.submitters.yarn.launcher import Launcher
 from airflow_occ_provider.submitters.yarn.listing import RunningApplications
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
 from airflow_occ_provider.submitters.yarn.submission_conf import identity_tag, protected_conf

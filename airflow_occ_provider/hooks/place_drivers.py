@@ -1,47 +1,57 @@
-"""Drivers that another operator starts: each has a folder beside the table."""
+"""A task's drivers in any place: each has a folder by which its attempt leads it."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.site import ELSEWHERE
+from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.attempts.submitter import Handle, Submitter
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer, Start
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import Flag
+
+_STORAGE = "storage_conn_id"
 
 
 @dataclass(frozen=True, slots=True)
-class ViaDrivers:
-    """The drivers of one task, which an operator starts.
+class PlaceDrivers:
+    """The drivers of one task, in one place.
 
-    :param start: has a driver started by the operator.
-    :param table: base path of the table that they write.
+    :param place: returns where one submission runs; of ``None``, where drivers of the task may have
+        been started by other processes.
+    :param table: base path of the table that they write: their folders are beside it.
     :param storage_conn_id: connection of its storage.
+    :param refuse_job: refuses a job that cannot be made safe there.
+    :param site: their site's configuration; ``None`` if it is this machine's.
     """
 
-    start: Start
+    place: Callable[[Launch | None], Place]
     table: str
     storage_conn_id: str | None = None
-    deploy_mode = "cluster"  # they find their files as in a cluster
+    refuse_job: Callable[[PlannedJob], None] = lambda _: None
+    site: Site | None = None
+    deploy_mode: Any = "cluster"
     is_remote = True
-    site = ELSEWHERE
 
-    def refuse(self, planned: PlannedJob) -> None:  # noqa: ARG002
-        """Refuse arguments of the operator, and a table beside which there is no place.
+    def refuse(self, planned: PlannedJob) -> None:
+        """Refuse what cannot be made safe there.
 
-        :raises ConfigurationError: with the first of them.
+        That is also a table beside which there can be no folder.
+
+        :raises ConfigurationError: naming the argument or setting.
         """
-        self.start.refuse()
+        self.refuse_job(planned)
         run_folder(self.table, "")
 
     def prepared(
@@ -61,17 +71,12 @@ class ViaDrivers:
         submission = launch.submission
         folder = open_folder(submission.arguments[0], self.storage_conn_id)
         payload, limit = submission.content[PAYLOAD], launch.start_limit.in_cluster
-        offer = Offer(folder, submission.application, payload, self.start, limit)
-        return _folder_driver(self.storage_conn_id, launch.killed, offer)
+        offer = Offer(folder, submission.application, payload, limit)
+        return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
 
     def follower(self, killed: Flag) -> FolderDriver:
         """Return what finds no driver: one that was not recorded does nothing."""
-        return _folder_driver(self.storage_conn_id, killed)
-
-
-def via_follower(handle: Handle, killed: Flag) -> Submitter:
-    """Return a submitter that follows a driver of another process."""
-    return _folder_driver(handle.facts.get("storage_conn_id"), killed)
+        return folder_driver(self.place(None), self.storage_conn_id, killed)
 
 
 def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
@@ -82,8 +87,18 @@ def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
     return AttemptFolder(url, file_system=storage_of(url, storage_conn_id))
 
 
-def _folder_driver(
-    storage_conn_id: str | None, killed: Flag, offer: Offer | None = None
+def follower_at(place: Place, handle: Handle, killed: Flag) -> FolderDriver:
+    """Return a submitter that follows a driver of another process."""
+    return folder_driver(place, handle.facts.get(_STORAGE), killed)
+
+
+def folder_driver(
+    place: Place, storage_conn_id: str | None, killed: Flag, offer: Offer | None = None
 ) -> FolderDriver:
-    origin = {"storage_conn_id": storage_conn_id}
-    return FolderDriver(lambda url: open_folder(url, storage_conn_id), offer, origin, killed)
+    """Return a submitter in a place.
+
+    :param storage_conn_id: connection of the storage of the drivers' folders.
+    :param offer: the work; ``None`` to follow and end drivers of earlier processes.
+    """
+    origin = {_STORAGE: storage_conn_id}
+    return FolderDriver(lambda url: open_folder(url, storage_conn_id), place, offer, origin, killed)

@@ -1,0 +1,79 @@
+"""Where a driver runs: what starts it there, and what else is known of it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.driver.attempt import REQUEST_S
+from airflow_occ_provider.driver.contract import Hello
+
+
+class Place(ABC):
+    """Starts drivers, and where it can, tells whether they run and ends them.
+
+    A driver and its attempt communicate by their folder alone, so ``start`` is all that a place needs.
+    What else it knows makes an end known sooner.
+
+    :cvar name: under which the journal records its drivers.
+    :cvar waits: whether ``start`` returns only once the driver has ended. Such a driver ends with the
+        process that has started it.
+    :cvar period_s: seconds between two questions for a driver's state.
+    :cvar request_s: seconds for which a request of a driver may be under way after its end there.
+    """
+
+    name: ClassVar[str]
+    waits: bool = False
+    period_s: float = 15.0
+    request_s: float = REQUEST_S
+
+    def refuse(self) -> None:  # noqa: B027 - most places accept all arguments
+        """Refuse arguments with which it would start none.
+
+        :raises ConfigurationError: with the first of them.
+        """
+
+    @abstractmethod
+    def start(self, runner: str, arguments: Sequence[str]) -> None:
+        """Have a driver started that runs a file with some arguments.
+
+        It is called in a thread of its own.
+
+        :param runner: path or URL of a PySpark file, as the driver reads it.
+        """
+
+    def identify(self, hello: Hello) -> tuple[str, Mapping[str, Any]]:
+        """Return a driver's name, and the facts by which the place finds it.
+
+        :param hello: of a driver that waits. It is what the driver says, and may be of any content.
+        :return: the name for people, and JSON values without secrets.
+        """
+        return f"driver {hello.nonce}", {}
+
+    def state(self, handle: Handle) -> Running | Ended | Unseen:  # noqa: ARG002
+        """Return what the place proves: an end only if no process is alive.
+
+        :raises SubmitterUnreachableError: if what knows does not answer.
+        """
+        return Unseen("its place does not tell")
+
+    def kill(self, handle: Handle | None) -> None:  # noqa: B027 - an operator may know of no end
+        """Ask for the end of a driver, or of what ``start`` has begun.
+
+        It returns within about three seconds. It is called in a signal handler too, and raises
+        nothing: the folder ends a driver in any case.
+
+        :param handle: of the driver, which another process may have started; ``None`` before there is
+            one.
+        """
+
+    def output(self, wait_s: float) -> list[str]:
+        """Return the lines that were printed since the last call.
+
+        :param wait_s: how long to wait if there are none.
+        """
+        time.sleep(wait_s)
+        return []
