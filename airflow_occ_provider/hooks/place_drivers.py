@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob, Submission
+from airflow_occ_provider.attempts.submission import (
+    SparkJob,
+    Submission,
+    private_folder,
+    remove_leftovers,
+)
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
@@ -54,16 +59,23 @@ class PlaceDrivers:
         self.refuse_job(planned)
         run_folder(self.table, "")
 
+    @contextmanager
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> AbstractContextManager[Submission]:
-        """Write what a driver needs into the folder of a new attempt."""
-        run = run_folder(self.table, options.get(IDENTITY_KEY, ""))
-        url = f"{run}/{secrets.token_hex(4)}"
-        return offered(job, options, open_folder(url, self.storage_conn_id), without=without)
+    ) -> Iterator[Submission]:
+        """Write what a driver needs into the folder of a new attempt.
+
+        What submits it has a private folder of this host.
+        """
+        identity = options.get(IDENTITY_KEY, "")
+        folder = f"{run_folder(self.table, identity)}/{secrets.token_hex(4)}"
+        offer = offered(job, options, open_folder(folder, self.storage_conn_id), without=without)
+        with private_folder(identity) as private, offer as submission:
+            yield replace(submission, folder=str(private))
 
     def forget(self, identity: str) -> None:
         """Remove the folders of a task run's attempts, all of which have ended."""
+        remove_leftovers(identity)
         open_folder(run_folder(self.table, identity), self.storage_conn_id).clear()
 
     def submitter(self, launch: Launch) -> FolderDriver:

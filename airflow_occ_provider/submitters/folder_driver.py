@@ -209,8 +209,9 @@ class FolderDriver:
             self._answer(driver)
         facts, driver.new = driver.new, []
         driver.is_read = driver.proof is not None
-        if driver.is_read and self._call:
-            lines += self._rest(self._call)
+        if driver.is_read:
+            lines += self._rest(self._call) if self._call else []
+            lines += self.place.last_lines(handle) if driver.exit_code else []
         entries = [*facts, *lines]
         return entries or (None if driver.is_read else [])
 
@@ -286,6 +287,8 @@ class FolderDriver:
             raise NotSubmittedError(
                 "no driver was granted: the task was asked to stop", remedy="clear the task"
             )
+        if isinstance(call.error, NotSubmittedError):
+            raise call.error
         if call.error:
             raise NotSubmittedError(
                 f"the start of the driver failed before it was there: {call.error}",

@@ -77,3 +77,10 @@ class Place(ABC):
         """
         time.sleep(wait_s)
         return []
+
+    def last_lines(self, handle: Handle) -> list[str]:  # noqa: ARG002
+        """Return lines for people about a driver that failed, such as its log's end.
+
+        It is called once, at its end, and raises nothing.
+        """
+        return []

@@ -408,6 +408,17 @@ def test_what_is_printed_comes_after_the_facts_and_is_read_to_its_end(folder):
     assert "bye\n" in entries
 
 
+@pytest.mark.parametrize(("exit_code", "lines"), [(1, ["its log is there\n"]), (0, [])])
+def test_of_a_driver_that_failed_its_place_has_the_last_lines(folder, exit_code, lines):
+    driver, service, submitter, handle = at_its_place(folder)
+    service.last_lines = lambda handle: [f"its log is {handle.facts['job'] and 'there'}\n"]
+    driver.report({"fact": "end", "committed": [], "is_certain": True, "exit_code": exit_code})
+    entries = []
+    while (read := submitter.read(handle, 0)) is not None:
+        entries += read
+    assert [entry for entry in entries if entry == "its log is there\n"] == lines
+
+
 class Away(AttemptFolder):
     """A folder whose storage is away for as long as it is told."""
 

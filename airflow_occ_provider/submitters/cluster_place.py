@@ -1,0 +1,142 @@
+"""What is the same in all clusters to which ``spark-submit`` submits drivers."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from airflow_occ_provider.attempts.start_limit import StartLimit
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.driver.contract import Hello
+from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.launcher import Launcher
+from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.signal_call import call_apart
+from airflow_occ_provider.submitters.spark_submit import Flag
+
+_LOOK_S = 0.2
+_PERIODS_S = (3.0, 15.0)
+_SOON_S = 60.0
+_TAIL = 20
+_LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
+
+
+class ClusterLaunch(Protocol):
+    """One submission, such as ``hooks.launch.Launch``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables of ``spark-submit``."""
+
+    @property
+    def start_limit(self) -> StartLimit:
+        """The longest wait, for ``spark-submit`` too."""
+
+    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
+        """Return the command line with some properties of Spark."""
+
+
+class ClusterPlace(Place):
+    """Starts a driver by a ``spark-submit`` that returns once the cluster has it.
+
+    Nothing else of an attempt is on its command line than the runner's file and the attempt's folder.
+
+    :param launch: ``None`` where drivers were started by other processes.
+    """
+
+    def __init__(self, launch: ClusterLaunch | None = None) -> None:
+        self._launch = launch
+        self._launcher, self._is_ended, self._is_there = Launcher(), Flag(), Flag()
+        self._folder = ""
+
+    @abstractmethod
+    def conf(self, folder: str) -> Mapping[str, str]:
+        """Return the properties of Spark for the submission.
+
+        :param folder: URL of the attempt's folder, by which the cluster finds what was submitted.
+        """
+
+    @abstractmethod
+    def failure(self, folder: str) -> str:
+        """Return why no driver of a submission will come; empty while one may.
+
+        :raises SubmitterUnreachableError: if the cluster does not answer.
+        """
+
+    @abstractmethod
+    def end(self, handle: Handle | None, folder: str) -> None:
+        """End a driver, or what was submitted with a folder.
+
+        :param handle: of the driver; ``None`` if none has said hello.
+        :raises SubmitterUnreachableError: if the cluster does not answer.
+        """
+
+    def start(self, runner: str, arguments: Sequence[str]) -> None:  # noqa: ARG002
+        """Run ``spark-submit``, and wait until a driver is there, or none will come.
+
+        :param runner: the launch has its own copy.
+        :param arguments: the URL of the attempt's folder.
+        :raises NotSubmittedError: if ``spark-submit`` fails, or the cluster ends what was submitted
+            before a driver of it was there.
+        """
+        if self._launch is None:
+            raise AssertionError("there is nothing to submit")
+        folder = self._folder = arguments[0]
+        command = self._launch.command_with(self.conf(folder))
+        environment = {**self._launch.environment, IDENTITY_VARIABLE: folder}
+        limit = self._launch.start_limit.on_worker
+        code = self._launcher.run(command, environment, folder, self._is_ended, limit)
+        if code:
+            lines = "".join(self._launcher.said()[-_TAIL:])
+            raise NotSubmittedError(
+                f"spark-submit failed with exit code {code}:\n{lines}",
+                remedy="correct what spark-submit says; nothing was run",
+            )
+        self._wait_for_driver(folder)
+
+    def identify(self, hello: Hello) -> tuple[str, Mapping[str, object]]:
+        """Note that a driver is there; see ``Place.identify``."""
+        self._is_there.set()
+        return super().identify(hello)
+
+    def kill(self, handle: Handle | None) -> None:
+        """End ``spark-submit``, and the driver or what was submitted."""
+        self._is_ended.set()
+        if handle or self._folder:
+            call_apart(lambda: self._end(handle), _LONGEST_KILL_S)
+
+    def output(self, wait_s: float) -> list[str]:
+        """Return the lines of ``spark-submit``; the cluster has those of the driver."""
+        lines = self._launcher.said()
+        if not lines:
+            time.sleep(wait_s)
+        return lines
+
+    def _end(self, handle: Handle | None) -> None:
+        with suppress(SubmitterUnreachableError):  # the folder ends the driver in any case
+            self.end(handle, self._folder)
+
+    def _wait_for_driver(self, folder: str) -> None:
+        """Wait until a driver is there.
+
+        :raises NotSubmittedError: if none will come.
+        """
+        begun_s = asked_s = time.monotonic()
+        while not (self._is_there.is_set() or self._is_ended.is_set()):
+            time.sleep(_LOOK_S)
+            now = time.monotonic()
+            if now - asked_s < _PERIODS_S[now - begun_s > _SOON_S]:
+                continue
+            asked_s = now
+            try:
+                why = self.failure(folder)
+            except SubmitterUnreachableError:
+                continue  # the folder shows a driver in any case
+            if why:
+                raise NotSubmittedError(
+                    f"no driver came: {why}", remedy="correct what the cluster says; nothing was run"
+                )
