@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import importlib
 import inspect
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,12 +46,16 @@ class StartRule:
     :param tokens: arguments by which a service takes a submission for an earlier one, so that an
         attempt would get the driver of the attempt before. Each needs ``ATTEMPT`` in it.
     :param refused: arguments that no attempt can use, with the reason.
+    :param runner_at: the argument that must have ``RUNNER``: what others have is kept for later runs.
+    :param s3_scheme: the scheme by which the service names the file, if it is on S3.
     :param waits: whether ``execute`` returns only once the driver has ended.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    runner_at: str = ""
+    s3_scheme: str = ""
     waits: bool | None = None
 
 
@@ -77,6 +82,8 @@ RULES: Mapping[str, StartRule] = {
     "GlueJobOperator": StartRule(
         _NO_WAIT,
         refused={"run_job_kwargs.JobRunId": "repeats an earlier run, with that run's arguments"},
+        runner_at="script_args.--scriptLocation",  # script_location is that of the first run
+        s3_scheme="s3",  # with another one, the operator takes it for a file of the worker
         waits=False,
     ),
     "DataprocSubmitJobOperator": StartRule(
@@ -250,6 +257,8 @@ class ViaPlace(Place):
         settings = {
             name: value for name, value in self._rule.settings.items() if name in self._parameters
         }
+        if self._rule.s3_scheme:
+            runner = re.sub("^s3[an]?(?=://)", self._rule.s3_scheme, runner)
         kwargs = with_driver({**settings, **self._kwargs}, runner, arguments)
         dag = self._task.get_dag()
         try:
@@ -319,6 +328,7 @@ class ViaPlace(Place):
     def _refuse_without_markers(self) -> None:
         markers = markers_in(self._kwargs)
         if RUNNER in markers and {ARGUMENTS, FOLDER} & markers:
+            self._refuse_runner_elsewhere()
             return
         if any(self._is_file(name, value) for name, value in self._kwargs.items()):
             return  # they may be in the file
@@ -334,6 +344,18 @@ class ViaPlace(Place):
             f"put airflow_occ_provider.via.ARGUMENTS, the text {ARGUMENTS}, after the PySpark file; or "
             f"FOLDER, the text {FOLDER}, as the value of an argument --airflow_occ_folder",
         )
+
+    def _refuse_runner_elsewhere(self) -> None:
+        path = self._rule.runner_at
+        if not path or RUNNER in markers_in([*_values_at(self._kwargs, path)]):
+            return
+        if not has_template(self._kwargs):
+            raise self._refusal(
+                path,
+                "does not name the driver's PySpark file, and the service starts later drivers with "
+                "the file that other arguments have named for the first one",
+                f"put airflow_occ_provider.via.RUNNER, the text {RUNNER}, there",
+            )
 
     def _is_file(self, name: str, value: object) -> bool:
         """Return whether the operator loads an argument from a file."""
@@ -379,6 +401,8 @@ def _rule_of(operator: type) -> StartRule:
         {name: value for rule in reversed(rules) for name, value in rule.settings.items()},
         tuple(path for rule in rules for path in rule.tokens),
         {path: reason for rule in rules for path, reason in rule.refused.items()},
+        next((rule.runner_at for rule in rules if rule.runner_at), ""),
+        next((rule.s3_scheme for rule in rules if rule.s3_scheme), ""),
         next((rule.waits for rule in rules if rule.waits is not None), None),
     )
 

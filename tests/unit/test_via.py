@@ -52,7 +52,7 @@ STEPS = {
     "job_flow_id": "j-1",
     "steps": [{"Name": "s", "HadoopJarStep": {"Args": ["spark-submit", RUNNER, ARGUMENTS]}}],
 }
-GLUE = {"script_location": RUNNER, "script_args": {"--airflow_occ_folder": FOLDER}}
+GLUE = {"script_args": {"--scriptLocation": RUNNER, "--airflow_occ_folder": FOLDER}}
 LIVY = {"file": RUNNER, "args": [ARGUMENTS]}
 POD = {"image": "spark", "cmds": ["spark-submit"], "arguments": [RUNNER, ARGUMENTS]}
 OF_OPERATORS = {"sparkapplication": {"spec": {"mainApplicationFile": RUNNER, "arguments": [ARGUMENTS]}}}
@@ -190,6 +190,11 @@ def test_missing_markers_are_named(task, via, kwargs, marker):
         (EmrAddStepsOperator, {**STEPS, "wait_for_completion": True}, "wait_for_completion"),
         (GlueJobOperator, {**GLUE, "durable": True}, "durable"),
         (GlueJobOperator, {**GLUE, "run_job_kwargs": {"JobRunId": "jr"}}, "run_job_kwargs.JobRunId"),
+        (
+            GlueJobOperator,
+            {"script_location": RUNNER, "script_args": {"--airflow_occ_folder": FOLDER}},
+            "script_args.--scriptLocation",
+        ),
         (LivyOperator, {**LIVY, "polling_interval": 30}, "polling_interval"),
         (LivyOperator, {**LIVY, "durable": True}, "durable"),
         (KubernetesPodOperator, {**POD, "durable": True}, "durable"),
@@ -221,6 +226,10 @@ def test_a_contradicting_argument_is_refused_with_its_path_and_a_remedy(task, vi
             EmrContainerOperator,
             {**ON_EKS, "job_retry_max_attempts": 3},
         ),  # a second driver is not granted
+        (
+            GlueJobOperator,
+            {"script_location": RUNNER, "script_args": f"{{{{ var.json.args }}}} {FOLDER}"},
+        ),
         (LivyOperator, {**LIVY, "queue": "etl"}),  # its own argument, of the name of a task's
         (BashOperator, {"bash_command": "submit.sh"}),  # the markers are in the file
         (BashOperator, {"bash_command": SUBMIT, "do_xcom_push": False}),
@@ -358,6 +367,16 @@ def test_a_services_request_names_the_driver(task, monkeypatch):
     submitted = requests[0]["jobDriver"]["sparkSubmit"]
     assert submitted == {"entryPoint": "/r/run.py", "entryPointArguments": [URL]}
     assert requests[0]["clientToken"] == with_driver(ATTEMPT, "r", [URL])
+
+
+def test_glue_gets_a_file_of_s3_by_the_scheme_that_it_knows(task, monkeypatch):
+    operators = []
+    monkeypatch.setattr(GlueJobOperator, "execute", lambda self, context: operators.append(self))
+    kwargs = {**GLUE, "script_location": RUNNER}
+    start = ViaPlace(operator_path(GlueJobOperator), kwargs, task, {"task": task})
+    start.start("s3a://lake/run.py", [PLAIN])
+    (operator,) = operators
+    assert operator.script_location == operator.script_args["--scriptLocation"] == "s3://lake/run.py"
 
 
 def test_an_operator_that_defers_itself_has_started_the_driver(task, capsys):
