@@ -1,174 +1,220 @@
-"""EMR Serverless and S3 by moto, and what moto leaves out: its job runs are run, on this machine.
+"""EMR Serverless and EMR's steps by moto, and what moto leaves out: the work is run, on this machine.
 
-moto accepts, lists and cancels job runs, but starts none and ignores client tokens. Here a job run is
-a local process. This is no proof of how AWS behaves.
+moto accepts, lists and cancels job runs and steps, but it starts none, and ignores client tokens and
+retry policies. Here each of them is a ``spark-submit``. This is no proof of how AWS behaves.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
+import shlex
 import signal
 import subprocess
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import boto3
-from moto.core.exceptions import JsonRESTError
+from moto.core.responses import ActionResult
+from moto.emr.models import emr_backends
 from moto.emrserverless import models, responses
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-ACCOUNT, REGION, BUCKET = "123456789012", "us-east-1", "lake"
+ACCOUNT, REGION = "123456789012", "us-east-1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/job"
-KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": REGION}
+_KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": REGION}
 _PERIOD_S = 0.05
+_ENDED = ("SUCCESS", "COMPLETED", "FAILED", "CANCELLED")
+
+
+@dataclass
+class Work:
+    """A job run or a step: its processes, one after the other.
+
+    :param item: moto's own, which has the state that clients are told.
+    :param most_starts: how often the service starts a driver that fails.
+    :param codes: the exit codes of the processes that have ended.
+    """
+
+    item: Any
+    command: list[str]
+    log: Path
+    done_state: str
+    most_starts: int = 1
+    codes: list[int] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its last process has ended."""
+        return self.item.state in _ENDED
+
+    def advance(self, environment: Mapping[str, str]) -> None:
+        """Start it, or note its end."""
+        if self.is_over:
+            return
+        if self.process is None:
+            self._start(environment)
+        code = self.process.poll() if self.process else None
+        if code is None:
+            return
+        self.codes.append(code)
+        if code and len(self.codes) < self.most_starts and self.item.state == "RUNNING":
+            self._start(environment)
+            return
+        is_cancelled = self.item.state == "CANCELLING"
+        self.item.state = "CANCELLED" if is_cancelled else ("FAILED" if code else self.done_state)
+
+    def end(self) -> None:
+        """End its process."""
+        if self.process:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def _start(self, environment: Mapping[str, str]) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self.item.state = "RUNNING"
 
 
 @dataclass
 class EmulatedEmr:
-    """One application whose job runs are processes.
+    """One application of EMR Serverless and one cluster.
 
-    :param command: returns the command of a job run, by its entry point, arguments and properties;
-        ``None`` if a test says what its job runs do.
-    :param requests: every request to start a job run.
+    A cancellation is accepted, and ends nothing: how soon AWS ends a driver is not known here.
+
+    :param environment: of the drivers.
+    :param folder: of their logs.
+    :param starts_of_steps: how often a step's driver is started if it fails, as YARN does.
+    :param work: all job runs and steps, in their order.
     """
 
     url: str
-    command: Callable[[str, Sequence[str], dict[str, str]], Sequence[str]] | None
-    requests: list[dict[str, Any]] = field(default_factory=list)
+    environment: Mapping[str, str]
+    folder: Path
+    starts_of_steps: int = 1
     application: str = ""
-    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _clients: dict[str, Any] = field(default_factory=dict)
+    cluster: str = ""
+    work: list[Work] = field(default_factory=list)
     busy: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
-    def client(self, service: str = "emr-serverless") -> Any:
-        """Return a client, the same for all threads."""
-        if service not in self._clients:
-            self._clients[service] = boto3.client(service, endpoint_url=self.url, **KEYS)
-        return self._clients[service]
-
     @property
     def connection(self) -> dict[str, Any]:
-        """A connection of Airflow without settings of EMR Serverless."""
+        """The connection of Airflow."""
         extra = {"endpoint_url": self.url, "region_name": REGION}
         return {"conn_type": "aws", "login": "k", "password": "s", "extra": extra}
 
-    @property
-    def job_runs(self) -> list[Any]:
-        return models.emrserverless_backends[ACCOUNT][REGION].job_runs.get(self.application, [])
+    def create(self) -> None:
+        """Create the application and the cluster."""
+        serverless, emr = (
+            boto3.client(name, endpoint_url=self.url, **_KEYS) for name in ("emr-serverless", "emr")
+        )
+        application = serverless.create_application(
+            name="tests", releaseLabel="emr-7.9.0", type="SPARK", clientToken="tests"
+        )
+        self.application = application["applicationId"]
+        cluster = emr.run_job_flow(
+            Name="tests", Instances={"KeepJobFlowAliveWhenNoSteps": True, "InstanceCount": 1}
+        )
+        self.cluster = cluster["JobFlowId"]
 
     def run_until_stopped(self) -> None:
-        """Start, watch and cancel job runs in this thread: a driver may end with it."""
-        with tempfile.TemporaryDirectory() as folder:
-            while not self._stopped.wait(_PERIOD_S):
-                for one in list(self.job_runs):
-                    with self.busy:
-                        self._step(one, folder)
-            for process in self._processes.values():
-                _kill(process)
+        """Start and watch the work in this thread: a driver may end with it."""
+        while not self._stopped.wait(_PERIOD_S):
+            with self.busy:
+                self._add_steps()
+                for work in self.work:
+                    work.advance(self.environment)
+        for work in self.work:
+            work.end()
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def _step(self, one: Any, folder: str) -> None:
-        if self.command is None:
-            return
-        if one.state == "SUBMITTED":
-            submit = one.job_driver["sparkSubmit"]
-            classes = one.configuration_overrides["applicationConfiguration"]
-            command = self.command(
-                submit["entryPoint"], submit["entryPointArguments"], classes[-1]["properties"]
-            )
-            with open(f"{folder}/{one.id}", "wb") as log:  # noqa: PTH123
-                self._processes[one.id] = subprocess.Popen(
-                    command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            one.state = "RUNNING"
-            return
-        if one.state not in ("RUNNING", "CANCELLING"):
-            return
-        process = self._processes.get(one.id)
-        if process is None:  # it was cancelled before it began
-            one.state = "CANCELLED"
-            return
-        if one.state == "CANCELLING":
-            _kill(process)
-        if process.poll() is None:
-            return
-        self._put_log(one, f"{folder}/{one.id}")
-        ended = "FAILED" if process.returncode else "SUCCESS"
-        one.state = "CANCELLED" if one.state == "CANCELLING" else ended
+    def job_run(self, token: str) -> Any:
+        """Return the job run that was started with a token; ``None`` for a new one."""
+        items = models.emrserverless_backends[ACCOUNT][REGION].job_runs.get(self.application, [])
+        return next((item for item in items if item.client_token == token), None)
 
-    def _put_log(self, one: Any, path: str) -> None:
-        monitoring = one.configuration_overrides.get("monitoringConfiguration", {})
-        uri = monitoring.get("s3MonitoringConfiguration", {}).get("logUri")
-        if uri:
-            bucket, _, key = uri.removeprefix("s3://").partition("/")
-            key = f"{key}/applications/{one.application_id}/jobs/{one.id}/SPARK_DRIVER/stdout.gz"
-            with open(path, "rb") as log:  # noqa: PTH123
-                self.client("s3").put_object(Bucket=bucket, Key=key, Body=gzip.compress(log.read()))
+    def add_job_run(self, item: Any, policy: Mapping[str, Any]) -> None:
+        """Have a job run started."""
+        submit = item.job_driver["sparkSubmit"]
+        parameters = shlex.split(submit.get("sparkSubmitParameters", ""))
+        command = [
+            "spark-submit",
+            *parameters,
+            submit["entryPoint"],
+            *submit["entryPointArguments"],
+        ]
+        item.state = "SUBMITTED"
+        starts = policy.get("maxAttempts", 1)
+        self.work.append(Work(item, command, self._log(item), "SUCCESS", starts))
 
+    def _add_steps(self) -> None:
+        present = {work.item.id for work in self.work}
+        for item in emr_backends[ACCOUNT][REGION].clusters[self.cluster].steps:
+            if item.id not in present:
+                assert item.jar == "command-runner.jar"
+                item.state = "PENDING"
+                work = Work(item, item.args, self._log(item), "COMPLETED", self.starts_of_steps)
+                self.work.append(work)
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    def _log(self, item: Any) -> Path:
+        return self.folder / f"{item.id}.log"
 
 
 @contextmanager
-def emulated_emr(
-    command: Callable[[str, Sequence[str], dict[str, str]], Sequence[str]] | None,
-) -> Iterator[EmulatedEmr]:
-    """Serve an application on loopback."""
+def emulated_emr(environment: Mapping[str, str], folder: Path) -> Iterator[EmulatedEmr]:
+    """Serve it on loopback."""
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-    one = EmulatedEmr(f"http://127.0.0.1:{server.server_port}", command)
-    threads = [
-        threading.Thread(target=target, daemon=True)
-        for target in (server.serve_forever, one.run_until_stopped)
-    ]
-    accepted, backend = responses.EMRServerlessResponse.start_job_run, models.EMRServerlessBackend
+    emr = EmulatedEmr(f"http://127.0.0.1:{server.server_port}", environment, folder)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    running = threading.Thread(target=emr.run_until_stopped, daemon=True)
+    accepted = responses.EMRServerlessResponse.start_job_run
 
     def start(response: Any) -> Any:
-        given = response._get_params()
-        with one.busy:
-            one.requests.append(given)
-            if given["mode"] != "BATCH" or given["retryPolicy"] != {"maxAttempts": 1}:
-                raise JsonRESTError("ValidationException", "this emulator runs a driver only once")
-            for known in one.job_runs:
-                if known.client_token == given["clientToken"]:
-                    answer = {"applicationId": known.application_id, "jobRunId": known.id}
-                    return responses.ActionResult({**answer, "arn": known.arn})
-            return accepted(response)
+        token = response._get_param("clientToken")
+        with emr.busy:
+            item = emr.job_run(token)
+            if item:
+                answer = {"applicationId": item.application_id, "jobRunId": item.id}
+                return ActionResult({**answer, "arn": item.arn})
+            answer = accepted(response)
+            emr.add_job_run(emr.job_run(token), response._get_param("retryPolicy") or {})
+            return answer
 
-    def cancel(self: Any, application_id: str, job_run_id: str) -> tuple[str, str]:
-        known = self.get_job_run(application_id, job_run_id)
-        with one.busy:
-            if known.state not in ("SUCCESS", "FAILED", "CANCELLED"):
-                known.state = "CANCELLING"
+    def cancel(backend: Any, application_id: str, job_run_id: str) -> tuple[str, str]:
+        item = backend.get_job_run(application_id, job_run_id)
+        with emr.busy:
+            if item.state not in _ENDED:
+                item.state = "CANCELLING"
         return application_id, job_run_id
 
     with (
-        patch.object(models, "JOB_STATUS", "SUBMITTED"),
         patch.object(responses.EMRServerlessResponse, "start_job_run", start),
-        patch.object(backend, "cancel_job_run", cancel),
+        patch.object(models.EMRServerlessBackend, "cancel_job_run", cancel),
     ):
-        for thread in threads:
-            thread.start()
-        made = one.client().create_application(
-            name="tests", releaseLabel="emr-7.9.0", type="SPARK", clientToken="tests"
-        )
-        one.application = made["applicationId"]
-        one.client("s3").create_bucket(Bucket=BUCKET)
-        yield one
-        one.stop()
-        server.shutdown()
-        for thread in threads:
-            thread.join()
-        server.server_close()
+        serving.start()
+        emr.create()
+        running.start()
+        try:
+            yield emr
+        finally:
+            emr.stop()
+            running.join()
+            server.shutdown()
+            serving.join()
+            server.server_close()

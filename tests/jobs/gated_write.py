@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
     parser.add_argument("--also", help="another table, written first")
     parser.add_argument("--each", action="append", default=[], help="an option of one more write")
-    parser.add_argument("--gate")
+    parser.add_argument("--gate", help="folder of the gate; it also has the drivers that ran the job")
     parser.add_argument("--gate-from", type=int, default=0, help="the first row that waits at it")
     parser.add_argument("--log-level")
     parser.add_argument("--option", action="append", default=[])
@@ -43,6 +43,9 @@ def main() -> None:
     spark = SparkSession.builder.getOrCreate()
     if args.log_level:
         spark.sparkContext.setLogLevel(args.log_level)
+    if args.gate:
+        with Path(args.gate, f"{args.writer}.drivers").open("a") as drivers:
+            drivers.write(f"{spark.sparkContext.applicationId}\n")
     if args.write_nothing:
         print("nothing to write today")
         return

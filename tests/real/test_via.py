@@ -3,78 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import DAG
 
 from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.errors import OccError, WriteConflictError
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.observed import processes_in, until
-from tests.unit.test_record import Store, Task
-from tests.writers import JOB, NO_METADATA_TABLE
+from tests.via_runs import write_run
 
 pytestmark = pytest.mark.real
 SUBMIT = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
-
-
-class Instance(Task):
-    """A task instance whose XComs nothing reads."""
-
-    def xcom_push(self, **_):
-        pass
-
-
-class Run:
-    """A task run, each of its tries in a thread."""
-
-    def __init__(self, task):
-        self.task, self.store = task, Store()
-        self.result = self.error = None
-        self.number = 0
-
-    def start(self):
-        self.number += 1
-        self.result = self.error = None
-        instance = Instance(self.number, 14)
-        instance.task_id = self.task.task_id
-        context = {
-            "ti": instance,
-            "task": self.task,
-            "task_state_store": self.store,
-            "outlet_events": {},
-        }
-        self.thread = threading.Thread(target=self._execute, args=(context,), daemon=True)
-        self.thread.start()
-        return self
-
-    def _execute(self, context):
-        try:
-            self.task.render_template_fields(context)
-            self.result = self.task.execute(context)
-        except Exception as error:  # noqa: BLE001 - handed to the waiting test
-            self.error = error
-
-    def wait(self):
-        until(lambda: not self.thread.is_alive(), f"the end of {self.task.task_id}")
-        return self
-
-    def committed(self):
-        """Return the instant of the try's commit."""
-        if self.wait().error:
-            raise self.error
-        return self.result["instant"]
-
-    def reached(self, file):
-        """Wait until the job has made a file."""
-        until(lambda: file.exists() or not self.thread.is_alive(), f"{file} of {self.task.task_id}")
-        if not file.exists():
-            raise AssertionError(f"{self.task.task_id} ended before: {self.error or self.result}")
 
 
 @pytest.fixture
@@ -91,19 +33,7 @@ def run(hudi_stack, monkeypatch, table):
     by_bash = {"bash_command": SUBMIT, "env": dict(hudi_stack.environment)}
 
     def run(name, *arguments, via=BashOperator, via_kwargs=by_bash):
-        with DAG("d", schedule=None):
-            task = HudiWriteOperator(
-                task_id=name,
-                application=str(JOB),
-                application_args=[str(table), "--writer", name, *arguments],
-                table=str(table),
-                lock_conn_id="lock",
-                hudi_options=NO_METADATA_TABLE,
-                deferrable=False,
-                via=via,
-                via_kwargs=via_kwargs,
-            )
-        return Run(task)
+        return write_run(name, table, *arguments, via=via, via_kwargs=via_kwargs)
 
     return run
 

@@ -1,0 +1,93 @@
+"""Task runs of writes whose drivers another operator starts, without Airflow's own processes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+from airflow.sdk import DAG
+
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.observed import until
+from tests.unit.test_record import Store, Task
+from tests.writers import JOB, NO_METADATA_TABLE
+
+
+class Instance(Task):
+    """A task instance whose XComs nothing reads."""
+
+    def xcom_push(self, **_):
+        pass
+
+
+class Run:
+    """A task run, each of its tries in a thread.
+
+    :param task: as it was parsed; each try has a copy, as in a process of its own.
+    """
+
+    def __init__(self, task):
+        self._parsed, self.store = task, Store()
+        self.result = self.error = None
+        self.number = 0
+
+    def start(self):
+        self.number += 1
+        self.task = copy.deepcopy(self._parsed)
+        self.result = self.error = None
+        instance = Instance(self.number, 14)
+        instance.task_id = self.task.task_id
+        context = {
+            "ti": instance,
+            "task": self.task,
+            "task_state_store": self.store,
+            "outlet_events": {},
+        }
+        self.thread = threading.Thread(target=self._execute, args=(context,), daemon=True)
+        self.thread.start()
+        return self
+
+    def _execute(self, context):
+        try:
+            self.task.render_template_fields(context)
+            self.result = self.task.execute(context)
+        except Exception as error:  # noqa: BLE001 - handed to the waiting test
+            self.error = error
+
+    def wait(self):
+        until(lambda: not self.thread.is_alive(), f"the end of {self.task.task_id}")
+        return self
+
+    def committed(self):
+        """Return the instant of the try's commit."""
+        if self.wait().error:
+            raise self.error
+        return self.result["instant"]
+
+    def reached(self, file):
+        """Wait until the job has made a file."""
+        until(lambda: file.exists() or not self.thread.is_alive(), f"{file} of {self.task.task_id}")
+        if not file.exists():
+            raise AssertionError(f"{self.task.task_id} ended before: {self.error or self.result}")
+
+
+def write_run(name, table, *arguments, via, via_kwargs, **more):
+    """Return the run of a task that writes a table by ``gated_write.py``.
+
+    :param arguments: more of the job.
+    :param more: arguments of the operator.
+    """
+    with DAG("d", schedule=None):
+        task = HudiWriteOperator(
+            task_id=name,
+            application=str(JOB),
+            application_args=[str(table), "--writer", name, *arguments],
+            table=str(table),
+            lock_conn_id="lock",
+            hudi_options=NO_METADATA_TABLE,
+            deferrable=False,
+            via=via,
+            via_kwargs=via_kwargs,
+            **more,
+        )
+    return Run(task)
